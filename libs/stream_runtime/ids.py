@@ -1,0 +1,42 @@
+"""Unique ids and dice as arguments. The only module that may ask the machine for randomness."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import Protocol
+
+
+class IdSource(Protocol):
+    """Where ids and dice come from."""
+
+    def uuid(self) -> uuid.UUID:
+        """A random (version 4) UUID."""
+        ...
+
+    def random(self) -> random.Random:
+        """A generator of its own for the caller, e.g. for retry jitter."""
+        ...
+
+
+class SystemIds:
+    """Ids from the operating system's randomness."""
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.uuid4()
+
+    def random(self) -> random.Random:
+        return random.Random(uuid.uuid4().int)
+
+
+class SeededIds:
+    """The same ids in the same order for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def uuid(self) -> uuid.UUID:
+        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+
+    def random(self) -> random.Random:
+        return random.Random(self._random.getrandbits(64))
