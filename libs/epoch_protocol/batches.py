@@ -141,7 +141,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
                 version=int(found[HEADER_VERSION]),
             )
         except (KeyError, ValueError) as error:
-            raise UnknownEntryError(f"not a Tidemark batch: header {error} is missing or unreadable") from error
+            raise UnknownEntryError(f"not a Tidemark batch: header {error} missing or unreadable") from error
         if header.version != LAYOUT_VERSION:
             raise UnknownEntryError(
                 f"batch layout {header.version} is not known; this Tidemark reads {LAYOUT_VERSION}"

@@ -87,7 +87,7 @@ class Fold:
         """
         state = self.state
         if offset < state.ledger_next:
-            raise FoldGapError(f"ledger offset {offset} was applied already (next is {state.ledger_next})")
+            raise FoldGapError(f"ledger offset {offset} was applied before (next is {state.ledger_next})")
         if isinstance(entry, LanesClaimed | TransactionTagged) and entry.generation > state.generation:
             return Verdict.WAIT_FOR_DECISIONS
         state.ledger_next = offset + 1
@@ -106,7 +106,7 @@ class Fold:
         """
         state = self.state
         if offset < state.decisions_next:
-            raise FoldGapError(f"decisions offset {offset} was applied already (next is {state.decisions_next})")
+            raise FoldGapError(f"decisions offset {offset} was applied before (next: {state.decisions_next})")
         if _needed_ledger(entry) >= state.ledger_next:
             return Verdict.WAIT_FOR_LEDGER
         state.decisions_next = offset + 1
