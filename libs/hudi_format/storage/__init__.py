@@ -1,0 +1,19 @@
+"""File access under a table's base folder: the `Storage` protocol and its implementations."""
+
+from hudi_format.storage.base import FileContent, FileInfo, Listing, Storage, join_path, name_of, parent_of
+from hudi_format.storage.local import LocalStorage
+from hudi_format.storage.locate import open_storage
+from hudi_format.storage.memory import InMemoryStorage
+
+__all__ = [
+    "FileContent",
+    "FileInfo",
+    "InMemoryStorage",
+    "Listing",
+    "LocalStorage",
+    "Storage",
+    "join_path",
+    "name_of",
+    "open_storage",
+    "parent_of",
+]
