@@ -1,0 +1,109 @@
+# Tidemark: every command that a developer needs. `make` alone lists them.
+# Everything a target builds lands in .venv, in libs/tidemark (generated stubs) or in the cache
+# outside the checkout: ${TIDEMARK_CACHE_DIR:-${XDG_CACHE_HOME:-~/.cache}/tidemark}.
+
+PYTHON ?= python3.11
+PYTEST_ARGS ?=
+
+VENV := .venv
+PY := $(VENV)/bin/python
+LEVELS := unit contract golden simulation integration interop e2e
+
+# Stamps carry a checksum of what they were made from, so a set-up that is up to date costs nothing,
+# whatever git does to file times.
+checksum = $(shell cat $(1) 2>/dev/null | cksum | tr ' ' '-')
+PROTOS := $(shell find proto -name '*.proto' 2>/dev/null | LC_ALL=C sort)
+LOCK_STAMP := $(VENV)/.stamp-lock-$(call checksum,requirements.lock)
+INSTALL_STAMP := $(VENV)/.stamp-install-$(call checksum,requirements.lock pyproject.toml)
+PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/generate_stubs.py $(PROTOS))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup demo test $(LEVELS) lint format proto jars jars-interop lock bench clean
+
+##@ Use
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate the stubs, fetch the jars
+
+demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
+	$(VENV)/bin/tidemark demo
+
+bench: setup jars-interop ## Measure; prints one line per figure
+	$(PY) -m bench
+
+##@ Develop
+
+test: $(LEVELS) ## Every test that a change must pass, level by level
+
+unit: setup ## One module at a time, no process, no broker
+	$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+
+contract: setup ## The same cases against every implementation of a port (fake and real)
+	$(PY) -m pytest tests/contract $(PYTEST_ARGS)
+
+golden: setup ## Bytes on disk and on the wire against recorded ones
+	$(PY) -m pytest tests/golden $(PYTEST_ARGS)
+
+simulation: setup ## The protocol under seeded faults; TIDEMARK_SEED replays one
+	$(PY) -m pytest tests/simulation $(PYTEST_ARGS)
+
+integration: setup ## Services with a real broker and a real Spark
+	$(PY) -m pytest tests/integration $(PYTEST_ARGS)
+
+interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert and compact what Tidemark wrote
+	$(PY) -m pytest tests/interop $(PYTEST_ARGS)
+
+e2e: setup ## The installed command line, whole, with processes killed on the way
+	$(PY) -m pytest tests/e2e $(PYTEST_ARGS)
+
+lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+format: $(INSTALL_STAMP) ## Rewrite the sources in the one format that lint accepts
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+
+proto: $(PROTO_STAMP) ## Generate the stubs of proto/ into libs/tidemark (not in git)
+
+jars: $(INSTALL_STAMP) ## Fetch the jars of the embedded Kafka and of Spark's Kafka source into the cache
+	@$(PY) -m stream_runtime.platform.jars kafka spark-kafka
+
+jars-interop: $(INSTALL_STAMP) ## Fetch the Hudi bundle that judges our tables (80 MB; tests and bench only)
+	@$(PY) -m stream_runtime.platform.jars hudi-spark
+
+lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
+	CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --extra dev --generate-hashes \
+		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
+		--output-file requirements.lock pyproject.toml
+
+clean: ## Remove what setup, tests and the demo made here (the cache outside the checkout stays)
+	rm -rf $(VENV) libs/tidemark build dist tidemark-demo
+	find libs services tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- how setup builds
+
+$(LOCK_STAMP):
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+		echo "setup: '$(PYTHON)' is not a Python 3.11 with venv. Install it (Debian: python3.11-venv), or" >&2; \
+		echo "       name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@rm -f $(VENV)/.stamp-lock-* $(VENV)/.stamp-install-*
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(INSTALL_STAMP): | $(LOCK_STAMP)
+	@rm -f $(VENV)/.stamp-install-*
+	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PROTO_STAMP): | $(INSTALL_STAMP)
+	$(PY) tools/generate_stubs.py
+	@touch $@
