@@ -1,0 +1,46 @@
+"""The configuration of one table: one YAML file, checked whole before anything starts.
+
+`load_config(path)` is all a service needs; the types are in `model`.
+"""
+
+from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.load import load_config
+from stream_runtime.config.model import (
+    Address,
+    EpochConfig,
+    IndexConfig,
+    IndexKind,
+    InputConfig,
+    InputFormat,
+    InputPartitioning,
+    InputStart,
+    KafkaSection,
+    LimitsConfig,
+    ServicesConfig,
+    StateConfig,
+    TableConfig,
+    TableConfigFile,
+    TableType,
+    UnknownFields,
+)
+
+__all__ = [
+    "Address",
+    "ConfigError",
+    "EpochConfig",
+    "IndexConfig",
+    "IndexKind",
+    "InputConfig",
+    "InputFormat",
+    "InputPartitioning",
+    "InputStart",
+    "KafkaSection",
+    "LimitsConfig",
+    "ServicesConfig",
+    "StateConfig",
+    "TableConfig",
+    "TableConfigFile",
+    "TableType",
+    "UnknownFields",
+    "load_config",
+]

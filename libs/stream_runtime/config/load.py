@@ -1,0 +1,180 @@
+"""Reads a table's YAML file. Everything that can be known to be wrong without a broker or a table is found
+here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from stream_runtime.config.decode import decode_section, pass_through, reject_unknown_keys
+from stream_runtime.config.environment import fill_references, hide_references
+from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.model import (
+    EpochConfig,
+    IndexConfig,
+    InputConfig,
+    InputPartitioning,
+    KafkaSection,
+    LimitsConfig,
+    ServicesConfig,
+    StateConfig,
+    TableConfig,
+    TableConfigFile,
+)
+
+_LANES_DEFAULT_MAX: Final = 8
+_INPUT_PARTITIONS_DEFAULT: Final = 4
+_FILE_BYTES_MAX: Final = 1 << 20
+_SECTIONS: Final[Mapping[str, type[Any]]] = {
+    "table": TableConfig,
+    "input": InputConfig,
+    "state": StateConfig,
+    "epoch": EpochConfig,
+    "services": ServicesConfig,
+    "limits": LimitsConfig,
+}
+_PASS_THROUGH: Final = ("kafka", "spark", "hoodie")
+
+
+def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> TableConfigFile:
+    """Reads and checks one file; `env` None means the process environment.
+
+    Raises ConfigError naming the file, the key path and what to do.
+    """
+    file = Path(path).expanduser().resolve()
+    document = _parse(file, os.environ if env is None else env)
+    reject_unknown_keys(file, "", document, [*_SECTIONS, *_PASS_THROUGH])
+    sections: dict[str, Any] = {
+        name: decode_section(file, name, type_, document.get(name)) for name, type_ in _SECTIONS.items()
+    }
+    table = dataclasses.replace(sections["table"], index=_with_lanes(file, sections["table"].index))
+    sections["table"] = table
+    sections["input"] = _with_partitions(file, sections["input"], table.index.lanes)
+    _check_schema(file, table)
+    _check_limits(file, sections["limits"])
+    kafka = pass_through(file, "kafka", document.get("kafka"))
+    if not kafka.get("bootstrap.servers"):
+        raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")
+    return TableConfigFile(
+        file=file,
+        kafka=KafkaSection(kafka),
+        spark=pass_through(file, "spark", document.get("spark")),
+        hoodie=pass_through(file, "hoodie", document.get("hoodie")),
+        **sections,
+    )
+
+
+def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(
+            str(file), "", "there is no such file: give the path of the table's YAML file"
+        ) from None
+    except OSError as error:
+        raise ConfigError(str(file), "", f"cannot be read: {error.strerror}") from None
+    if len(raw) > _FILE_BYTES_MAX:
+        raise ConfigError(
+            str(file), "", f"is larger than {_FILE_BYTES_MAX} bytes: no configuration of ours is"
+        )
+    try:
+        hidden, references = hide_references(raw.decode("utf-8"))
+        _reject_repeated_keys(yaml.compose(hidden, Loader=yaml.SafeLoader))
+        tree = yaml.safe_load(hidden)
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(str(file), "", f"is no valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(
+            str(file), "", "must hold a mapping with the sections table, input, kafka and state"
+        )
+    filled: dict[str, Any] = fill_references(tree, references, env, str(file))
+    return filled
+
+
+def _reject_repeated_keys(node: Any) -> None:
+    """YAML lets the last of two equal keys win; in a configuration that is a mistake."""
+    if isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _reject_repeated_keys(item)
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                raise yaml.YAMLError(
+                    f"key {key.value!r} is given twice, again in line {key.start_mark.line + 1}"
+                )
+            seen.add(str(key.value))
+            _reject_repeated_keys(value)
+
+
+def _with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
+    lanes = index.lanes or min(index.shards, _LANES_DEFAULT_MAX)
+    if lanes > index.shards:
+        raise ConfigError(
+            str(file),
+            "table.index.lanes",
+            f"{lanes} lanes need at least as many shards, and there are {index.shards}",
+        )
+    return dataclasses.replace(index, lanes=lanes)
+
+
+def _with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
+    by_shard = config.partitioning is InputPartitioning.SHARD
+    partitions = config.partitions or (lanes if by_shard else _INPUT_PARTITIONS_DEFAULT)
+    if by_shard and partitions != lanes:
+        raise ConfigError(
+            str(file),
+            "input.partitions",
+            f"must equal the {lanes} lanes when producers partition by shard: leave it out",
+        )
+    return dataclasses.replace(config, partitions=partitions)
+
+
+def _check_schema(file: Path, table: TableConfig) -> None:
+    try:
+        schema = json.loads(table.schema.read_text("utf-8"))
+        fields = [field["name"] for field in schema["fields"]]
+        if schema["type"] != "record":
+            raise TypeError("not a record")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            str(file), "table.schema", f"{table.schema} holds no Avro record schema ({error})"
+        ) from None
+    wanted = [
+        ("record_key", table.record_key),
+        ("partition", table.partition),
+        ("ordering", (table.ordering,)),
+    ]
+    for key, names in wanted:
+        for name in names:
+            # A dotted name reaches into a nested record; its first part must be a field of the table.
+            if name is not None and name.split(".")[0] not in fields:
+                raise ConfigError(
+                    str(file),
+                    f"table.{key}",
+                    f"{table.schema.name} has no field {name}; it has {', '.join(fields)}",
+                )
+
+
+def _check_limits(file: Path, limits: LimitsConfig) -> None:
+    smaller_first = [
+        ("key_bytes", limits.key_bytes, "message_bytes", limits.message_bytes),
+        ("record_bytes", limits.record_bytes, "message_bytes", limits.message_bytes),
+        ("batch_bytes", limits.batch_bytes, "message_bytes", limits.message_bytes),
+        (
+            "transaction_interval",
+            limits.transaction_interval_ms,
+            "transaction_timeout",
+            limits.transaction_timeout_ms,
+        ),
+    ]
+    for name, value, bound_name, bound in smaller_first:
+        if value >= bound:
+            raise ConfigError(str(file), f"limits.{name}", f"must be below limits.{bound_name}")

@@ -1,0 +1,202 @@
+"""What a table's configuration file says, as frozen types. Names of the keys are a contract; units are in the
+names here.
+
+A field's metadata holds its key in the YAML (when it differs) and how its value is read; see `decode`.
+All local paths are absolute by the time these types exist.
+"""
+
+# ruff: noqa: RUF009 - `_field` is dataclasses.field with metadata
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from stream_runtime.config import values
+
+EMBEDDED: Final = "embedded"
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+_GIB: Final = 1024 * _MIB
+
+
+class TableType(Enum):
+    MERGE_ON_READ = "merge_on_read"
+    COPY_ON_WRITE = "copy_on_write"
+
+
+class IndexKind(Enum):
+    GLOBAL = "global"
+    PARTITIONED = "partitioned"
+
+
+class InputFormat(Enum):
+    JSON = "json"
+    AVRO = "avro"
+    DEBEZIUM_JSON = "debezium-json"
+    DEBEZIUM_AVRO = "debezium-avro"
+
+
+class InputPartitioning(Enum):
+    ANY = "any"
+    SHARD = "shard"
+    """Producers use the lane as the partition; the shuffle stage is skipped."""
+
+
+class InputStart(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class UnknownFields(Enum):
+    DROP = "drop"
+    ERROR = "error"
+    """Records with a field that the schema lacks go to the dead letters."""
+
+
+class Address(NamedTuple):
+    """Where a service listens or is found."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _read_address(text: object) -> Address:
+    return Address(*values.host_and_port(text))
+
+
+def _field(read: values.Read, default: Any = values.REQUIRED, *, key: str | None = None) -> Any:
+    metadata = {"read": read, "key": key}
+    if default is values.REQUIRED:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConfig:
+    """`lanes` are the units of ownership; `shards` counts only when the index is first created."""
+
+    kind: IndexKind = _field(values.one_of(IndexKind), IndexKind.GLOBAL)
+    shards: int = _field(values.integer(1, 10_000), 8)
+    lanes: int = _field(values.integer(1, 1_000), 0)
+    tombstone_ttl_ms: int = _field(values.duration_ms, 24 * 3_600_000, key="tombstone_ttl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """`path` is an absolute local path or a URI; `ordering` None means order of arrival."""
+
+    name: str = _field(values.topic_prefix)
+    path: str = _field(values.path_or_uri)
+    type: TableType = _field(values.one_of(TableType), TableType.MERGE_ON_READ)
+    record_key: tuple[str, ...] = _field(values.names(at_least=1))
+    partition: tuple[str, ...] = _field(values.names(at_least=0), ())
+    ordering: str | None = _field(values.text, None)
+    schema: Path = _field(values.existing_file)
+    index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputConfig:
+    topics: tuple[str, ...] = _field(values.topic_names)
+    format: InputFormat = _field(values.one_of(InputFormat), InputFormat.JSON)
+    partitions: int = _field(values.integer(1, 10_000), 0)
+    """Of an input topic that does not exist yet; default 4, or the number of lanes when partitioned by
+    shard.
+    """
+    partitioning: InputPartitioning = _field(values.one_of(InputPartitioning), InputPartitioning.ANY)
+    start: InputStart = _field(values.one_of(InputStart), InputStart.EARLIEST)
+    unknown_fields: UnknownFields = _field(values.one_of(UnknownFields), UnknownFields.DROP)
+    delete_field: str | None = _field(values.text, None)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSection:
+    """librdkafka settings as given, all values text."""
+
+    settings: Mapping[str, str]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.settings["bootstrap.servers"]
+
+    @property
+    def embedded(self) -> bool:
+        """True when Tidemark starts a single-node Kafka of its own under `state.path`."""
+        return self.bootstrap_servers == EMBEDDED
+
+    def with_bootstrap_servers(self, servers: str) -> KafkaSection:
+        """The same settings for a broker whose address became known at run time."""
+        return KafkaSection({**self.settings, "bootstrap.servers": servers})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """Caches of one assigner, with its memory and disk limits."""
+
+    path: Path = _field(values.local_path)
+    memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
+    disk_bytes: int = _field(values.size_bytes, 10 * _GIB, key="disk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochConfig:
+    interval_ms: int = _field(values.duration_ms, 2_000, key="interval")
+    max_bytes: int = _field(values.size_bytes, 256 * _MIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicesConfig:
+    """`bind` is the interface to listen on where that is not the address that others dial (containers).
+
+    The services have no authentication: they listen beyond this machine only with `allow_remote: true`.
+    """
+
+    coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))
+    metrics: Address = _field(_read_address, Address("127.0.0.1", 7412))
+    bind: str | None = _field(values.text, None)
+    allow_remote: bool = _field(values.boolean, False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """Bounds of everything that could grow. The defaults suit one small machine."""
+
+    key_bytes: int = _field(values.size_bytes, 8 * _KIB)
+    """A record key longer than this is dead-lettered."""
+    record_bytes: int = _field(values.size_bytes, 4 * _MIB)
+    """An input record larger than this is dead-lettered."""
+    message_bytes: int = _field(values.size_bytes, 16 * _MIB)
+    """No message to Tidemark's own topics is larger."""
+    batch_bytes: int = _field(values.size_bytes, 1 * _MIB)
+    """Record batches are split towards this size: few large messages are cheapest."""
+    transaction_interval_ms: int = _field(values.duration_ms, 200, key="transaction_interval")
+    transaction_bytes: int = _field(values.size_bytes, 16 * _MIB)
+    transaction_records: int = _field(values.integer(1, 10_000_000), 100_000)
+    transaction_timeout_ms: int = _field(values.duration_ms, 10_000, key="transaction_timeout")
+    """Kafka aborts a transaction that stays open longer; until then it holds readers back."""
+    uncommitted_entries: int = _field(values.integer(1, 1_000_000_000), 4_000_000)
+    """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
+    lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
+    rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfigFile:
+    """Everything one YAML file says. `file` is its absolute path."""
+
+    file: Path
+    table: TableConfig
+    input: InputConfig
+    kafka: KafkaSection
+    state: StateConfig
+    epoch: EpochConfig = EpochConfig()
+    services: ServicesConfig = ServicesConfig()
+    limits: LimitsConfig = LimitsConfig()
+    spark: Mapping[str, str] = field(default_factory=dict)
+    hoodie: Mapping[str, str] = field(default_factory=dict)
