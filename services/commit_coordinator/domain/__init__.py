@@ -1,0 +1,1 @@
+"""Pure decisions of the coordinator: no Kafka, gRPC, storage or clock in here."""

@@ -1,0 +1,85 @@
+"""Where inserts go: file groups leased per table partition so that base files approach a target size.
+
+Pure. The planner knows each file group's size from the metadata table's file listing and from the commits
+since; a lease reserves room in it. All assigners get the same group of a partition until it is full, so
+the number of files does not grow with the number of assigners. A lease is a hint: when it is lost or
+overrun only sizes suffer (ARCHITECTURE.md, "Assign").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+ASSUMED_RATIO: Final = 0.35
+"""Bytes on storage per Arrow byte before anything was measured on the table."""
+_RATIO_WEIGHT: Final = 0.2
+_MIN_LEASE_RECORDS: Final = 1_000
+
+
+@dataclass
+class _Group:
+    file_id: str
+    stored: int
+    reserved: float = 0.0
+
+    @property
+    def size(self) -> float:
+        return self.stored + self.reserved
+
+
+@dataclass(frozen=True)
+class FileGroupLease:
+    """Up to ``records`` inserts of the partition may go to the file group before asking again."""
+
+    partition_path: str
+    file_id: str
+    records: int
+
+
+class FileGroupPlanner:
+    """Leases by partition. ``target_bytes``: wanted size of a base file; ids come from the caller."""
+
+    def __init__(self, target_bytes: int) -> None:
+        self._target = target_bytes
+        self._ratio = ASSUMED_RATIO
+        self._partitions: dict[str, dict[str, _Group]] = {}
+
+    def load(self, sizes: Iterable[tuple[str, str, int]]) -> None:
+        """Replaces all sizes: (partition path, file id, bytes of the latest slice). Reservations are dropped."""
+        self._partitions = {}
+        for partition, file_id, stored in sizes:
+            self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, stored)
+
+    def written(self, partition: str, file_id: str, slice_bytes: int) -> None:
+        """A commit left the group's slice at this size; its reservation is settled."""
+        self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, slice_bytes)
+
+    def learn_ratio(self, arrow_bytes: int, stored_bytes: int) -> None:
+        """Storage bytes per Arrow byte of an epoch's inserts, smoothed over epochs."""
+        if arrow_bytes > 0 and stored_bytes > 0:
+            measured = min(max(stored_bytes / arrow_bytes, 0.02), 2.0)
+            self._ratio += _RATIO_WEIGHT * (measured - self._ratio)
+
+    def lease(self, partition: str, records: int, arrow_bytes: int, new_file_id: str) -> FileGroupLease:
+        """Room for the inserts: the fullest group with room, else a new one with the id given."""
+        groups = self._partitions.setdefault(partition, {})
+        open_groups = [g for g in groups.values() if g.size < self._target]
+        group = max(open_groups, key=lambda g: (g.size, g.file_id), default=None)
+        if group is None:
+            group = groups[new_file_id] = _Group(new_file_id, 0)
+        per_record = max(arrow_bytes * self._ratio / max(records, 1), 1.0)
+        fitting = int((self._target - group.size) / per_record)
+        granted = max(min(fitting, max(records * 4, _MIN_LEASE_RECORDS)), min(records, _MIN_LEASE_RECORDS), 1)
+        group.reserved += granted * per_record
+        return FileGroupLease(partition, group.file_id, granted)
+
+    def figures(self) -> dict[str, float]:
+        """File groups and their mean fill, for `status`."""
+        sizes = [g.stored for groups in self._partitions.values() for g in groups.values()]
+        return {
+            "file_groups": float(len(sizes)),
+            "bytes": float(sum(sizes)),
+            "target_bytes": float(self._target),
+        }

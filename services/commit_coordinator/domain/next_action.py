@@ -1,0 +1,153 @@
+"""The coordinator's next action as a pure function of the fold and of what it has seen in this life.
+
+Everything that must survive a crash is in the fold; `Observed` may be lost at any moment, and a successor
+that starts with an empty one does the right thing: it opens the attempt again, asks for the report again,
+cleans again. Precedence, most binding first: a decided epoch is finished; a planned attempt is closed,
+voided, opened, decided or waited for; voided attempts are cleaned; a rewind that is due is made; then the
+next epoch is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from commit_coordinator.domain.actions import (
+    Action,
+    CleanVoided,
+    CloseEmpty,
+    Decide,
+    Finish,
+    OpenAttempt,
+    Plan,
+    Rewind,
+    VoidAttempt,
+    Wait,
+)
+from epoch_protocol.committing import source_positions
+from epoch_protocol.entries import EpochPlanned, Topic
+from epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
+
+HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From the configuration: when to plan, how much, and when to stop trying."""
+
+    interval_ms: int
+    bytes_max: int
+    attempts_max: int
+
+
+@dataclass(frozen=True)
+class AttemptProblem:
+    """Why the open attempt cannot commit. ``rewind``: its tags do not hold either."""
+
+    reason: str
+    rewind: bool
+
+
+@dataclass
+class Observed:
+    """What this coordinator has seen in this life; never needed for safety.
+
+    ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
+    ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
+    """
+
+    planned_at_ms: int = 0
+    opened: tuple[int, int] | None = None
+    reported: tuple[int, int] | None = None
+    problem: tuple[tuple[int, int], AttemptProblem] | None = None
+    cleaned: set[VoidedAttempt] = field(default_factory=set)
+    rewind_due: str | None = None
+    halted: str | None = None
+
+
+def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+    """What to do next; the same inputs give the same answer."""
+    if state.planned is not None and state.decided is not None:
+        return Finish(state.planned, state.decided)
+    if seen.halted is not None:
+        return Wait(f"halted: {seen.halted}")
+    if state.planned is not None:
+        return _on_planned(state.planned, seen, limits)
+    dirty = tuple(v for v in state.voided if v not in seen.cleaned)
+    if dirty:
+        return CleanVoided(dirty)
+    if seen.rewind_due is not None:
+        return Rewind(seen.rewind_due)
+    return _on_idle(state, seen, limits, now_ms)
+
+
+def attempts_exhausted(state: FoldState, limits: Limits) -> str | None:
+    """Why no further attempt is made, or None: after attempts_max the operator must look."""
+    if state.planned is None and state.attempts >= limits.attempts_max:
+        return (
+            f"epoch {state.committed.epoch + 1} could not be written in {state.attempts} attempts; "
+            "nothing is lost: repair the cause (`tidemark epoch show` has it), then restart the coordinator"
+        )
+    return None
+
+
+def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action:
+    attempt = (planned.epoch, planned.attempt)
+    if planned.instant is None:
+        return CloseEmpty(planned)
+    if seen.problem is not None and seen.problem[0] == attempt:
+        problem = seen.problem[1]
+        return VoidAttempt(planned, problem.reason, problem.rewind)
+    if seen.opened != attempt:
+        return OpenAttempt(planned)
+    if seen.reported == attempt:
+        return Decide(planned)
+    return Wait(f"epoch {planned.epoch} attempt {planned.attempt}: the writer has not reported")
+
+
+def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+    due_ms = seen.planned_at_ms + limits.interval_ms
+    full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
+    if now_ms < due_ms and not full:
+        return Wait("the next epoch is not due", until_ms=due_ms)
+    through = choose_through(state, limits.bytes_max)
+    if through is None:
+        return Wait("nothing new counts")
+    return Plan(
+        epoch=state.committed.epoch + 1,
+        attempt=state.attempts + 1,
+        through=through,
+        has_rows=has_rows([t for t in state.tagged if t.offset <= through]),
+        hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS,
+    )
+
+
+def choose_through(state: FoldState, bytes_max: int) -> int | None:
+    """The ledger offset that the next epoch ends with; None when nothing after the last one counts.
+
+    At least one transaction; as many as fit ``bytes_max``. When all fit, shuffle entries behind them are
+    covered too, so that input without rows (dead letters, superseded) moves on.
+    """
+    size = 0
+    for index, counted in enumerate(state.tagged):
+        size += counted.entry.bytes
+        if size > bytes_max and index > 0:
+            return state.tagged[index - 1].offset
+    last = max(
+        (entry.offset for entries in (state.tagged, state.shuffled) for entry in entries[-1:]), default=-1
+    )
+    if last <= state.committed.through:
+        return None
+    if not state.tagged and source_positions(state, last) == state.committed.source_next:
+        return None
+    return last
+
+
+def has_rows(manifest: Sequence[CountedTagged]) -> bool:
+    """Whether any transaction of the manifest has data rows."""
+    return any(
+        part.topic is Topic.DATA and part.records > 0
+        for counted in manifest
+        for part in counted.entry.produced
+    )
