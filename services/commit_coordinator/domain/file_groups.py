@@ -47,7 +47,7 @@ class FileGroupPlanner:
         self._partitions: dict[str, dict[str, _Group]] = {}
 
     def load(self, sizes: Iterable[tuple[str, str, int]]) -> None:
-        """Replaces all sizes: (partition path, file id, bytes of the latest slice). Reservations are dropped."""
+        """Replaces all sizes: (partition path, file id, bytes of its latest slice); drops reservations."""
         self._partitions = {}
         for partition, file_id, stored in sizes:
             self._partitions.setdefault(partition, {})[file_id] = _Group(file_id, stored)

@@ -46,7 +46,6 @@ class Member:
 class _Lane:
     lease: LaneLease = LaneLease.FREE
     slot: int | None = None
-    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,9 @@ class Membership:
         target = set(self._targets()[process_id])
         for name, lane in self._lanes.items():
             if lane.slot == member.slot and name not in target:
-                lane.lease, lane.told = LaneLease.REVOKED, True
-            elif lane.slot == member.slot and lane.lease is LaneLease.REVOKED and not lane.told:
-                lane.lease = LaneLease.GRANTED
+                lane.lease = LaneLease.REVOKED
             elif lane.lease is LaneLease.FREE and name in target:
-                lane.lease, lane.slot, lane.told = LaneLease.GRANTED, member.slot, False
+                lane.lease, lane.slot = LaneLease.GRANTED, member.slot
                 member.claim_token += 1
         return Grant(tuple(self._granted(member)), member.claim_token)
 
@@ -152,17 +149,12 @@ class Membership:
     def _free(self, slot: int) -> None:
         for lane in self._lanes.values():
             if lane.slot == slot:
-                lane.lease, lane.slot, lane.told = LaneLease.FREE, None, False
+                lane.lease, lane.slot = LaneLease.FREE, None
 
     def _release_given_up(self, member: Member, held: set[str]) -> None:
         for name, lane in self._lanes.items():
-            if (
-                lane.slot == member.slot
-                and lane.lease is LaneLease.REVOKED
-                and lane.told
-                and name not in held
-            ):
-                lane.lease, lane.slot, lane.told = LaneLease.FREE, None, False
+            if lane.slot == member.slot and lane.lease is LaneLease.REVOKED and name not in held:
+                lane.lease, lane.slot = LaneLease.FREE, None
 
     def _granted(self, member: Member) -> list[str]:
         return [
