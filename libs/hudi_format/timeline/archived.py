@@ -1,0 +1,108 @@
+"""The archived timeline: instants that Hudi moved out of the active one (Hudi format notes 2.4).
+
+`history/_version_` holds the number of the newest manifest; `manifest_<n>` is JSON that names the Parquet
+files, whose rows are {instantTime, completionTime, action, metadata, plan, version}: metadata and plan are
+the raw bytes of the completed and the requested file. An empty or absent folder is valid. Hudi may rewrite
+the files while they are read (they form an LSM tree): a file that is gone means that a newer manifest
+exists, so reading starts again.
+
+Read by this library, never written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hudi_format.errors import CorruptFileError, FileMissingError
+from hudi_format.storage.base import Storage, join_path
+
+_READ_ATTEMPTS_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedInstant:
+    """One archived instant; `action` is the word of the completed file (compaction: 'commit')."""
+
+    requested: str
+    completion: str
+    action: str
+    metadata: bytes
+    plan: bytes
+
+
+class ArchivedTimeline:
+    """Reads the archive below `<root>/timeline/history` on demand and keeps the completion times."""
+
+    def __init__(self, storage: Storage, root: str = ".hoodie") -> None:
+        self._storage = storage
+        self._folder = join_path(root, "timeline", "history")
+        self._completions: dict[str, str] | None = None
+
+    def completion_times(self) -> dict[str, str]:
+        """Requested time to completion time of every archived instant; read once."""
+        if self._completions is None:
+            table = self._read(["instantTime", "completionTime"])
+            self._completions = {
+                requested: completion
+                for requested, completion in zip(
+                    *(column.to_pylist() for column in table.columns), strict=True
+                )
+                if requested and completion
+            }
+        return self._completions
+
+    def instants(self, from_requested: str = "", to_requested: str = "\uffff") -> list[ArchivedInstant]:
+        """The archived instants with requested time in [from, to], ordered by it, with metadata and plan."""
+        table = self._read(["instantTime", "completionTime", "action", "metadata", "plan"])
+        found = [
+            ArchivedInstant(
+                row["instantTime"],
+                row["completionTime"],
+                row["action"],
+                row["metadata"] or b"",
+                row["plan"] or b"",
+            )
+            for row in table.to_pylist()
+            if row["completionTime"] and from_requested <= row["instantTime"] <= to_requested
+        ]
+        return sorted(found, key=lambda instant: instant.requested)
+
+    def _read(self, columns: list[str]) -> pa.Table:
+        error: FileMissingError | None = None
+        for _ in range(_READ_ATTEMPTS_MAX):
+            try:
+                return self._read_manifest(columns)
+            except FileMissingError as missing:
+                error = missing
+        raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
+
+    def _read_manifest(self, columns: list[str]) -> pa.Table:
+        version_path = join_path(self._folder, "_version_")
+        if not self._storage.exists(version_path):
+            return pa.table({column: pa.array([], pa.string()) for column in columns})
+        version = self._storage.read(version_path).decode().strip()
+        manifest_path = join_path(self._folder, f"manifest_{version}")
+        try:
+            entries = json.loads(self._storage.read(manifest_path))["files"]
+            names = [str(entry["fileName"]) for entry in entries]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(f"{manifest_path} is not a manifest of the archived timeline") from error
+        tables = [self._read_file(name, columns) for name in names]
+        if not tables:
+            return pa.table({column: pa.array([], pa.string()) for column in columns})
+        return pa.concat_tables(tables, promote_options="permissive")
+
+    def _read_file(self, name: str, columns: list[str]) -> pa.Table:
+        path = join_path(self._folder, name)
+        with self._storage.open_input(path) as source:
+            try:
+                return pq.read_table(source, columns=columns)
+            except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+                raise CorruptFileError(
+                    f"{path} is not a readable archive of the timeline: {error}"
+                ) from error

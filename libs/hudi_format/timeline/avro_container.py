@@ -1,0 +1,58 @@
+"""Records of the timeline as Avro object container files: the encoding, without the records' meaning.
+
+Every non-empty file of the timeline is one such container with one record, codec null (Hudi format notes
+2.2). The sync marker is derived from the content: equal records are equal files, so a step that is repeated
+after a crash can compare what it finds with what it would have written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from functools import cache
+from importlib import resources
+from typing import Any, TypeAlias
+
+import fastavro
+
+from hudi_format.errors import CorruptFileError, HudiFormatError
+
+AvroRecord: TypeAlias = dict[str, Any]
+
+
+@cache
+def load_schema(name: str) -> Any:
+    """The parsed schema in `resources/<name>.avsc`."""
+    text = resources.files("hudi_format").joinpath("resources", f"{name}.avsc").read_text("utf-8")
+    return fastavro.parse_schema(json.loads(text))
+
+
+def encode_container(schema_name: str, record: AvroRecord) -> bytes:
+    """One record as an Avro container file. Raises `HudiFormatError` when it does not fit the schema."""
+    schema = load_schema(schema_name)
+    body = io.BytesIO()
+    try:
+        fastavro.schemaless_writer(body, schema, record, strict=True)
+        sync_marker = hashlib.md5(body.getvalue(), usedforsecurity=False).digest()
+        output = io.BytesIO()
+        fastavro.writer(output, schema, [record], codec="null", sync_marker=sync_marker)
+    except (ValueError, TypeError, KeyError) as error:
+        raise HudiFormatError(f"the record does not fit the schema {schema_name}: {error}") from error
+    return output.getvalue()
+
+
+def decode_container(data: bytes, path: str) -> AvroRecord:
+    """The one record of an Avro container file, read by the schema that the file carries.
+
+    `path` is for messages. Raises `CorruptFileError` when `data` is no container with exactly one record.
+    """
+    try:
+        records = list(fastavro.reader(io.BytesIO(data)))
+    except (ValueError, EOFError, IndexError, KeyError, TypeError, StopIteration) as error:
+        raise CorruptFileError(
+            f"{path} is not an Avro container file ({len(data)} bytes): {error}"
+        ) from error
+    if len(records) != 1 or not isinstance(records[0], dict):
+        raise CorruptFileError(f"{path} holds {len(records)} Avro records, one was expected")
+    return records[0]
