@@ -1,0 +1,28 @@
+"""Fixtures of every level: a Java, and one real broker per session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.platform.jars import KAFKA, ensure_jars
+from stream_runtime.platform.java import JavaRuntime, find_java
+
+
+@pytest.fixture(scope="session")
+def java() -> JavaRuntime:
+    """The Java that Tidemark itself would choose."""
+    return find_java()
+
+
+@pytest.fixture(scope="session")
+def kafka(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """One broker for the whole session. Tests share it: give topics and groups names of your own.
+
+    A test that kills or restarts a broker starts its own `EmbeddedKafka`.
+    """
+    folder = tmp_path_factory.mktemp("kafka")
+    with EmbeddedKafka(folder, ensure_jars(KAFKA.name, java), java.home) as broker:
+        yield broker
