@@ -1,0 +1,235 @@
+"""A table's schema: its user columns, as Arrow and as the Avro JSON that Hudi keeps in the timeline and
+in log files.
+
+Types served (Hudi format notes, section 3.1): string, int, long, float, double, boolean, bytes, date,
+timestamp-micros, local-timestamp-micros, timestamp-millis, decimal (fixed or bytes; written as fixed),
+array, map with string keys, nested record. Anything else is a `SchemaError` that names the column.
+
+Invariants: the meta columns are never part of a `TableSchema`; the Avro text is canonical, so equal
+schemas have equal text and an equal fingerprint; nullable columns are ["null", T] with default null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import pyarrow as pa
+
+from hudi_format.avro_types import (
+    SchemaError,
+    checked_names,
+    field_from_avro,
+    field_to_avro,
+    is_avro_name,
+    sanitized_name,
+    type_to_avro,
+)
+
+__all__ = [
+    "IS_DELETED_FIELD",
+    "META_COLUMNS",
+    "META_SCHEMA",
+    "SchemaError",
+    "TableSchema",
+    "cast_rows",
+    "union",
+]
+
+META_COLUMNS: Final = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+META_SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS])
+IS_DELETED_FIELD: Final = "_hoodie_is_deleted"
+_OPERATION_FIELD: Final = "_hoodie_operation"
+_RECORD_SUFFIX: Final = "_record"
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """The user columns of one table. Make it with `from_avro` or `from_arrow`, which check names and
+    types.
+    """
+
+    table_name: str
+    arrow: pa.Schema
+
+    @classmethod
+    def from_avro(cls, avro_json: str, table_name: str | None = None) -> TableSchema:
+        """Reads an Avro record schema; meta columns in it are passed over.
+
+        Without `table_name` it is taken from the record's name (`<table>_record`, or the name as it is).
+        Raises `SchemaError`.
+        """
+        try:
+            avro = json.loads(avro_json)
+        except ValueError as error:
+            raise SchemaError(f"the schema is no JSON: {error}") from error
+        if (
+            not isinstance(avro, dict)
+            or avro.get("type") != "record"
+            or not isinstance(avro.get("fields"), list)
+        ):
+            raise SchemaError("the schema has to be an Avro record with a list of fields")
+        name = table_name or str(avro.get("name", "")).rpartition(".")[2].removesuffix(_RECORD_SUFFIX)
+        fields = [
+            field_from_avro(each, _name_in(each)) for each in avro["fields"] if _name_in(each) not in _HIDDEN
+        ]
+        return cls.from_arrow(name, pa.schema(fields))
+
+    @classmethod
+    def from_arrow(cls, table_name: str, arrow: pa.Schema) -> TableSchema:
+        """The schema with these user columns. Raises `SchemaError` for names or types that cannot be
+        stored.
+        """
+        if not table_name:
+            raise SchemaError("the schema needs a table name: give one, or name the Avro record")
+        if not len(arrow):
+            raise SchemaError(f"the schema of table {table_name} has no columns")
+        checked_names(arrow.names)
+        for field in arrow:
+            if not is_avro_name(field.name):
+                raise SchemaError(
+                    f"column {field.name!r}: the name is no Avro name; use letters, digits and '_'"
+                )
+            if field.name.startswith("_hoodie_") and field.name != IS_DELETED_FIELD:
+                raise SchemaError(f"column {field.name!r}: names that start with _hoodie_ are Hudi's own")
+            type_to_avro(field.type, field.name, "")
+        return cls(table_name, pa.schema(list(arrow)))
+
+    @cached_property
+    def arrow_with_meta(self) -> pa.Schema:
+        """The five meta columns, then the user columns: what base files and data blocks hold."""
+        return pa.schema([*META_SCHEMA, *self.arrow])
+
+    @cached_property
+    def avro_json(self) -> str:
+        """Canonical Avro JSON without meta columns: the `schema` entry of a commit's extra metadata."""
+        return self._avro_json(self.arrow)
+
+    @cached_property
+    def avro_with_meta_json(self) -> str:
+        """Canonical Avro JSON with meta columns: the SCHEMA header of log blocks, the footer of base
+        files.
+        """
+        return self._avro_json(self.arrow_with_meta)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hex digits that equal schemas of one table share (SHA-256 of `avro_json`, first half)."""
+        return hashlib.sha256(self.avro_json.encode()).hexdigest()[:32]
+
+    def field(self, name: str) -> pa.Field:
+        """The column `name`; a dotted name reaches into nested records. Raises `SchemaError` when there
+        is none.
+        """
+        head, *rest = name.split(".")
+        index = self.arrow.get_field_index(head)
+        if index < 0:
+            raise SchemaError(
+                f"column {name}: table {self.table_name} has no such column; it has {self.arrow.names}"
+            )
+        field = self.arrow.field(index)
+        for part in rest:
+            index = field.type.get_field_index(part) if pa.types.is_struct(field.type) else -1
+            if index < 0:
+                raise SchemaError(f"column {name}: {field.name!r} ({field.type}) has no field {part!r}")
+            field = field.type.field(index)
+        return field
+
+    def _avro_json(self, arrow: pa.Schema) -> str:
+        table = sanitized_name(self.table_name)
+        record, namespace = f"{table}{_RECORD_SUFFIX}", f"hoodie.{table}"
+        fields = [field_to_avro(field, f"{namespace}.{record}") for field in arrow]
+        avro = {"type": "record", "name": record, "namespace": namespace, "fields": fields}
+        return json.dumps(avro, separators=(",", ":"))
+
+
+_HIDDEN: Final = {*META_COLUMNS, _OPERATION_FIELD}
+
+
+def _name_in(avro_field: Any) -> str:
+    return str(avro_field.get("name", "?")) if isinstance(avro_field, dict) else "?"
+
+
+def union(first: TableSchema, second: TableSchema) -> TableSchema:
+    """The schema that holds rows of both: the columns of `first`, then those that only `second` has.
+
+    A column that only one of them has is nullable; nested records are united field by field. A column
+    whose type changes is refused, numeric promotion (int to long …) included: Hudi allows it, but then
+    every base file written before depends on each reader's promotion rules. Raises `SchemaError`.
+    """
+    fields = _union_fields(list(first.arrow), list(second.arrow), "")
+    return TableSchema.from_arrow(first.table_name, pa.schema(fields))
+
+
+def _union_fields(first: list[pa.Field], second: list[pa.Field], path: str) -> list[pa.Field]:
+    others = {field.name: field for field in second}
+    fields = []
+    for field in first:
+        other = others.pop(field.name, None)
+        if other is None:
+            fields.append(field.with_nullable(True))
+        else:
+            arrow = _union_type(field.type, other.type, f"{path}{field.name}")
+            fields.append(pa.field(field.name, arrow, nullable=field.nullable or other.nullable))
+    return fields + [field.with_nullable(True) for field in second if field.name in others]
+
+
+def _union_type(first: pa.DataType, second: pa.DataType, path: str) -> pa.DataType:
+    if first == second:
+        return first
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return pa.struct(_union_fields(list(first), list(second), f"{path}."))
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return pa.list_(_union_value(first.value_field, second.value_field, f"{path}.element"))
+    if pa.types.is_map(first) and pa.types.is_map(second):
+        return pa.map_(first.key_field, _union_value(first.item_field, second.item_field, f"{path}.value"))
+    raise SchemaError(
+        f"column {path}: its type changed from {first} to {second}; add a column under a new name instead"
+    )
+
+
+def _union_value(first: pa.Field, second: pa.Field, path: str) -> pa.Field:
+    arrow = _union_type(first.type, second.type, path)
+    return pa.field(first.name, arrow, nullable=first.nullable or second.nullable)
+
+
+def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`rows` with exactly the columns of `schema`, in its order; a column that is not in `schema` is left
+    out.
+
+    A column that `rows` lacks becomes null. Types are cast where no value changes (int to long, a 2-level
+    list to a 3-level one, a nested record that gained nullable fields). Raises `SchemaError` when a value
+    does not fit, or a column that must not be null is missing or holds nulls.
+    """
+    if rows.schema.equals(schema):
+        return rows
+    columns = [_cast_column(rows, field) for field in schema]
+    return pa.table(columns, schema=schema) if columns else rows.select([])
+
+
+def _cast_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    if field.name in rows.column_names:
+        column = rows.column(field.name)
+    else:
+        column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+    if column.type != field.type:
+        try:
+            column = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise SchemaError(
+                f"column {field.name}: {column.type} does not fit {field.type}: {error}"
+            ) from error
+    if not field.nullable and column.null_count:
+        raise SchemaError(
+            f"column {field.name}: {column.null_count} rows have no value, and it must not be null"
+        )
+    return column
