@@ -149,6 +149,20 @@ def test_publish_of_an_existing_file_from_a_gone_folder_is_fenced_first(storage:
         storage.publish("s", "file", b"late")
 
 
+def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(storage: Storage) -> None:
+    storage.make_dir("s")
+    storage.sync_dir("none")
+    storage.sync_dir("s")
+    storage.create("lock", b"old")
+    storage.publish("s", "lock", b"new", overwrite=True)
+    assert storage.read("lock") == b"new"
+    storage.rename("s", "void")
+    with pytest.raises(StagingGoneError):
+        storage.publish("s", "lock", b"late", overwrite=True)
+    assert storage.read("lock") == b"new"
+    assert storage.list("void") == []
+
+
 def test_make_dir_is_repeatable_unless_exclusive(storage: Storage) -> None:
     storage.make_dir("a/b")
     storage.make_dir("a/b")
@@ -244,6 +258,7 @@ def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Stora
         lambda: storage.delete(path),
         lambda: storage.delete_tree(path),
         lambda: storage.touch(path),
+        lambda: storage.sync_dir(path),
     ]
     for call in calls:
         with pytest.raises(InvalidPathError):

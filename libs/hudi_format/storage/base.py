@@ -9,8 +9,7 @@ Invariants that every implementation keeps (tests/contract/test_storage.py runs 
 - `create` and `publish` never replace anything; of two that race, one gets `AlreadyExistsError`.
 - `publish` works only while its staging folder exists: renaming the folder away fences all its writers at
   once, a writer that was frozen in the middle of the call included.
-- Deletions are not synced: after a machine crash a deleted file may be back, so cleaning up has to be
-  repeatable.
+- Deletions are not synced until `sync_dir`: after a machine crash a deleted file may be back.
 """
 
 from __future__ import annotations
@@ -93,10 +92,11 @@ class Storage(Protocol):
         """
         ...
 
-    def publish(self, staging_dir: str, path: str, data: FileContent) -> None:
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
         """Makes a new file out of a staging folder; missing parent folders of `path` are made, staging
         never is.
 
+        With `overwrite` the file takes the place of what may be there, in one step, behind the same fence.
         Raises `StagingGoneError` when the staging folder is not there (any more), `AlreadyExistsError` when
         `path` exists. After an error of another kind the file may have appeared: repeat the call.
         """
@@ -122,6 +122,10 @@ class Storage(Protocol):
 
     def delete_tree(self, path: str) -> int:
         """Deletes a folder with all it holds; returns the number of files that were in it, 0 when absent."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
         ...
 
     def touch(self, path: str) -> None:

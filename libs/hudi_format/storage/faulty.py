@@ -21,7 +21,7 @@ from typing import ParamSpec, TypeVar
 import pyarrow as pa
 
 from hudi_format.errors import AlreadyExistsError, ErrorKind, HudiFormatError
-from hudi_format.storage.base import FileContent, FileInfo, Listing, Storage, parent_of
+from hudi_format.storage.base import FileContent, FileInfo, Listing, Storage, join_path, parent_of
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -137,8 +137,8 @@ class FaultyStorage:
         self._call("replace", self._inner.replace, path, data)
         self._synced(path)
 
-    def publish(self, staging_dir: str, path: str, data: FileContent) -> None:
-        self._call("publish", self._inner.publish, staging_dir, path, data)
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
+        self._call("publish", self._inner.publish, staging_dir, path, data, overwrite)
         self._synced(path)
 
     def make_dir(self, path: str, exclusive: bool = False) -> None:
@@ -166,8 +166,14 @@ class FaultyStorage:
             gone = {each: data for each, data in before.items() if not self._inner.exists(each)}
             self._unsynced_deletes.update(gone)
 
+    def sync_dir(self, path: str) -> None:
+        self._call("sync_dir", self._inner.sync_dir, path)
+        self._synced(join_path(path, "any"))
+
     def touch(self, path: str) -> None:
         self._call("touch", self._inner.touch, path)
 
 
-_WRITING = frozenset({"create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "touch"})
+_WRITING = frozenset(
+    {"sync_dir", "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "touch"}
+)

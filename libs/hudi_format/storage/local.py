@@ -122,7 +122,7 @@ class LocalStorage:
                 return
         raise FileMissingError(f"the folder of {path!r} is deleted again and again by somebody else")
 
-    def publish(self, staging_dir: str, path: str, data: FileContent) -> None:
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
         staging = self._absolute(checked_file_path(staging_dir))
         target = self._absolute_file(path)
         for _ in range(_PARENT_RETRIES_MAX):
@@ -130,7 +130,10 @@ class LocalStorage:
                 break
             self._make_dirs(os.path.dirname(target))
             with contextlib.suppress(FileNotFoundError):  # the next round tells which folder is gone
-                self._link_new(staging, target, path, data)
+                if overwrite:
+                    self._rename_over(staging, target, data)
+                else:
+                    self._link_new(staging, target, path, data)
                 return
         raise StagingGoneError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
 
@@ -149,9 +152,16 @@ class LocalStorage:
 
     def replace(self, path: str, data: FileContent) -> None:
         target = self._absolute_file(path)
-        folder, name = os.path.split(target)
+        folder = os.path.dirname(target)
         self._make_dirs(folder)
-        temporary = _write_temporary(folder, name, data)
+        self._rename_over(folder, target, data)
+
+    def _rename_over(self, temporary_dir: str, target: str, data: FileContent) -> None:
+        """Writes a temporary file and renames it to `target`. FileNotFoundError when either folder is
+        gone.
+        """
+        folder, name = os.path.split(target)
+        temporary = _write_temporary(temporary_dir, name, data)
         # The stale checksum goes first: without one Hadoop's reader takes the file as it is, old or new.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, f".{name}.crc"))
@@ -211,6 +221,10 @@ class LocalStorage:
         count = len(self.walk(checked_file_path(path)))
         shutil.rmtree(self._absolute_file(path), ignore_errors=False, onerror=_ignore_missing)
         return count
+
+    def sync_dir(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _sync_dir(self._absolute(path))
 
     def touch(self, path: str) -> None:
         target = self._absolute_file(path)

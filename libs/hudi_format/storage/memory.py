@@ -110,13 +110,16 @@ class InMemoryStorage:
             self.make_dir(parent_of(path))
             self._put_new(path, data)
 
-    def publish(self, staging_dir: str, path: str, data: FileContent) -> None:
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
         with self._mutex:
             checked_file_path(path)
             if checked_file_path(staging_dir) not in self._dirs:
                 raise StagingGoneError(
                     f"staging folder {staging_dir!r} is gone: {path!r} must not be published"
                 )
+            if overwrite:
+                self.replace(path, data)
+                return
             self.make_dir(parent_of(path))
             self._put_new(path, data)
 
@@ -167,6 +170,9 @@ class InMemoryStorage:
                 if each != path and not each.startswith(f"{path}/")
             }
             return len(files)
+
+    def sync_dir(self, path: str) -> None:
+        checked_path(path)
 
     def touch(self, path: str) -> None:
         with self._mutex:
