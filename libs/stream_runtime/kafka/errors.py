@@ -33,6 +33,14 @@ class AbortableError(KafkaError):
     kind = ErrorKind.RETRYABLE
 
 
+class ProducerFatalError(KafkaError):
+    """The producer is dead, though nobody took its id; the transaction will not commit. Make a new
+    producer.
+    """
+
+    kind = ErrorKind.RETRYABLE
+
+
 class OutcomeUnknownError(KafkaError):
     """Whether the transaction committed is not known; it may have.
 

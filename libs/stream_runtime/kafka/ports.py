@@ -30,6 +30,7 @@ from stream_runtime.kafka.errors import (
     MissingTopicError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
+    ProducerFatalError,
 )
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "OutcomeUnknownError",
     "PartitionReader",
     "PlainProducer",
+    "ProducerFatalError",
     "RangeReader",
     "TopicDescription",
     "TopicPartition",

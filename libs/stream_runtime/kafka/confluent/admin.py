@@ -1,0 +1,184 @@
+"""Topics and offsets of a real broker; every call has a deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import confluent_kafka.admin
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from stream_runtime.kafka.confluent.settings import ClientSettings
+from stream_runtime.kafka.confluent.translate import client_error, translate
+from stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError, MissingTopicError
+from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+
+# The package does not export these names to type checkers.
+_client: Any = confluent_kafka.admin
+_TIMEOUT_S: Final = 15.0
+_ISOLATION: Final = {
+    Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
+    Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
+}
+
+
+class ConfluentAdmin:
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        try:
+            self._admin: Any = _client.AdminClient(settings.admin(), logger=ConnectionLog("admin"))
+        except KafkaException as error:
+            raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
+        wanted = {spec.name: spec for spec in specs}
+        if not wanted:
+            return
+        topics = [
+            _client.NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication_factor,
+                config=dict(spec.config),
+            )
+            for spec in wanted.values()
+        ]
+        created = self._admin.create_topics(topics, request_timeout=_TIMEOUT_S)
+        for name, future in created.items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if client_error(error).code() != ClientError.TOPIC_ALREADY_EXISTS:
+                    raise translate(client_error(error), f"creating topic {name}") from None
+                self._check_partitions(wanted[name])
+
+    def _check_partitions(self, spec: TopicSpec) -> None:
+        partitions = self.partitions(spec.name)
+        if partitions != spec.partitions:
+            raise KafkaConfigError(
+                f"topic {spec.name} has {partitions} partitions and {spec.partitions} are wanted: "
+                "partition counts must not change"
+            )
+
+    def partitions(self, topic: str) -> int | None:
+        try:
+            metadata = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise translate(client_error(error), f"metadata of {topic}") from None
+        if metadata.error is None:
+            return len(metadata.partitions)
+        if metadata.error.code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise translate(metadata.error, f"metadata of {topic}")
+
+    def describe(self, topic: str) -> TopicDescription:
+        partitions = self.partitions(topic)
+        if partitions is None:
+            raise MissingTopicError(f"there is no topic {topic}")
+        metadata = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        config = self._describe_config(_client.ConfigResource(_client.ResourceType.TOPIC, topic))
+        return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
+
+    def _describe_config(self, resource: Any) -> dict[str, str]:
+        answers = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)
+        entries = _result(answers[resource], f"settings of {resource.name}")
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise KafkaConfigError(
+                    f"delete_records of {topic}[{partition}] needs an explicit offset, not {offset}"
+                )
+        if not offsets:
+            return {}
+        requests = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        answers = self._admin.delete_records(requests, request_timeout=_TIMEOUT_S)
+        starts: dict[TopicPartition, int] = {}
+        for client, future in answers.items():
+            deleted = _result(future, f"deleting records of {client.topic}[{client.partition}]")
+            starts[TopicPartition(client.topic, client.partition)] = deleted.low_watermark
+        return starts
+
+    def start_offset(self, topic_partition: TopicPartition) -> int:
+        return self._list_offsets([topic_partition], _client.OffsetSpec.earliest())[topic_partition]
+
+    def end_offset(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
+        return self._list_offsets([topic_partition], _client.OffsetSpec.latest(), isolation)[topic_partition]
+
+    def offsets_for_time(
+        self, topic_partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        found = self._list_offsets(list(topic_partitions), _client.OffsetSpec.for_timestamp(timestamp_ms))
+        return {
+            tp: offset if offset >= 0 else self.end_offset(tp, Isolation.READ_UNCOMMITTED)
+            for tp, offset in found.items()
+        }
+
+    def _list_offsets(
+        self,
+        topic_partitions: list[TopicPartition],
+        spec: Any,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        if not topic_partitions:
+            return {}
+        requests = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions}
+        answers = self._admin.list_offsets(
+            requests, isolation_level=_ISOLATION[isolation], request_timeout=_TIMEOUT_S
+        )
+        offsets: dict[TopicPartition, int] = {}
+        for client, future in answers.items():
+            found = _result(future, f"offsets of {client.topic}[{client.partition}]")
+            offsets[TopicPartition(client.topic, client.partition)] = found.offset
+        return offsets
+
+    def committed_offsets(
+        self, group: str, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        clients = [ClientTopicPartition(tp.topic, tp.partition) for tp in topic_partitions]
+        if not clients:
+            return {}
+        answers = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, clients)], request_timeout=_TIMEOUT_S
+        )
+        found = _result(answers[group], f"offsets of group {group}").topic_partitions
+        return {
+            TopicPartition(client.topic, client.partition): client.offset
+            for client in found
+            if client.offset >= 0
+        }
+
+    def check_broker(self) -> None:
+        try:
+            brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
+        except KafkaException as error:
+            raise translate(client_error(error), "metadata of the cluster") from None
+        for broker in brokers:
+            config = self._describe_config(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
+            if config.get("transaction.partition.verification.enable", "true") != "true":
+                raise KafkaConfigError(
+                    f"broker {broker}: transaction.partition.verification.enable must be true: "
+                    "without it a torn transaction can be named in the ledger"
+                )
+            timeout_max_ms = int(config.get("transaction.max.timeout.ms", "900000"))
+            if timeout_max_ms < self._settings.transaction_timeout_ms:
+                raise KafkaConfigError(
+                    f"broker {broker}: transaction.max.timeout.ms is {timeout_max_ms}, below "
+                    f"limits.transaction_timeout of {self._settings.transaction_timeout_ms} ms"
+                )
+
+    def close(self) -> None:
+        self._admin = None
+
+
+def _result(future: Any, doing: str) -> Any:
+    try:
+        return future.result(_TIMEOUT_S)
+    except KafkaException as error:
+        raise translate(client_error(error), doing) from None
+    except TimeoutError:
+        raise KafkaUnavailableError(f"{doing}: no answer in {_TIMEOUT_S} s") from None

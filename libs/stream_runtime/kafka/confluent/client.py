@@ -1,0 +1,53 @@
+"""Makes clients of one real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from stream_runtime.clock import Clock, SystemClock
+from stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
+from stream_runtime.kafka.confluent.plain_producer import ConfluentPlainProducer
+from stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
+from stream_runtime.kafka.confluent.settings import ClientSettings
+from stream_runtime.kafka.confluent.transactional_producer import ConfluentTransactionalProducer
+from stream_runtime.kafka.ports import Isolation
+
+_READER_GROUP: Final = "tidemark-reader"
+
+
+class ConfluentKafkaClient:
+    """The `KafkaClient` of a real cluster. Holds settings only, so it may be pickled; see the package's note
+    on forks.
+    """
+
+    def __init__(
+        self,
+        section: Mapping[str, str],
+        clock: Clock | None = None,
+        message_bytes_max: int = 16 << 20,
+        transaction_timeout_ms: int = 10_000,
+    ) -> None:
+        """`section` is the configuration's kafka section, with a real `bootstrap.servers`. Raises
+        KafkaConfigError.
+        """
+        self._settings = ClientSettings(dict(section), message_bytes_max, transaction_timeout_ms)
+        self._clock = clock or SystemClock()
+
+    def producer(self, transactional_id: str) -> ConfluentTransactionalProducer:
+        return ConfluentTransactionalProducer(self._settings, transactional_id, self._clock)
+
+    def plain_producer(self) -> ConfluentPlainProducer:
+        return ConfluentPlainProducer(self._settings)
+
+    def partition_reader(
+        self, isolation: Isolation = Isolation.READ_COMMITTED, group: str | None = None
+    ) -> ConfluentPartitionReader:
+        return ConfluentPartitionReader(self._settings, isolation, group or _READER_GROUP)
+
+    def range_reader(self) -> ConfluentRangeReader:
+        return ConfluentRangeReader(self._settings, self._clock)
+
+    def admin(self) -> ConfluentAdmin:
+        return ConfluentAdmin(self._settings)

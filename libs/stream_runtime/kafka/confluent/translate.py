@@ -1,0 +1,94 @@
+"""librdkafka's errors as ours, grouped by what the caller must do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confluent_kafka import KafkaError as ClientError
+
+from stream_runtime.kafka.errors import (
+    AbortableError,
+    FencedError,
+    KafkaConfigError,
+    KafkaError,
+    KafkaUnavailableError,
+    MessageTooLargeError,
+    MissingTopicError,
+    OffsetOutOfRangeError,
+    ProducerFatalError,
+)
+
+_FENCED: Final = frozenset(
+    {
+        ClientError._FENCED,
+        ClientError.INVALID_PRODUCER_EPOCH,
+        ClientError.PRODUCER_FENCED,
+    }
+)
+_MISSING: Final = frozenset(
+    {
+        ClientError.UNKNOWN_TOPIC_OR_PART,
+        ClientError._UNKNOWN_TOPIC,
+        ClientError._UNKNOWN_PARTITION,
+    }
+)
+_OUT_OF_RANGE: Final = frozenset({ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET})
+_REFUSED_SETTING: Final = frozenset(
+    {
+        ClientError._AUTHENTICATION,
+        ClientError._INVALID_ARG,
+        ClientError._SSL,
+        ClientError.CLUSTER_AUTHORIZATION_FAILED,
+        ClientError.GROUP_AUTHORIZATION_FAILED,
+        ClientError.INVALID_CONFIG,
+        ClientError.INVALID_PARTITIONS,
+        ClientError.INVALID_REPLICATION_FACTOR,
+        ClientError.INVALID_TRANSACTION_TIMEOUT,
+        ClientError.POLICY_VIOLATION,
+        ClientError.SASL_AUTHENTICATION_FAILED,
+        ClientError.TOPIC_AUTHORIZATION_FAILED,
+        ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+UNAVAILABLE: Final = frozenset(
+    {
+        ClientError._ALL_BROKERS_DOWN,
+        ClientError._MSG_TIMED_OUT,
+        ClientError._RESOLVE,
+        ClientError._TIMED_OUT,
+        ClientError._TIMED_OUT_QUEUE,
+        ClientError._TRANSPORT,
+        ClientError.REQUEST_TIMED_OUT,
+    }
+)
+
+
+def translate(error: ClientError, doing: str) -> KafkaError:
+    """Our error for one of librdkafka's; `doing` says what was tried, on what."""
+    code = error.code()
+    text = f"{doing}: {error.name()}: {error.str()}"
+    if code in _FENCED:
+        return FencedError(text)
+    if error.fatal():
+        return ProducerFatalError(text)
+    if code == ClientError.MSG_SIZE_TOO_LARGE:
+        return MessageTooLargeError(f"{text}: send smaller messages or raise limits.message_bytes")
+    if code in _MISSING:
+        return MissingTopicError(f"{text}: create the topics before the first transaction")
+    if error.txn_requires_abort():
+        return AbortableError(text)
+    if code in _OUT_OF_RANGE:
+        return OffsetOutOfRangeError(text)
+    if code in _REFUSED_SETTING:
+        return KafkaConfigError(
+            f"{text}: see the kafka section of the configuration and the broker's settings"
+        )
+    if code in UNAVAILABLE or error.retriable():
+        return KafkaUnavailableError(text)
+    return KafkaError(text)
+
+
+def client_error(exception: Any) -> ClientError:
+    """The `KafkaError` inside of a `KafkaException`."""
+    error: ClientError = exception.args[0]
+    return error

@@ -1,0 +1,13 @@
+"""A whole Kafka cluster in this process, deterministic by seed and clock, with faults on request.
+
+It passes the same contract tests as the real adapter. What it models of a broker: offsets with markers, the
+last stable offset, transactions without an epoch per transaction (as librdkafka speaks them), fencing,
+time-outs, partition verification, delete_records, size limits. What it leaves out: replication, consumer
+groups with members, compression.
+"""
+
+from stream_runtime.kafka.memory.broker import MemoryBroker
+from stream_runtime.kafka.memory.client import MemoryKafkaClient
+from stream_runtime.kafka.memory.faults import EndFault, Faults
+
+__all__ = ["EndFault", "Faults", "MemoryBroker", "MemoryKafkaClient"]
