@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.partition_paths import blank_where, join_segments, partition_segments, path_errors
 from hudi_format.schema import SchemaError, TableSchema
+from hudi_format.table_config import KeyGeneratorType, TableConfig
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -31,15 +31,8 @@ EMPTY_KEY_PART: Final = "__empty__"
 KEY_BYTES_DEFAULT: Final = 8 * 1024
 # The record index's HFiles hold a key's length in a signed short.
 KEY_BYTES_MAX: Final = 32767
+_SERVED: Final = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
 _DATE_MIN, _DATE_MAX = pa.scalar(-719162, pa.int32()), pa.scalar(2932896, pa.int32())
-
-
-class KeyGeneratorType(Enum):
-    """`hoodie.table.keygenerator.type`, as far as it is served."""
-
-    SIMPLE = "SIMPLE"
-    COMPLEX = "COMPLEX"
-    NON_PARTITION = "NON_PARTITION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ class KeyGenerator:
     """Makes keys and partition paths of rows. Make it with `for_table`, which checks fields and types."""
 
     schema: TableSchema
-    type: KeyGeneratorType
+    kind: KeyGeneratorType
     record_key_fields: tuple[str, ...]
     partition_fields: tuple[str, ...]
     hive_style: bool
@@ -69,16 +62,16 @@ class KeyGenerator:
         record_key_fields: Sequence[str],
         partition_fields: Sequence[str] = (),
         *,
-        type_name: str | None = None,
+        kind: KeyGeneratorType | None = None,
         hive_style: bool = False,
         url_encode: bool = False,
         key_bytes_max: int = KEY_BYTES_DEFAULT,
     ) -> KeyGenerator:
-        """The generator of a table; without `type_name` the type that Spark would choose for these fields.
+        """The generator of a table; without `kind` the one that Spark would choose for these fields.
 
         Raises `UnsupportedTableError` (generator or field type) and `SchemaError` (no such column).
         """
-        kind = _checked_type(type_name, record_key_fields, partition_fields)
+        checked = _checked_kind(kind, record_key_fields, partition_fields)
         if not 1 <= key_bytes_max <= KEY_BYTES_MAX:
             raise UnsupportedTableError(
                 f"record key limit of {key_bytes_max} bytes",
@@ -89,14 +82,29 @@ class KeyGenerator:
         for name in partition_fields:
             _check_key_type(name, schema.field(name).type, "partition")
         fields = tuple(record_key_fields), tuple(partition_fields)
-        return cls(schema, kind, *fields, hive_style, url_encode, key_bytes_max)
+        return cls(schema, checked, *fields, hive_style, url_encode, key_bytes_max)
+
+    @classmethod
+    def from_table_config(
+        cls, config: TableConfig, schema: TableSchema, key_bytes_max: int = KEY_BYTES_DEFAULT
+    ) -> KeyGenerator:
+        """The generator that a table's properties name. Raises as `for_table`."""
+        return cls.for_table(
+            schema,
+            config.record_key_fields,
+            config.partition_fields,
+            kind=config.key_generator,
+            hive_style=config.hive_style_partitioning,
+            url_encode=config.url_encode_partitioning,
+            key_bytes_max=key_bytes_max,
+        )
 
     @property
     def names_parts(self) -> bool:
         """Whether a key reads `field:value,…`; in table version 9 a COMPLEX key of a single field does,
         too.
         """
-        return self.type is KeyGeneratorType.COMPLEX or len(self.record_key_fields) > 1
+        return self.kind is KeyGeneratorType.COMPLEX or len(self.record_key_fields) > 1
 
     def record_keys(self, rows: pa.Table) -> KeyColumns:
         """The record key of each row of `rows` (columns as in the schema), or why it has none."""
@@ -182,26 +190,24 @@ def value_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     return column.cast(pa.string()), errors
 
 
-def _checked_type(
-    type_name: str | None, record_key_fields: Sequence[str], partition_fields: Sequence[str]
+def _checked_kind(
+    kind: KeyGeneratorType | None, record_key_fields: Sequence[str], partition_fields: Sequence[str]
 ) -> KeyGeneratorType:
     if not record_key_fields:
         raise UnsupportedTableError(
             "the table has no record key fields", "Name at least one record key field."
         )
-    if type_name is None:
+    if kind is None:
         if not partition_fields:
             return KeyGeneratorType.NON_PARTITION
         single = len(record_key_fields) == 1 and len(partition_fields) == 1
         return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
-    try:
-        kind = KeyGeneratorType(type_name)
-    except ValueError:
-        served = ", ".join(each.value for each in KeyGeneratorType)
+    if kind not in _SERVED:
+        served = ", ".join(each.value for each in _SERVED)
         raise UnsupportedTableError(
-            f"hoodie.table.keygenerator.type={type_name}",
+            f"hoodie.table.keygenerator.type={kind.value}",
             f"Only {served} are served; write this table with Spark.",
-        ) from None
+        )
     if kind is KeyGeneratorType.SIMPLE and (len(record_key_fields) != 1 or len(partition_fields) != 1):
         raise UnsupportedTableError(
             "hoodie.table.keygenerator.type=SIMPLE with several fields",

@@ -8,7 +8,6 @@ column is. Types whose values do not fit (string, decimal, bytes …) are refuse
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_format.errors import HudiFormatError, UnsupportedTableError
+from hudi_format.log_file.deletes import OrderingType
 from hudi_format.schema import TableSchema
+from hudi_format.table_config import MergeMode, TableConfig
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -31,28 +32,21 @@ class OrderingError(HudiFormatError):
     """A null or mistyped ordering value; Spark would die on it while reading (Hudi format notes 4.4)."""
 
 
-class MergeMode(Enum):
-    """`hoodie.record.merge.mode`: by ordering value, ties to the newer record, or simply the newer record."""
-
-    EVENT_TIME = "EVENT_TIME_ORDERING"
-    COMMIT_TIME = "COMMIT_TIME_ORDERING"
-
-
 @dataclass(frozen=True, slots=True)
 class OrderingField:
     """The table's ordering field. Only a top-level column is served, as Tidemark's ordering is one value
     per record.
 
-    `delete_wrapper` is the Avro wrapper of an ordering value in a delete block: the one that matches the
-    value as Spark holds it. Hudi 1.2.0 on Spark was seen to write IntWrapper for int, LongWrapper for
-    long and both timestamps, FloatWrapper and DoubleWrapper, and to read IntWrapper for date (it fails to
-    write deletes there); any other, the DateWrapper and TimestampMicrosWrapper of the Avro schema
+    `delete_type` is the wrapper of an ordering value in a delete block: the one that matches the
+    value as Spark holds it. Hudi 1.2.0 on Spark was seen to write Int for int, Long for
+    long and both timestamps, Float and Double, and to read Int for date (it fails to
+    write deletes there); any other, the Date and TimestampMicros of the Avro schema
     included, makes its read of the file group die.
     """
 
     name: str
     arrow: pa.DataType
-    delete_wrapper: str
+    delete_type: OrderingType
 
     @classmethod
     def of(cls, schema: TableSchema, name: str) -> OrderingField:
@@ -64,13 +58,13 @@ class OrderingField:
         if "." in name:
             raise UnsupportedTableError(f"ordering field {name} is nested", "Use a top-level column.")
         arrow = schema.field(name).type
-        wrapper = _DELETE_WRAPPERS.get(arrow)
-        if wrapper is None:
+        delete_type = _DELETE_TYPES.get(arrow)
+        if delete_type is None:
             raise UnsupportedTableError(
                 f"ordering field {name} has type {arrow}",
                 "Use an int, long, float, double, timestamp-micros, local-timestamp-micros or date column.",
             )
-        return cls(name, arrow, wrapper)
+        return cls(name, arrow, delete_type)
 
     def to_int64(self, column: pa.Array | pa.ChunkedArray) -> Int64Array:
         """Ordering values as int64, one per row. Raises `OrderingError` for nulls and for another type."""
@@ -115,14 +109,14 @@ class OrderingField:
         return int(self.to_int64(pa.array([value], self.arrow))[0])
 
 
-_DELETE_WRAPPERS: Final[dict[pa.DataType, str]] = {
-    pa.int32(): "IntWrapper",
-    pa.int64(): "LongWrapper",
-    pa.float32(): "FloatWrapper",
-    pa.float64(): "DoubleWrapper",
-    pa.date32(): "IntWrapper",
-    pa.timestamp("us", "UTC"): "LongWrapper",
-    pa.timestamp("us"): "LongWrapper",
+_DELETE_TYPES: Final[dict[pa.DataType, OrderingType]] = {
+    pa.int32(): OrderingType.INT,
+    pa.int64(): OrderingType.LONG,
+    pa.float32(): OrderingType.FLOAT,
+    pa.float64(): OrderingType.DOUBLE,
+    pa.date32(): OrderingType.INT,
+    pa.timestamp("us", "UTC"): OrderingType.LONG,
+    pa.timestamp("us"): OrderingType.LONG,
 }
 
 
@@ -141,3 +135,23 @@ def _doubles_to_int64(doubles: npt.NDArray[np.float64]) -> Int64Array:
 
 def _int64_to_doubles(ordering: Int64Array) -> npt.NDArray[np.float64]:
     return np.where(ordering >= 0, ordering, ordering ^ _SIGN_MASK).view(np.float64)
+
+
+def table_ordering(config: TableConfig, schema: TableSchema) -> tuple[MergeMode, OrderingField | None]:
+    """How rows of a table are merged, and its ordering field (None by commit time, even if one is named).
+
+    Raises `UnsupportedTableError` for CUSTOM merging, and for event time without exactly one served field.
+    """
+    if config.merge_mode is MergeMode.COMMIT_TIME_ORDERING:
+        return config.merge_mode, None
+    if config.merge_mode is not MergeMode.EVENT_TIME_ORDERING:
+        raise UnsupportedTableError(
+            f"hoodie.record.merge.mode={config.merge_mode.value}",
+            "Only EVENT_TIME_ORDERING and COMMIT_TIME_ORDERING are served; write this table with Spark.",
+        )
+    if not config.ordering_fields:
+        raise UnsupportedTableError(
+            "EVENT_TIME_ORDERING without hoodie.table.ordering.fields",
+            "Name the table's ordering field there.",
+        )
+    return config.merge_mode, OrderingField.of(schema, ",".join(config.ordering_fields))

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_format.ordering import NO_ORDERING, BoolArray, Int64Array, MergeMode
+from hudi_format.ordering import NO_ORDERING, BoolArray, Int64Array
+from hudi_format.table_config import MergeMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Deletes:
     def __post_init__(self) -> None:
         if not len(self.keys) == len(self.ordering) == len(self.unconditional):
             raise ValueError(
-                f"{len(self.keys)} keys, {len(self.ordering)} ordering values, {len(self.unconditional)} flags"
+                f"{len(self.keys)} keys, {len(self.ordering)} orderings, {len(self.unconditional)} flags"
             )
 
     def __len__(self) -> int:
@@ -134,7 +135,7 @@ class Changes:
         if distinct == count:
             return self
         key_of = np.asarray(encoded.indices).astype(np.int64)
-        if mode is MergeMode.COMMIT_TIME:
+        if mode is MergeMode.COMMIT_TIME_ORDERING:
             return self.take(_last_of_each(key_of, np.arange(count), distinct))
         candidates = np.arange(count)
         if self.unconditional.any():

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from hudi_format.errors import HudiFormatError
 from hudi_format.file_group.base_file import FILE_NAME, RECORD_KEY, constant_column
 from hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
-from hudi_format.ordering import BoolArray, Int64Array, MergeMode, OrderingField
+from hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from hudi_format.schema import IS_DELETED_FIELD
+from hudi_format.table_config import MergeMode
 
 
 class DuplicateKeyError(HudiFormatError):
@@ -115,7 +116,7 @@ def changes_of_rows(rows: pa.Table, mode: MergeMode, ordering: OrderingField | N
 
 def ordering_of(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Int64Array:
     """Ordering values of rows as int64; all 0 by commit time."""
-    if mode is MergeMode.COMMIT_TIME:
+    if mode is MergeMode.COMMIT_TIME_ORDERING:
         return np.zeros(rows.num_rows, np.int64)
     if ordering is None:
         raise HudiFormatError("EVENT_TIME_ORDERING needs an ordering field: set hoodie.table.ordering.fields")
@@ -125,7 +126,7 @@ def ordering_of(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None)
 def _incoming_changes(
     upserts: pa.Table, deletes: Deletes, mode: MergeMode, ordering: OrderingField | None
 ) -> Changes:
-    if mode is MergeMode.EVENT_TIME and ordering is not None:
+    if mode is MergeMode.EVENT_TIME_ORDERING and ordering is not None:
         ordering.to_int64(upserts.column(ordering.name))
     parts = [changes_of_rows(upserts, mode, ordering), Changes.of_deletes(deletes)]
     changes = Changes.concat(parts, [upserts.num_rows, 0])
@@ -142,7 +143,7 @@ def _newer_than_existing(
     -1.
     """
     wins = np.ones(len(changes), np.bool_)
-    if mode is MergeMode.COMMIT_TIME:
+    if mode is MergeMode.COMMIT_TIME_ORDERING:
         return wins
     rows = np.flatnonzero(match >= 0)
     if not len(rows):

@@ -1,0 +1,120 @@
+"""Log files of data: what one commit does to one file group, and reading such files back as columns.
+
+A file of ours holds one Parquet data block, then delete blocks: those with ordering values, then
+unconditional ones. hudi-rs refuses a delete block that mixes the two (Hudi format notes 4.4). Spark's own
+files hold Avro data blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
+from hudi_format.file_group.avro_rows import decode_avro_rows
+from hudi_format.file_group.base_file import read_parquet, write_parquet
+from hudi_format.file_group.changes import Changes, Deletes
+from hudi_format.file_group.delete_records import delete_block_contents, read_deletes
+from hudi_format.file_group.merge import changes_of_rows
+from hudi_format.log_file.blocks import BlockType, HeaderKey, LogBlock, frame_block, read_blocks
+from hudi_format.ordering import BoolArray, OrderingField
+from hudi_format.schema import TableSchema, cast_rows
+from hudi_format.storage.base import Storage
+from hudi_format.table_config import MergeMode
+
+_OPERATION_FIELD = "_hoodie_operation"
+_DELETE_OPERATIONS = pa.array(["D", "-U"])
+
+
+@dataclass(frozen=True, slots=True)
+class LogContent:
+    """A log file's data rows (the columns that were asked for) and its changes, which point into them."""
+
+    rows: pa.Table
+    changes: Changes
+
+
+def data_log_bytes(
+    schema: TableSchema,
+    instant: str,
+    rows: pa.Table | None,
+    deletes: Deletes | None,
+    partition_path: str,
+    ordering: OrderingField | None,
+) -> bytes:
+    """The bytes of a log file: `rows` (meta columns attached; `_hoodie_file_name` is the bare file id)
+    and `deletes`.
+
+    No key may be in both. Ordering values must not be null: Spark's read of the file group would die.
+    Raises `OrderingError`, `SchemaError`, and `HudiFormatError` when there is nothing to write.
+    """
+    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema.avro_with_meta_json}
+    blocks = []
+    if rows is not None and rows.num_rows:
+        rows = cast_rows(rows, schema.arrow_with_meta)
+        if ordering is not None:
+            ordering.to_int64(rows.column(ordering.name))
+        footer = {"parquet.avro.schema": schema.avro_with_meta_json, "writer.model.name": "avro"}
+        blocks.append(frame_block(BlockType.PARQUET_DATA, headers, write_parquet(rows, footer)))
+    for content in delete_block_contents(deletes or Deletes.none(), partition_path, ordering):
+        blocks.append(frame_block(BlockType.DELETE, headers, content))
+    if not blocks:
+        raise HudiFormatError(f"log file of instant {instant} in {partition_path!r}: no rows and no deletes")
+    return b"".join(blocks)
+
+
+def read_data_log(
+    storage: Storage,
+    path: str,
+    columns: pa.Schema,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+) -> LogContent:
+    """What a log file holds, in its order; `columns` has at least the record key and the ordering field.
+
+    Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for blocks that are not served.
+    """
+    tables: list[pa.Table] = [columns.empty_table()]
+    parts: list[Changes] = []
+    rows_of_parts: list[int] = []
+    for block in read_blocks(storage.read(path), path):
+        if block.block_type is BlockType.DELETE:
+            parts.append(Changes.of_deletes(read_deletes(block.content, ordering, path)))
+            rows_of_parts.append(0)
+            continue
+        rows, removed = _data_rows(block, path, columns)
+        changes = changes_of_rows(rows, mode, ordering)
+        if removed is not None:
+            changes = replace(changes, is_delete=changes.is_delete | removed)
+        tables.append(rows)
+        parts.append(changes)
+        rows_of_parts.append(rows.num_rows)
+    return LogContent(pa.concat_tables(tables), Changes.concat(parts, rows_of_parts))
+
+
+def _data_rows(block: LogBlock, path: str, columns: pa.Schema) -> tuple[pa.Table, BoolArray | None]:
+    """A data block's rows cast to `columns`, and which of them say in `_hoodie_operation` that they
+    delete.
+    """
+    if HeaderKey.IS_PARTIAL in block.headers:
+        raise UnsupportedTableError(
+            f"{path} holds partial updates", "Compact this file group with Spark first."
+        )
+    if block.block_type is BlockType.PARQUET_DATA:
+        wanted = [*columns.names, _OPERATION_FIELD]
+        rows = read_parquet(pa.BufferReader(block.content), path, wanted)
+    elif block.block_type is BlockType.AVRO_DATA:
+        if not block.schema:
+            raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
+        rows = decode_avro_rows(block.content, block.schema, path)
+    else:
+        raise UnsupportedTableError(
+            f"{path} holds a {block.block_type.name} block", "Compact this file group with Spark first."
+        )
+    removed = None
+    if _OPERATION_FIELD in rows.column_names:
+        removed = np.asarray(pc.is_in(rows.column(_OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
+    return cast_rows(rows, columns), removed
