@@ -1,0 +1,121 @@
+"""What a contract test of the Kafka ports gets: one cluster, real or in memory, and topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stream_runtime.clock import Clock
+from stream_runtime.kafka.memory import MemoryBroker
+from stream_runtime.kafka.ports import (
+    Admin,
+    Delivery,
+    KafkaClient,
+    Message,
+    PartitionReader,
+    TopicPartition,
+    TopicSpec,
+    TransactionalProducer,
+)
+
+READ_TIMEOUT_S = 15.0
+
+
+@dataclass
+class KafkaCluster:
+    """`memory` is the broker itself when it is the in-memory one."""
+
+    client: KafkaClient
+    clock: Clock
+    unique: str
+    memory: MemoryBroker | None = None
+    _closing: list[Callable[[], None]] = field(default_factory=list)
+    _topics: int = 0
+
+    def admin(self) -> Admin:
+        admin: Admin = self._track(self.client.admin())
+        return admin
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        self._topics += 1
+        name = f"{self.unique}-{self._topics}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        self.admin().create_topics([TopicSpec(name, partitions, 1, settings)])
+        return name
+
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.topic(), 0)
+
+    def transactional_id(self) -> str:
+        self._topics += 1
+        return f"{self.unique}-id-{self._topics}"
+
+    def producer(self, transactional_id: str | None = None) -> TransactionalProducer:
+        """An initialised producer."""
+        producer = self.uninitialised(transactional_id)
+        producer.init()
+        return producer
+
+    def uninitialised(self, transactional_id: str | None = None) -> TransactionalProducer:
+        producer: TransactionalProducer = self._track(
+            self.client.producer(transactional_id or self.transactional_id())
+        )
+        return producer
+
+    def plain(self):
+        return self._track(self.client.plain_producer())
+
+    def reader(self, **arguments) -> PartitionReader:
+        reader: PartitionReader = self._track(self.client.partition_reader(**arguments))
+        return reader
+
+    def ranges(self):
+        return self._track(self.client.range_reader())
+
+    def _track(self, thing: Any) -> Any:
+        self._closing.append(thing.close)
+        return thing
+
+    def close(self) -> None:
+        for close in reversed(self._closing):
+            close()
+
+    def read_until(self, reader: PartitionReader, count: int) -> list[Message]:
+        """Polls until `count` messages came; fails loudly when they do not."""
+        messages: list[Message] = []
+        deadline_s = self.clock.monotonic_s() + READ_TIMEOUT_S
+        while len(messages) < count:
+            assert self.clock.monotonic_s() < deadline_s, f"only {len(messages)} of {count} messages came"
+            messages += reader.poll(count - len(messages), 0.2)
+        return messages
+
+    def wait_position(self, reader: PartitionReader, topic_partition: TopicPartition, position: int) -> None:
+        """Polls, expecting nothing, until the reader stands at `position`."""
+        deadline_s = self.clock.monotonic_s() + READ_TIMEOUT_S
+        while reader.position(topic_partition) != position:
+            assert self.clock.monotonic_s() < deadline_s, (
+                f"reader stays at {reader.position(topic_partition)}"
+            )
+            assert reader.poll(10, 0.2) == []
+
+
+def send(producer: TransactionalProducer, topic_partition: TopicPartition, *values: bytes) -> list[Delivery]:
+    """Produces within an open transaction, and flushes."""
+    deliveries = [producer.produce(topic_partition, value) for value in values]
+    producer.flush()
+    return deliveries
+
+
+def commit(producer: TransactionalProducer, topic_partition: TopicPartition, *values: bytes) -> list[int]:
+    """A whole transaction; returns the delivered offsets."""
+    producer.begin()
+    deliveries = send(producer, topic_partition, *values)
+    producer.commit()
+    return [delivery.offset for delivery in deliveries]
+
+
+def abort(producer: TransactionalProducer, topic_partition: TopicPartition, *values: bytes) -> None:
+    producer.begin()
+    send(producer, topic_partition, *values)
+    producer.abort()
