@@ -1,0 +1,250 @@
+"""Whether this release can serve a table, and the two repairs that adopting a table may need.
+
+A table is refused rather than served half: what Tidemark would not maintain (other indexes) or not
+understand (other merge rules) would give wrong answers to readers later. Every refusal names the setting
+and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NoReturn
+
+from hudi_format import table_keys as keys
+from hudi_format.errors import UnsupportedTableError
+from hudi_format.index_definitions import (
+    is_record_index_partitioned,
+    read_index_definitions,
+    remove_index_definitions,
+)
+from hudi_format.model import instant_from_ms
+from hudi_format.ports import Clock
+from hudi_format.storage.base import Storage, join_path
+from hudi_format.table_config import (
+    TABLE_VERSION,
+    TIMELINE_LAYOUT_VERSION,
+    KeyGeneratorType,
+    MergeMode,
+    TableConfig,
+    read_table_config,
+    update_properties,
+)
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+
+METADATA_FILES: Final = "files"
+METADATA_RECORD_INDEX: Final = "record_index"
+STATS_PARTITIONS: Final = frozenset({"column_stats", "partition_stats"})
+# A payload class of Hudi 0.x that means the same as the merge mode beside it.
+_PLAIN_PAYLOADS: Final = {
+    MergeMode.EVENT_TIME_ORDERING: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    MergeMode.COMMIT_TIME_ORDERING: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+}
+_KEY_GENERATORS: Final = frozenset(
+    {KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION}
+)
+_UNSAFE_PENDING: Final = (
+    Action.COMMIT,
+    Action.DELTA_COMMIT,
+    Action.REPLACE_COMMIT,
+    Action.CLUSTERING,
+    Action.INDEXING,
+    Action.ROLLBACK,
+    Action.RESTORE,
+    Action.LOG_COMPACTION,
+)
+_NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
+
+
+def check_servable(storage: Storage, own_pending: Collection[str] = ()) -> TableConfig:
+    """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
+
+    `own_pending` are requested times of pending instants that the caller answers for (its epoch in flight,
+    a rollback that it will finish). Reads only; other errors as `read_table_config` and `load_timeline`.
+    """
+    config = read_table_config(storage)
+    _check_layout(config)
+    _check_merging(config)
+    _check_keys(config)
+    _check_indexes(storage, config)
+    _check_pending(storage, own_pending)
+    return config
+
+
+def drop_stats(storage: Storage) -> frozenset[str]:
+    """Switches column and partition stats off; returns those that were on. Hold the table's lock;
+    repeatable.
+
+    The property goes first (readers stop using the stats), then their definitions, then their folders in
+    the metadata table (index notes 3.7). A Spark writer with default options makes them again: it has to
+    set `hoodie.metadata.index.column.stats.enable` and `hoodie.metadata.index.partition.stats.enable` to
+    false.
+    """
+    config = read_table_config(storage)
+    found = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
+    changes: dict[str, str] = {}
+    remove: list[str] = []
+    for key, names in (
+        (keys.METADATA_PARTITIONS, config.metadata_partitions),
+        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
+    ):
+        if names & STATS_PARTITIONS:
+            kept = ",".join(sorted(names - STATS_PARTITIONS))
+            if kept:
+                changes[key] = kept
+            else:
+                remove.append(key)
+    update_properties(storage, changes, remove)
+    remove_index_definitions(storage, STATS_PARTITIONS)
+    for name in sorted(STATS_PARTITIONS):
+        storage.delete_tree(join_path(".hoodie/metadata", name))
+    storage.sync_dir(".hoodie/metadata")
+    return found
+
+
+def pin_timezone(storage: Storage, clock: Clock) -> bool:
+    """Sets the timeline's time zone to UTC where it is LOCAL; False when it was UTC. Hold the table's lock.
+
+    With LOCAL each writer names instants by the wall clock of its own machine, so two zones mix up their
+    order (Hudi format notes 2.3). Raises `UnsupportedTableError` while the timeline holds times later than
+    now in UTC, as a writer east of Greenwich leaves them: UTC writers would come before them.
+    """
+    if read_table_config(storage).timeline_timezone == "UTC":
+        return False
+    now = instant_from_ms(clock.now_ms())
+    newest = max(
+        load_timeline(storage).times() + load_timeline(storage, METADATA_TABLE_ROOT).times(), default=""
+    )
+    if newest > now:
+        _refuse(
+            f"{keys.TIMEZONE} is LOCAL and the newest instant {newest} is in the future for UTC ({now})",
+            "The table was written in a time zone ahead of UTC: try again when that time has passed in UTC",
+        )
+    update_properties(storage, {keys.TIMEZONE: "UTC"})
+    return True
+
+
+def _refuse(reason: str, remedy: str) -> NoReturn:
+    raise UnsupportedTableError(reason, remedy)
+
+
+def _check_layout(config: TableConfig) -> None:
+    get = config.properties.get
+    if config.version != TABLE_VERSION or config.layout_version != TIMELINE_LAYOUT_VERSION:
+        _refuse(
+            f"{keys.VERSION} is {config.version} with timeline layout {config.layout_version}; "
+            f"only version {TABLE_VERSION} with layout {TIMELINE_LAYOUT_VERSION} is served",
+            "Upgrade the table by a write with Hudi 1.2",
+        )
+    if (
+        get(keys.TIMELINE_PATH, "timeline") != "timeline"
+        or get("hoodie.timeline.history.path", "history") != "history"
+    ):
+        _refuse(
+            f"the timeline lies in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
+        )
+    if get("hoodie.table.format", "native") != "native":
+        _refuse(f"hoodie.table.format is {get('hoodie.table.format')}, only native is served", _NEW_TABLE)
+    if get("hoodie.bootstrap.base.path"):
+        _refuse("the table is bootstrapped on files elsewhere (hoodie.bootstrap.base.path)", _NEW_TABLE)
+    if (
+        config.base_file_format != "PARQUET"
+        or get("hoodie.table.multiple.base.file.formats.enable") == "true"
+    ):
+        _refuse(f"{keys.BASE_FILE_FORMAT} is {config.base_file_format}; only PARQUET is served", _NEW_TABLE)
+    if not config.populate_meta_fields:
+        _refuse(f"{keys.POPULATE_META_FIELDS} is false: the files hold no record keys", _NEW_TABLE)
+    if config.drop_partition_columns:
+        _refuse(f"{keys.DROP_PARTITION_COLUMNS} is true: the files lack the partition columns", _NEW_TABLE)
+    if config.cdc_enabled:
+        _refuse(
+            f"{keys.CDC_ENABLED} is true: Tidemark writes no change data files",
+            f"Set {keys.CDC_ENABLED} to false, if no reader needs them",
+        )
+    if config.timeline_timezone != "UTC":
+        _refuse(
+            f"{keys.TIMEZONE} is {config.timeline_timezone}: instants depend on the writer's time zone",
+            "Run `tidemark table adopt`, which sets it to UTC; restart other writers afterwards",
+        )
+
+
+def _check_merging(config: TableConfig) -> None:
+    get = config.properties.get
+    if config.merge_mode is MergeMode.CUSTOM:
+        named = get(keys.PAYLOAD_CLASS) or get(keys.MERGE_STRATEGY_ID) or "a merger of its own"
+        _refuse(
+            f"{keys.MERGE_MODE} is CUSTOM ({named}); EVENT_TIME_ORDERING and COMMIT_TIME_ORDERING are served",
+            _NEW_TABLE,
+        )
+    for key in (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS):
+        if get(key) and get(key) != _PLAIN_PAYLOADS[config.merge_mode]:
+            _refuse(f"{key} is {get(key)}, which is not {config.merge_mode.value}", _NEW_TABLE)
+    special = [key for key in config.properties if key.startswith("hoodie.record.merge.property.")]
+    if get(keys.PARTIAL_UPDATE_MODE, "NONE") not in ("", "NONE") or special:
+        _refuse(
+            f"the table merges records partially or by markers ({keys.PARTIAL_UPDATE_MODE}, {special})",
+            _NEW_TABLE,
+        )
+    if config.merge_mode is MergeMode.EVENT_TIME_ORDERING and len(config.ordering_fields) != 1:
+        _refuse(
+            f"{keys.ORDERING_FIELDS} is {','.join(config.ordering_fields) or 'missing'}; "
+            "event time ordering needs one field",
+            _NEW_TABLE,
+        )
+
+
+def _check_keys(config: TableConfig) -> None:
+    if not config.record_key_fields:
+        _refuse(f"{keys.RECORD_KEY_FIELDS} is missing: the record keys are generated", _NEW_TABLE)
+    if config.key_generator not in _KEY_GENERATORS:
+        named = config.properties.get(keys.KEY_GENERATOR_TYPE, "missing")
+        _refuse(
+            f"{keys.KEY_GENERATOR_TYPE} is {named}; SIMPLE, COMPLEX and NON_PARTITION are served", _NEW_TABLE
+        )
+
+
+def _check_indexes(storage: Storage, config: TableConfig) -> None:
+    in_use = config.metadata_partitions
+    if not in_use:
+        _refuse(
+            f"{keys.METADATA_PARTITIONS} is missing: the table has no metadata table",
+            "Write once with Hudi on Spark with hoodie.metadata.enable=true and "
+            "hoodie.metadata.global.record.level.index.enable=true",
+        )
+    if METADATA_RECORD_INDEX not in in_use or METADATA_FILES not in in_use:
+        _refuse(
+            f"{keys.METADATA_PARTITIONS} is {','.join(sorted(in_use))}: the table has no record level index",
+            "Write once with Hudi on Spark with hoodie.metadata.global.record.level.index.enable=true",
+        )
+    if config.metadata_partitions_inflight:
+        building = ",".join(sorted(config.metadata_partitions_inflight))
+        _refuse(
+            f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
+            "Wait until it is done",
+        )
+    if is_record_index_partitioned(read_index_definitions(storage)):
+        _refuse(
+            "the record level index is partitioned; this release serves the global one only",
+            "Drop the index and build the global one with Hudi on Spark",
+        )
+    others = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
+    stats = others & STATS_PARTITIONS
+    if stats:
+        _refuse(
+            f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
+            "Run `tidemark table adopt --drop-stats`",
+        )
+    if others:
+        _refuse(
+            f"the metadata table keeps {', '.join(sorted(others))}, which Tidemark does not maintain",
+            "Drop these indexes with Hudi on Spark (DROP INDEX)",
+        )
+
+
+def _check_pending(storage: Storage, own_pending: Collection[str]) -> None:
+    own = set(own_pending)
+    for instant in load_timeline(storage).pending(*_UNSAFE_PENDING):
+        if instant.requested not in own:
+            _refuse(
+                f"another writer's {instant.action.value} {instant.requested} is pending on the timeline",
+                "Let that writer finish; a dead one's is rolled back by the next write with Hudi on Spark",
+            )

@@ -1,0 +1,194 @@
+"""Records of the timeline: round trips, null handling, damaged files, and the shape that Hudi reads."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+import pytest
+
+from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.timeline.avro_container import encode_container, load_schema
+from hudi_format.timeline.avro_records import (
+    CommitMetadata,
+    ReplaceCommitMetadata,
+    WriteStat,
+    decode_commit_metadata,
+    decode_replace_commit_metadata,
+    encode_commit_metadata,
+    encode_replace_commit_metadata,
+    group_stats,
+)
+from hudi_format.timeline.service_records import (
+    CompactionOperation,
+    CompactionPlan,
+    RollbackMetadata,
+    RollbackPartition,
+    RollbackPlan,
+    RollbackRequest,
+    decode_clean_metadata,
+    decode_compaction_plan,
+    decode_rollback_metadata,
+    decode_rollback_plan,
+    encode_compaction_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+
+STAT = WriteStat(
+    file_id="f-0",
+    path="p/.f-0_1.log.1_0-0-0",
+    partition_path="p",
+    prev_commit="1",
+    num_writes=3,
+    num_deletes=1,
+    file_size_in_bytes=2**40,
+    log_version=1,
+    log_offset=0,
+    base_file="f-0_0-0-0_0.parquet",
+    log_files=(".f-0_1.log.1_0-0-0",),
+)
+METADATA = CommitMetadata(
+    write_stats=group_stats([STAT, WriteStat(file_id="e-0", path="x", partition_path="")]),
+    extra_metadata={"schema": '{"type":"record"}', "tidemark.epoch": "7"},
+)
+
+
+def test_commit_metadata_survives_a_round_trip_and_encodes_to_the_same_bytes() -> None:
+    data = encode_commit_metadata(METADATA)
+    assert decode_commit_metadata(data) == METADATA
+    reordered = CommitMetadata(
+        write_stats=dict(reversed(list(METADATA.write_stats.items()))),
+        extra_metadata=dict(reversed(list(METADATA.extra_metadata.items()))),
+    )
+    assert encode_commit_metadata(reordered) == data
+    assert [stat.path for stat in METADATA.stats()] == ["x", "p/.f-0_1.log.1_0-0-0"]
+
+
+def test_the_container_holds_hudis_record_with_every_field_and_no_codec() -> None:
+    reader = fastavro.reader(io.BytesIO(encode_commit_metadata(METADATA)))
+    assert reader.codec == "null"
+    schema: Any = reader.writer_schema
+    assert schema["name"] == "org.apache.hudi.avro.model.HoodieCommitMetadata"
+    record: Any = next(reader)
+    stat = record["partitionToWriteStats"]["p"][0]
+    stat_schema = load_schema("commit-metadata")["fields"][0]["type"][1]["values"]["items"]
+    assert list(stat) == [field["name"] for field in stat_schema["fields"]]
+    assert len(stat) == 31
+    assert (stat["fileSizeInBytes"], stat["logVersion"], stat["numWrites"]) == (2**40, 1, 3)
+    assert stat["logFiles"] == [".f-0_1.log.1_0-0-0"]
+    assert stat["runtimeStats"] is None
+
+
+def test_null_counters_read_as_zero_and_null_texts_as_none() -> None:
+    record = {
+        "partitionToWriteStats": {"p": [{"fileId": "f", "path": "p/f", "partitionPath": "p"}]},
+        "compacted": None,
+        "extraMetadata": None,
+        "version": None,
+        "operationType": None,
+    }
+    sink = io.BytesIO()
+    fastavro.writer(sink, load_schema("commit-metadata"), [record])
+    (stat,) = decode_commit_metadata(sink.getvalue()).stats()
+    assert stat == WriteStat(file_id="f", path="p/f", partition_path="p", prev_commit=None)
+
+
+@pytest.mark.parametrize("data", [b"", b"Obj\x01", b"{}", b"Obj\x01" + b"\xff" * 200, b"\0" * 64])
+def test_damaged_files_are_corrupt_not_crashes(data: bytes) -> None:
+    with pytest.raises(CorruptFileError, match="some-file"):
+        decode_commit_metadata(data, "some-file")
+
+
+def test_truncation_anywhere_is_noticed() -> None:
+    data = encode_commit_metadata(METADATA)
+    for length in range(len(data)):
+        with pytest.raises(CorruptFileError):
+            decode_commit_metadata(data[:length])
+
+
+def test_another_kind_of_record_is_corrupt() -> None:
+    plan = encode_compaction_plan(CompactionPlan(operations=()))
+    with pytest.raises(CorruptFileError):
+        decode_commit_metadata(plan)
+    with pytest.raises(CorruptFileError):
+        decode_rollback_plan(plan)
+    with pytest.raises(CorruptFileError):
+        decode_rollback_metadata(plan)
+
+
+def test_a_record_that_does_not_fit_the_schema_is_refused() -> None:
+    with pytest.raises(HudiFormatError):
+        encode_container("rollback-plan", {"instantToRollback": {"commitTime": 1, "action": "x"}})
+
+
+def test_replacecommit_survives_a_round_trip() -> None:
+    metadata = ReplaceCommitMetadata(commit=METADATA, replaced_file_ids={"p": ("a-0", "b-0"), "": ()})
+    assert decode_replace_commit_metadata(encode_replace_commit_metadata(metadata)) == metadata
+
+
+def test_rollback_plan_and_metadata_survive_a_round_trip() -> None:
+    request = RollbackRequest(
+        partition_path="p", file_id="f", latest_base_instant="2", files_to_delete=("/base/p/a", "/base/p/b")
+    )
+    plan = RollbackPlan(instant_to_rollback="2", action="deltacommit", requests=(request,))
+    assert decode_rollback_plan(encode_rollback_plan(plan)) == plan
+    metadata = RollbackMetadata(
+        start_rollback_time="3",
+        time_taken_ms=5,
+        rolled_back=(("2", "deltacommit"),),
+        partitions=(RollbackPartition(partition_path="p", deleted=("/base/p/a",), failed=("/base/p/b",)),),
+    )
+    assert decode_rollback_metadata(encode_rollback_metadata(metadata)) == metadata
+
+
+def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> None:
+    operation = CompactionOperation(
+        partition_path="p",
+        file_id="f",
+        base_instant="2",
+        log_files=(".f_3.log.1_0-0-0",),
+        metrics={"TOTAL_LOG_FILES": 1.0},
+    )
+    plan = CompactionPlan(operations=(operation,), extra_metadata={"k": "v"})
+    assert decode_compaction_plan(encode_compaction_plan(plan)) == plan
+    record: dict[str, Any] = {
+        "operations": [],
+        "extraMetadata": None,
+        "version": 1,
+        "strategy": None,
+        "preserveHoodieMetadata": False,
+        "missingSchedulePartitions": None,
+    }
+    with pytest.raises(CorruptFileError, match="version 1"):
+        decode_compaction_plan(encode_container("compaction-plan", record))
+
+
+def test_clean_metadata_is_read() -> None:
+    partition = {
+        "partitionPath": "p",
+        "policy": "KEEP_LATEST_COMMITS",
+        "deletePathPatterns": [],
+        "successDeleteFiles": ["a", "b"],
+        "failedDeleteFiles": [],
+        "isPartitionDeleted": True,
+    }
+    record = {
+        "startCleanTime": "5",
+        "timeTakenInMillis": 1,
+        "totalFilesDeleted": 2,
+        "earliestCommitToRetain": "4",
+        "lastCompletedCommitTimestamp": "5",
+        "partitionMetadata": {
+            "p": partition,
+            "q": {**partition, "partitionPath": "q", "isPartitionDeleted": None},
+        },
+        "version": 2,
+        "bootstrapPartitionMetadata": None,
+        "extraMetadata": None,
+    }
+    metadata = decode_clean_metadata(encode_container("clean-metadata", record))
+    assert metadata.earliest_commit_to_retain == "4"
+    assert metadata.deleted == {"p": ("a", "b"), "q": ("a", "b")}
+    assert metadata.deleted_partitions == {"p"}

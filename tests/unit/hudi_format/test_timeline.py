@@ -1,0 +1,207 @@
+"""What a timeline says about instants: states, completion, archival."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hudi_format.errors import CorruptFileError, UnsupportedTableError
+from hudi_format.storage import InMemoryStorage, Listing
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
+from hudi_format.timeline.archived import ArchivedTimeline
+
+
+def t(n: int) -> str:
+    return f"20260101000000{n:03d}"
+
+
+def timeline_with(*names: str, root: str = ".hoodie") -> InMemoryStorage:
+    storage = InMemoryStorage()
+    for name in names:
+        storage.create(f"{root}/timeline/{name}", b"")
+    return storage
+
+
+def written(n: int, completion: int, word: str = "deltacommit") -> list[str]:
+    return [f"{t(n)}.{word}.requested", f"{t(n)}.{word}.inflight", f"{t(n)}_{t(completion)}.{word}"]
+
+
+def archive(storage: InMemoryStorage, rows: list[tuple[int, int, str]], root: str = ".hoodie") -> None:
+    table = pa.table(
+        {
+            "instantTime": [t(n) for n, _, _ in rows],
+            "completionTime": [t(c) for _, c, _ in rows],
+            "action": [action for _, _, action in rows],
+            "metadata": pa.array([b"meta%d" % n for n, _, _ in rows], pa.binary()),
+            "plan": pa.array([None for _ in rows], pa.binary()),
+            "version": [1 for _ in rows],
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    storage.create(f"{root}/timeline/history/a_b_0.parquet", sink.getvalue())
+    storage.create(
+        f"{root}/timeline/history/manifest_1", json.dumps({"files": [{"fileName": "a_b_0.parquet"}]}).encode()
+    )
+    storage.create(f"{root}/timeline/history/_version_", b"1")
+
+
+def test_an_absent_folder_is_an_empty_timeline() -> None:
+    timeline = load_timeline(InMemoryStorage())
+    assert timeline.instants == ()
+    assert timeline.first_active is None
+    assert timeline.latest_completion() is None
+    assert not timeline.is_committed(t(1))
+
+
+def test_each_instant_shows_once_in_its_furthest_state() -> None:
+    names = [*written(1, 3), f"{t(4)}.commit.requested", f"{t(4)}.inflight", f"{t(5)}.clean.requested"]
+    timeline = load_timeline(timeline_with(*names, ".5.crc", ".x.tmp"))
+    assert [(each.requested, each.action, each.state) for each in timeline.instants] == [
+        (t(1), Action.DELTA_COMMIT, State.COMPLETED),
+        (t(4), Action.COMMIT, State.INFLIGHT),
+        (t(5), Action.CLEAN, State.REQUESTED),
+    ]
+    assert [each.requested for each in timeline.completed()] == [t(1)]
+    assert [each.requested for each in timeline.pending()] == [t(4), t(5)]
+    assert [each.requested for each in timeline.pending(Action.CLEAN)] == [t(5)]
+    assert timeline.contains(t(5))
+    assert not timeline.contains(t(2))
+
+
+@pytest.mark.parametrize(
+    ("word", "completed", "action"),
+    [
+        ("compaction", "commit", Action.COMPACTION),
+        ("clustering", "replacecommit", Action.CLUSTERING),
+        ("logcompaction", "deltacommit", Action.LOG_COMPACTION),
+        ("commit", "commit", Action.COMMIT),
+    ],
+)
+def test_completed_table_services_are_known_by_their_requested_file(
+    word: str, completed: str, action: Action
+) -> None:
+    timeline = load_timeline(timeline_with(f"{t(1)}.{word}.requested", f"{t(1)}_{t(2)}.{completed}"))
+    assert timeline.completed(action)[0].completion == t(2)
+    assert timeline.completion_time(t(1)) == t(2)
+
+
+def test_latest_completion_follows_completion_time_not_requested_time() -> None:
+    timeline = load_timeline(timeline_with(*written(1, 9), *written(2, 5), *written(3, 4, "clean")))
+    assert timeline.latest_completion() == t(9)
+    assert timeline.latest_completion(Action.CLEAN) == t(4)
+    assert sorted(timeline.times()) == sorted([t(1), t(9), t(2), t(5), t(3), t(4)])
+
+
+def test_what_is_older_than_the_first_write_counts_as_committed() -> None:
+    timeline = load_timeline(
+        timeline_with(*written(3, 4, "clean"), *written(5, 6), f"{t(7)}.deltacommit.requested")
+    )
+    assert timeline.first_active == t(5)
+    assert timeline.is_committed(t(4))
+    assert timeline.is_archived(t(4))
+    assert timeline.is_committed(t(5))
+    assert not timeline.is_committed(t(6))
+    assert not timeline.is_committed(t(7))
+    assert not timeline.is_committed(t(8))
+
+
+def test_a_pending_instant_is_not_committed_even_as_the_oldest_one() -> None:
+    timeline = load_timeline(timeline_with(f"{t(3)}.deltacommit.requested", *written(5, 6)))
+    assert not timeline.is_committed(t(3))
+    assert timeline.is_committed(t(2))
+    assert not timeline.is_committed(t(4))
+
+
+def test_a_savepoint_stands_beside_its_commit_and_does_not_hold_the_start_back() -> None:
+    names = [*written(1, 2), f"{t(1)}.savepoint.inflight", f"{t(1)}_{t(9)}.savepoint", *written(5, 6)]
+    timeline = load_timeline(timeline_with(*names))
+    assert timeline.first_active == t(5)
+    found = timeline.find(t(1))
+    assert found is not None
+    assert (found.action, found.completion) == (Action.DELTA_COMMIT, t(2))
+    assert timeline.completed(Action.SAVEPOINT)[0].completion == t(9)
+    assert timeline.is_committed(t(3))
+
+
+def test_completion_times_of_archived_instants_come_from_the_archive() -> None:
+    storage = timeline_with(*written(5, 6))
+    archive(storage, [(1, 3, "deltacommit"), (2, 4, "commit")])
+    timeline = load_timeline(storage)
+    assert timeline.completion_time(t(1)) == t(3)
+    assert timeline.completion_time(t(2)) == t(4)
+    assert timeline.completion_time(t(0)) == t(0)
+    assert timeline.completion_time(t(5)) == t(6)
+    assert timeline.completion_time(t(8)) is None
+
+
+def test_a_pending_instant_has_no_completion_time() -> None:
+    assert load_timeline(timeline_with(f"{t(1)}.inflight")).completion_time(t(1)) is None
+
+
+def test_the_archive_gives_metadata_in_order_and_by_range() -> None:
+    storage = InMemoryStorage()
+    archive(storage, [(2, 4, "commit"), (1, 3, "deltacommit"), (3, 5, "clean")], METADATA_TABLE_ROOT)
+    archived = ArchivedTimeline(storage, METADATA_TABLE_ROOT)
+    assert [
+        (each.requested, each.action, each.metadata, each.plan) for each in archived.instants(t(1), t(2))
+    ] == [
+        (t(1), "deltacommit", b"meta1", b""),
+        (t(2), "commit", b"meta2", b""),
+    ]
+    assert len(archived.completion_times()) == 3
+
+
+def test_a_damaged_archive_is_reported_with_its_file() -> None:
+    storage = InMemoryStorage()
+    storage.create(".hoodie/timeline/history/_version_", b"1")
+    storage.create(".hoodie/timeline/history/manifest_1", b"{}")
+    with pytest.raises(CorruptFileError, match="manifest_1"):
+        ArchivedTimeline(storage).completion_times()
+    storage.replace(".hoodie/timeline/history/manifest_1", b'{"files":[{"fileName":"f.parquet"}]}')
+    storage.create(".hoodie/timeline/history/f.parquet", b"not parquet")
+    with pytest.raises(CorruptFileError, match=r"f\.parquet"):
+        ArchivedTimeline(storage).completion_times()
+
+
+def test_two_completions_of_one_instant_are_corruption() -> None:
+    with pytest.raises(CorruptFileError, match="more than once"):
+        load_timeline(
+            timeline_with(f"{t(1)}.commit.requested", f"{t(1)}_{t(2)}.commit", f"{t(1)}_{t(3)}.commit")
+        )
+
+
+def test_a_timeline_of_an_older_table_version_is_refused() -> None:
+    with pytest.raises(UnsupportedTableError):
+        load_timeline(timeline_with(f"{t(1)}.commit"))
+
+
+def test_the_metadata_tables_timeline_lies_under_its_own_root() -> None:
+    storage = timeline_with("00000000000000000.deltacommit.requested", root=METADATA_TABLE_ROOT)
+    assert load_timeline(storage).instants == ()
+    assert load_timeline(storage, METADATA_TABLE_ROOT).first_active == "00000000000000000"
+
+
+class _ListsLate(InMemoryStorage):
+    """Shows a completed file one listing before the requested file, as a folder read during the writes
+    can.
+    """
+
+    listings = 0
+
+    def list(self, path: str) -> Listing:
+        self.listings += 1
+        infos = super().list(path)
+        return [each for each in infos if self.listings > 1 or not each.name.endswith("requested")]
+
+
+def test_an_instant_seen_without_its_requested_file_is_listed_again() -> None:
+    storage = _ListsLate()
+    storage.create(f".hoodie/timeline/{t(1)}.compaction.requested", b"")
+    storage.create(f".hoodie/timeline/{t(1)}_{t(2)}.commit", b"")
+    assert load_timeline(storage).instants[0].action is Action.COMPACTION
+    assert storage.listings == 2
