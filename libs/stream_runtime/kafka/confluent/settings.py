@@ -15,10 +15,6 @@ from stream_runtime.kafka.ports import Isolation
 
 _RECEIVE_BYTES_MIN: Final = 100_000_000
 _RECEIVE_MARGIN_BYTES: Final = 1 << 20
-TOPIC_MARGIN_BYTES: Final = 64 << 10
-"""Topics' `max.message.bytes` (a batch after compression) above producers' `message.max.bytes` (a message
-before).
-"""
 
 # Correctness rests on these; the kafka: section may not touch them.
 _OURS: Final = frozenset(

@@ -1,0 +1,123 @@
+"""The names of a table's topics, and how they are created. A partition count is never changed afterwards.
+
+Time never deletes anything but tombstones: what is committed is deleted by explicit offsets (ARCHITECTURE.md
+section 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stream_runtime.config.model import TableConfigFile
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+
+TOPIC_MARGIN_BYTES: Final = 64 << 10
+"""Topics' `max.message.bytes` (a batch after compression) above producers' `message.max.bytes` (a message
+before).
+"""
+TOMBSTONE_MARGIN_MS: Final = 6 * 3_600_000
+"""Tombstones outlive their time by this much in the topic, so that a restart within it finds all that
+count.
+"""
+_DATA_PARTITIONS_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Names for one table. `<table>.<role>` is a contract with users' scripts."""
+
+    table: str
+
+    @property
+    def keyed(self) -> str:
+        return f"{self.table}.keyed"
+
+    @property
+    def data(self) -> str:
+        return f"{self.table}.data"
+
+    @property
+    def index(self) -> str:
+        return f"{self.table}.index"
+
+    @property
+    def tombstones(self) -> str:
+        return f"{self.table}.tombstones"
+
+    @property
+    def ledger(self) -> str:
+        return f"{self.table}.ledger"
+
+    @property
+    def epochs(self) -> str:
+        """The coordinator's decisions."""
+        return f"{self.table}.epochs"
+
+    @property
+    def dead_letter(self) -> str:
+        return f"{self.table}.dead-letter"
+
+    @property
+    def ledger_partition(self) -> TopicPartition:
+        return TopicPartition(self.ledger, 0)
+
+    @property
+    def epochs_partition(self) -> TopicPartition:
+        return TopicPartition(self.epochs, 0)
+
+
+def topic_specs(config: TableConfigFile, replication_factor: int = -1) -> list[TopicSpec]:
+    """Tidemark's own topics of a table; -1 takes the broker's default replication.
+
+    `keyed`, `index` and `tombstones` have a partition per lane, `data` as many (at most 16: a transaction's
+    cost grows with the partitions it touches), ledger and decisions one.
+    """
+    names = TopicNames(config.table.name)
+    lanes = config.table.index.lanes
+    tombstones_ms = config.table.index.tombstone_ttl_ms + TOMBSTONE_MARGIN_MS
+    partitions = {
+        names.keyed: lanes,
+        names.data: min(lanes, _DATA_PARTITIONS_MAX),
+        names.index: lanes,
+        names.tombstones: lanes,
+        names.ledger: 1,
+        names.epochs: 1,
+        names.dead_letter: 1,
+    }
+    return [
+        TopicSpec(
+            name,
+            count,
+            replication_factor,
+            _settings(
+                config.limits.message_bytes,
+                tombstones_ms if name == names.tombstones else -1,
+                replication_factor,
+            ),
+        )
+        for name, count in partitions.items()
+    ]
+
+
+def input_topic_specs(config: TableConfigFile, replication_factor: int = -1) -> list[TopicSpec]:
+    """Input topics for `run` to create where they do not exist; their retention is the broker's default."""
+    return [TopicSpec(topic, config.input.partitions, replication_factor) for topic in config.input.topics]
+
+
+def _settings(message_bytes: int, retention_ms: int, replication_factor: int) -> dict[str, str]:
+    settings = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        "retention.bytes": "-1",
+        "max.message.bytes": str(message_bytes + TOPIC_MARGIN_BYTES),
+        # Tidemark compresses where it pays; the broker must not do it again.
+        "compression.type": "producer",
+        # Deletion and lookup by time need the time of arrival, not what a producer claims.
+        "message.timestamp.type": "LogAppendTime",
+    }
+    if replication_factor >= 3:
+        # An acknowledged message survives the loss of one broker. Unknown counts keep the broker's own
+        # setting.
+        settings["min.insync.replicas"] = "2"
+    return settings

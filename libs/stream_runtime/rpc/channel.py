@@ -1,0 +1,78 @@
+"""Channels to other services: every call has a deadline, every failure is a
+`stream_runtime.rpc.errors.RpcError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from stream_runtime.config.model import Address
+from stream_runtime.rpc.errors import from_grpc
+from stream_runtime.rpc.server import MESSAGE_BYTES_MAX
+
+DEADLINE_S: Final = 10.0
+_RECONNECT_MS_MIN: Final = 100
+_RECONNECT_MS_MAX: Final = 2_000
+_KEEPALIVE_MS: Final = 10_000
+_KEEPALIVE_TIMEOUT_MS: Final = 5_000
+
+T = TypeVar("T")
+
+
+def open_channel(
+    address: Address, *, deadline_s: float = DEADLINE_S, message_bytes_max: int = MESSAGE_BYTES_MAX
+) -> grpc.Channel:
+    """A channel whose unary calls end within `deadline_s` unless they say otherwise. Connects lazily, and
+    again.
+    """
+    channel = grpc.insecure_channel(
+        str(address),
+        options=[
+            ("grpc.max_receive_message_length", message_bytes_max),
+            ("grpc.max_send_message_length", message_bytes_max),
+            ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+            ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+            ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
+            # A peer that vanished without closing is noticed by pings, also between calls.
+            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            ("grpc.keepalive_permit_without_calls", 1),
+            # A proxy of the environment has no business between services of one machine or cluster.
+            ("grpc.enable_http_proxy", 0),
+        ],
+    )
+    return grpc.intercept_channel(channel, _DefaultDeadline(deadline_s))
+
+
+def call(method: Callable[..., T], request: Any, timeout_s: float | None = None) -> T:
+    """Calls one unary method of a stub. Raises RpcError by kind."""
+    try:
+        return method(request, timeout=timeout_s)
+    except grpc.RpcError as error:
+        name = getattr(method, "_method", b"")
+        raise from_grpc(name.decode() if isinstance(name, bytes) and name else "call", error) from None
+
+
+class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+    def __init__(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+
+    def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        if client_call_details.timeout is not None:
+            return continuation(client_call_details, request)
+        return continuation(_WithTimeout(client_call_details, self._deadline_s), request)
+
+
+class _WithTimeout(grpc.ClientCallDetails):
+    """The details of a call, with a deadline."""
+
+    def __init__(self, details: Any, timeout_s: float) -> None:
+        self.method = details.method
+        self.timeout = timeout_s
+        self.metadata = details.metadata
+        self.credentials = details.credentials
+        self.wait_for_ready = details.wait_for_ready
+        self.compression = details.compression

@@ -1,0 +1,177 @@
+"""A gRPC server as every service of ours runs it: limits, health, reflection, errors by kind.
+
+There is no authentication, so it listens on loopback only, unless the configuration says
+`services.allow_remote: true`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from stream_runtime.config.model import Address
+from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.rpc.errors import status_of
+
+MESSAGE_BYTES_MAX: Final = 64 << 20
+_WORKERS: Final = 16
+_CONCURRENT_CALLS_MAX: Final = 256
+_STOP_GRACE_S: Final = 5.0
+_log = logging.getLogger("tidemark.rpc")
+
+Register = Callable[[grpc.Server], None]
+
+
+class ListenError(StreamRuntimeError):
+    """The server may not, or cannot, listen at its address."""
+
+    kind = ErrorKind.INVALID
+
+
+class RpcServer:
+    """One running server. `address` is where it listens (the port is real even when 0 was asked for)."""
+
+    def __init__(
+        self, server: grpc.Server, health_servicer: Any, names: Sequence[str], address: Address
+    ) -> None:
+        self._server = server
+        self._health = health_servicer
+        self._names = names
+        self.address = address
+
+    def set_serving(self, serving: bool) -> None:
+        """What the health protocol answers, for the whole server and each of its services."""
+        status = health_pb2.HealthCheckResponse
+        for name in ("", *self._names):
+            self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+    def stop(self, grace_s: float = _STOP_GRACE_S) -> None:
+        """Takes no new calls, lets running ones end within `grace_s`. Repeatable."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait(grace_s + 1.0)
+
+
+def start_server(
+    listen: Address,
+    services: Sequence[tuple[str, Register]],
+    *,
+    allow_remote: bool = False,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+) -> RpcServer:
+    """Starts serving; health says NOT_SERVING until `set_serving(True)`.
+
+    `services`: full proto name and a function that adds the servicer. Raises ListenError.
+    """
+    check_listen_address(listen, allow_remote)
+    server = grpc.server(
+        ThreadPoolExecutor(_WORKERS, thread_name_prefix="rpc"),
+        interceptors=[_ErrorsByKind()],
+        maximum_concurrent_rpcs=_CONCURRENT_CALLS_MAX,
+        options=[
+            ("grpc.max_receive_message_length", message_bytes_max),
+            ("grpc.max_send_message_length", message_bytes_max),
+            # Or two processes could share one port, and each would get some of the calls.
+            ("grpc.so_reuseport", 0),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ],
+    )
+    names = [name for name, _ in services]
+    for _, register in services:
+        register(server)
+    health_servicer = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        port = server.add_insecure_port(str(listen))
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise ListenError(
+            f"cannot listen on {listen}: another process has it, or the host is not this machine"
+        )
+    running = RpcServer(server, health_servicer, names, Address(listen.host, port))
+    running.set_serving(False)
+    server.start()
+    return running
+
+
+def check_listen_address(listen: Address, allow_remote: bool) -> None:
+    """Raises ListenError for an address beyond loopback that nobody allowed."""
+    if allow_remote or _is_loopback(listen.host):
+        return
+    raise ListenError(
+        f"{listen} can be reached from other machines, and the services have no authentication: "
+        "use 127.0.0.1, or set services.allow_remote: true in a network that you trust"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)
+
+
+class _ErrorsByKind(grpc.ServerInterceptor):
+    """Turns an exception of a handler into the status of its kind; one without a kind is logged as a
+    defect.
+    """
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None:
+            return None
+        if handler.request_streaming:
+            # None of our requests stream; health and reflection handle their own errors.
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                _guard_stream(handler.unary_stream, method),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            _guard(handler.unary_unary, method), handler.request_deserializer, handler.response_serializer
+        )
+
+
+def _guard(handler: Any, method: str) -> Any:
+    def guarded(request: Any, context: Any) -> Any:
+        try:
+            return handler(request, context)
+        except Exception as error:
+            _abort(context, method, error)
+
+    return guarded
+
+
+def _guard_stream(handler: Any, method: str) -> Any:
+    def guarded(request: Any, context: Any) -> Any:
+        try:
+            yield from handler(request, context)
+        except Exception as error:
+            _abort(context, method, error)
+
+    return guarded
+
+
+def _abort(context: Any, method: str, error: Exception) -> None:
+    if context.code() is not None:
+        # The handler ended the call itself: abort() tells so by an exception without content.
+        raise error
+    status = status_of(error)
+    if status is grpc.StatusCode.INTERNAL:
+        _log.exception("unexpected error in %s", method)
+        context.abort(status, f"{type(error).__name__}: {error}")
+    context.abort(status, str(error))
