@@ -1,8 +1,8 @@
 """Starts and ends child processes so that none outlives its parent.
 
-A child gets a session of its own, so Ctrl-C reaches the parent alone, which then stops its children in order. On
-Linux the kernel kills the child when its parent dies, however that happens; elsewhere only an orderly
-end of the parent ends its children.
+A child gets a session of its own, so Ctrl-C reaches the parent alone, which then stops its children in
+order. On Linux the kernel kills the child when its parent dies, however that happens; elsewhere only an
+orderly end of the parent ends its children.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _POLL_S: Final = 0.02
 _KILL_WAIT_S: Final = 10.0
 
-# Runs in the child, then becomes the command, which keeps the process id. Not a preexec_fn: that would run Python
-# between fork and exec of a process that has threads. A parent that died before prctl took effect shows as
-# another parent id.
+# Runs in the child, then becomes the command, which keeps the process id. Not a preexec_fn: that would run
+# Python between fork and exec of a process that has threads. A parent that died before prctl took effect
+# shows as another parent id.
 _LEASH: Final = (
     "import ctypes, os, sys\n"
     f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGKILL)}, 0, 0, 0)\n"
@@ -42,8 +42,8 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Starts `command` (an absolute path first) with its output appended to `console`.
 
-    The child ends with the *thread* that called this, so a service calls it from a thread that lives as long as
-    itself. Raises PlatformError when the command does not exist.
+    The child ends with the *thread* that called this, so a service calls it from a thread that lives as
+    long as itself. Raises PlatformError when the command does not exist.
     """
     if not os.access(command[0], os.X_OK):
         raise PlatformError(f"{command[0]} is no executable")

@@ -1,8 +1,8 @@
 """A real Kafka on this machine: started, watched, killed and started again by its process id.
 
-One node by default, several for tests of replication. The folder keeps data, cluster id and ports, so a restart is
-found by the clients of the former run. Every acknowledged record survives kill -9. The brokers end with
-the thread that started them (`child.spawn`).
+One node by default, several for tests of replication. The folder keeps data, cluster id and ports, so a
+restart is found by the clients of the former run. Every acknowledged record survives kill -9. The brokers
+end with the thread that started them (`child.spawn`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _LOG_TAIL_BYTES: Final = 3_000
 class EmbeddedKafka:
     """A cluster of `nodes` brokers (each also a controller) below `directory`.
 
-    `settings` are broker settings that win over the defaults of `broker_files`. As a context manager it starts
-    on entry and stops on exit. Not thread-safe.
+    `settings` are broker settings that win over the defaults of `broker_files`. As a context manager it
+    starts on entry and stops on exit. Not thread-safe.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to; valid once started, and the same after a restart unless the ports were taken."""
+        """What clients connect to, once started. A restart keeps it unless another took the ports."""
         return self._cluster.bootstrap_servers
 
     @property
@@ -161,7 +161,8 @@ class EmbeddedKafka:
             pid = int(pid_file.read_text() or 0)
             if _runs_with(pid, str(self._node_folder(node))):
                 raise BrokerFailedError(
-                    f"the Kafka of {self._folder} already runs (process {pid}), started by another process: stop that one first"
+                    f"the Kafka of {self._folder} already runs (process {pid}), started by another "
+                    "process: stop that one first"
                 )
             pid_file.unlink()
 

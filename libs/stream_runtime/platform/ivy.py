@@ -51,7 +51,8 @@ def module_file(modules: Sequence[Module], exclusions: Sequence[Exclusion]) -> s
     """The ivy.xml that asks for `modules`."""
     dependencies = "".join(
         f"    <dependency org={quoteattr(module.organisation)} name={quoteattr(module.name)}"
-        f' rev={quoteattr(module.revision)} conf="default->{"default" if module.transitive else "master"}"/>\n'
+        f" rev={quoteattr(module.revision)}"
+        f' conf="default->{"default" if module.transitive else "master"}"/>\n'
         for module in modules
     )
     excludes = "".join(

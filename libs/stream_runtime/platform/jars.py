@@ -152,8 +152,9 @@ def _retrieve_with_retries(
         except JarsUnavailableError as error:
             if attempt == _TRIES_MAX:
                 raise JarsUnavailableError(
-                    f"the jars of {jar_set.name} could not be fetched in {_TRIES_MAX} tries. Is there a network? "
-                    f"For a mirror, set {ivy.SETTINGS_VARIABLE} to an Ivy settings file. {error}"
+                    f"the jars of {jar_set.name} could not be fetched in {_TRIES_MAX} tries. "
+                    f"Is there a network? For a mirror, set {ivy.SETTINGS_VARIABLE} to an Ivy settings "
+                    f"file. {error}"
                 ) from error
             report(f"jars: {jar_set.name}: try {attempt} of {_TRIES_MAX} failed, trying again")
             clock.sleep(_PAUSE_S * attempt)
@@ -165,8 +166,9 @@ def _check(name: str, expected: Mapping[str, str], found: Mapping[str, str]) -> 
         return
     wrong = sorted(jar for jar in found.keys() & expected.keys() if found[jar] != expected[jar])
     raise JarsUnavailableError(
-        f"the jars fetched for {name} are not those of {LOCK_FILE.name}: missing {sorted(expected.keys() - found)}, "
-        f"unexpected {sorted(found.keys() - expected)}, other content {wrong}"
+        f"the jars fetched for {name} are not those of {LOCK_FILE.name}: "
+        f"missing {sorted(expected.keys() - found)}, unexpected {sorted(found.keys() - expected)}, "
+        f"other content {wrong}"
     )
 
 

