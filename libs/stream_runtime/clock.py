@@ -26,6 +26,10 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
+    def sleep_ms(self, duration_ms: int) -> None:
+        """Like `sleep`, in the unit that the format library counts in."""
+        ...
+
 
 class SystemClock:
     """The machine's own clock."""
@@ -39,6 +43,9 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         if seconds > 0:
             time.sleep(seconds)
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.sleep(duration_ms / 1000)
 
 
 class ManualClock:
@@ -63,6 +70,9 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self.advance(max(seconds, 0.0))
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        self.sleep(duration_ms / 1000)
 
     def advance(self, seconds: float) -> None:
         """Moves time forward. Raises ValueError for a negative step."""

@@ -10,8 +10,8 @@ from typing import Protocol
 class IdSource(Protocol):
     """Where ids and dice come from."""
 
-    def uuid(self) -> uuid.UUID:
-        """A random (version 4) UUID."""
+    def uuid(self) -> str:
+        """A random (version 4) UUID in its canonical text form: 36 characters, lower case."""
         ...
 
     def random(self) -> random.Random:
@@ -22,8 +22,8 @@ class IdSource(Protocol):
 class SystemIds:
     """Ids from the operating system's randomness."""
 
-    def uuid(self) -> uuid.UUID:
-        return uuid.uuid4()
+    def uuid(self) -> str:
+        return str(uuid.uuid4())
 
     def random(self) -> random.Random:
         return random.Random(uuid.uuid4().int)
@@ -35,8 +35,8 @@ class SeededIds:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def uuid(self) -> uuid.UUID:
-        return uuid.UUID(int=self._random.getrandbits(128), version=4)
+    def uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def random(self) -> random.Random:
         return random.Random(self._random.getrandbits(64))

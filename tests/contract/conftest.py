@@ -27,6 +27,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         real = ConfluentKafkaClient(
             {"bootstrap.servers": kafka.bootstrap_servers}, message_bytes_max=MESSAGE_BYTES_MAX
         )
-        made = KafkaCluster(real, SystemClock(), f"contract-{SystemIds().uuid().hex[:12]}")
+        made = KafkaCluster(real, SystemClock(), f"contract-{SystemIds().uuid()[:8]}")
     yield made
     made.close()

@@ -172,5 +172,5 @@ def is_free(port: int) -> bool:
 
 def _new_cluster_id(ids: IdSource) -> str:
     """A UUID as Kafka writes it: URL-safe base64 without padding, never with a leading dash."""
-    text = base64.urlsafe_b64encode(ids.uuid().bytes).decode().rstrip("=")
+    text = base64.urlsafe_b64encode(bytes.fromhex(ids.uuid().replace("-", ""))).decode().rstrip("=")
     return "T" + text[1:] if text.startswith("-") else text

@@ -1,0 +1,66 @@
+"""What goes into the two commits of an epoch: statuses, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from commit_coordinator.context import Context, Report
+from epoch_protocol.committing import keyed_positions, source_positions
+from epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
+from epoch_protocol.lanes import parse_shuffle_lane
+from epoch_protocol.state import FoldState
+from hudi_format.timeline.avro_records import CommitMetadata, group_stats
+
+
+def data_commit_metadata(context: Context, planned: EpochPlanned, report: Report) -> CommitMetadata:
+    """The content of the data table's commit; equal decisions give equal content."""
+    extra = {"schema": planned.schema, **origin(context, planned)}
+    return CommitMetadata(write_stats=group_stats(list(report.data)), extra_metadata=extra)
+
+
+def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
+    """The `tidemark.*` extra metadata of both commits (README, "In the table")."""
+    state = context.fold().state
+    keyed = {
+        f"{context.table.keyed_topic}:{lane}": part
+        for lane, part in _moved(state.committed.keyed_next, keyed_positions(state, planned.through)).items()
+    }
+    sources = _moved(state.committed.source_next, source_positions(state, planned.through))
+    return {
+        "tidemark.epoch": str(planned.epoch),
+        "tidemark.keyed_offsets": _offsets(keyed),
+        "tidemark.source_offsets": _offsets(sources),
+        "tidemark.records": json.dumps(_records(state, planned), sort_keys=True),
+    }
+
+
+def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    return {lane: (before.get(lane, 0), position) for lane, position in after.items()}
+
+
+def _offsets(lanes: Mapping[str, tuple[int, int]]) -> str:
+    topics: dict[str, dict[str, tuple[int, int]]] = {}
+    for lane, positions in lanes.items():
+        topic, partition = parse_shuffle_lane(lane)
+        topics.setdefault(topic, {})[str(partition)] = positions
+    return json.dumps(topics, sort_keys=True)
+
+
+def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
+    counts = sum((t.entry.counts for t in state.tagged if t.offset <= planned.through), Counts())
+    shuffled = [s.entry for s in state.shuffled if state.committed.through < s.offset <= planned.through]
+    return {
+        "input": counts.input,
+        "inserts": counts.inserts,
+        "updates": counts.updates,
+        "deletes": counts.deletes,
+        "superseded": counts.superseded,
+        "no_ops": counts.no_ops,
+        "dead_letter": counts.dead_letters + sum(entry.dead_letters for entry in shuffled),
+    }
+
+
+def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+    """Step 2: the metadata table's deltacommit of the same instant, completed before the data commit."""
+    raise NotImplementedError

@@ -1,0 +1,66 @@
+"""What every effect of the coordinator works with; made once a term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from commit_coordinator.decisions_log import DecisionsLog
+from epoch_protocol.fold import Fold
+from hudi_format.commit.lock import TableLock
+from hudi_format.timeline.avro_records import WriteStat
+from hudi_format.model import InstantGenerator
+from hudi_format.storage.base import Storage
+from hudi_format.timeline import Action
+from stream_runtime.clock import Clock
+from stream_runtime.ids import IdSource
+
+
+@dataclass(frozen=True)
+class RecordIndexFile:
+    """A record index log file that the writer has published; ``path`` under the metadata table's base."""
+
+    shard: int
+    stat: WriteStat
+
+
+@dataclass(frozen=True)
+class Report:
+    """The write statuses of an attempt: data files, record index files, milliseconds per step."""
+
+    data: tuple[WriteStat, ...]
+    record_index: tuple[RecordIndexFile, ...]
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What does not change while a coordinator lives. ``action`` is the data timeline's write action."""
+
+    name: str
+    action: Action
+    keyed_topic: str
+    num_shards: int
+    schema: Callable[[Sequence[str]], str]
+    """Union of the schemas with these fingerprints, as Avro JSON."""
+
+
+@dataclass
+class Context:
+    """Ports and facts; ``hit`` names the failpoint just before and after each step."""
+
+    table: TableFacts
+    storage: Storage
+    clock: Clock
+    ids: IdSource
+    log: DecisionsLog
+    lock: TableLock
+    instants: InstantGenerator
+    fold: Callable[[], Fold]
+    lock_wait_ms: int
+    hit: Callable[[str], None]
+
+    @property
+    def term(self) -> int:
+        """This coordinator's fencing number."""
+        return self.log.term
