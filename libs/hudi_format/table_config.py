@@ -121,7 +121,6 @@ def read_properties(storage: Storage, root: str = ".hoodie") -> dict[str, str]:
 
 
 def _checked(data: bytes, path: str) -> dict[str, str]:
-    # Java's Properties.load reads ISO 8859-1; whatever is beyond it is written as \\uXXXX.
     found = parse_properties(data.decode("latin-1"), path)
     name = found.get(keys.NAME)
     if not name:
@@ -135,8 +134,8 @@ def _checked(data: bytes, path: str) -> dict[str, str]:
 
 
 def read_table_config(storage: Storage, root: str = ".hoodie") -> TableConfig:
-    """The configuration of a table. Errors as `read_properties`, and `CorruptFileError` for a value out of
-    range.
+    """The configuration of a table. Errors as `read_properties`; a value out of range is
+    `CorruptFileError`.
     """
     return parse_table_config(read_properties(storage, root), f"{root}/hoodie.properties")
 

@@ -1,0 +1,220 @@
+"""Rolling back a pending write: what goes, what stays, and that a crash anywhere leaves it repeatable."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from hudi_format.commit import heartbeat
+from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.commit.markers import MarkerType, create_marker
+from hudi_format.commit.rollback import belongs_to, rollback_pending
+from hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
+from hudi_format.model import InstantGenerator
+from hudi_format.storage import InMemoryStorage, Storage
+from hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
+from tests.unit.hudi_format.doubles import ManualClock
+
+EARLIER, T = "20251231000000000", "20251231000001000"
+DATA_LOG = f"p/.f-0_{T}.log.1_0-0-0"
+DATA_BASE = f"q/g-0_0-0-0_{T}.parquet"
+NEVER_WRITTEN = f"q/h-0_0-0-0_{T}.parquet"
+INDEX_LOG = f".hoodie/metadata/record_index/.record-index-0000-0_{T}.log.1_0-0-0"
+FILES_LOG = f".hoodie/metadata/files/.files-0000-0_{T}.log.1_0-0-0"
+KEPT = (
+    f"p/f-0_0-0-0_{EARLIER}.parquet",
+    f".hoodie/metadata/record_index/.record-index-0000-0_{EARLIER}.log.1_0-0-0",
+    f".hoodie/metadata/record_index/record-index-0000-0_0-0-0_{EARLIER}.hfile",
+)
+
+
+def commit_in_flight(
+    storage: Storage,
+    action: Action = Action.DELTA_COMMIT,
+    metadata: str = "inflight",
+    requested_only: bool = False,
+) -> None:
+    """Instant T with data files, markers, heartbeat; `metadata`: how far T got on the metadata table."""
+    for root, done in ((".hoodie", Action.DELTA_COMMIT), (METADATA_TABLE_ROOT, Action.DELTA_COMMIT)):
+        instant = create_inflight(storage, create_requested(storage, EARLIER, done, root=root), root=root)
+        complete(storage, instant, "20251231000000500", b"metadata", root=root)
+    for path in (*KEPT, DATA_LOG, DATA_BASE, INDEX_LOG):
+        storage.create(path, b"data")
+    heartbeat.beat(storage, T)
+    for path in (DATA_LOG, DATA_BASE, NEVER_WRITTEN):
+        create_marker(storage, T, path, MarkerType.CREATE)
+    requested = create_requested(storage, T, action)
+    if not requested_only:
+        create_inflight(storage, requested, b"planned")
+    if metadata == "absent":
+        return
+    storage.create(FILES_LOG, b"data")
+    started = create_requested(storage, T, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    if metadata != "requested":
+        started = create_inflight(storage, started, root=METADATA_TABLE_ROOT)
+    if metadata == "completed":
+        complete(storage, started, "20251231000001500", b"metadata", root=METADATA_TABLE_ROOT)
+
+
+def assert_no_trace_of_t(storage: Storage) -> None:
+    of_t = [info.path for info in storage.walk("") if T in info.path]
+    assert of_t == []
+    assert all(storage.read(path) == b"data" for path in KEPT)
+    for root in (".hoodie", METADATA_TABLE_ROOT):
+        timeline = load_timeline(storage, root)
+        assert timeline.pending() == ()
+        assert not timeline.contains(T)
+        assert timeline.is_committed(EARLIER)
+
+
+def generator() -> InstantGenerator:
+    return InstantGenerator(ManualClock())
+
+
+@pytest.mark.parametrize("metadata", ["absent", "requested", "inflight", "completed"])
+@pytest.mark.parametrize("action", [Action.COMMIT, Action.DELTA_COMMIT])
+@pytest.mark.parametrize("requested_only", [False, True])
+def test_nothing_of_the_instant_is_left_and_a_rollback_says_so(
+    metadata: str, action: Action, requested_only: bool
+) -> None:
+    storage = InMemoryStorage("/base")
+    commit_in_flight(storage, action, metadata, requested_only)
+    outcome = rollback_pending(storage, T, generator())
+    assert_no_trace_of_t(storage)
+    rollbacks = load_timeline(storage).completed(Action.ROLLBACK)
+    assert [each.requested for each in rollbacks] == [outcome.rollback_instant]
+    folder = ".hoodie/timeline/"
+    plan = decode_rollback_plan(storage.read(f"{folder}{outcome.rollback_instant}.rollback.requested"))
+    assert (plan.instant_to_rollback, plan.action) == (T, action.value)
+    named = [path for request in plan.requests for path in request.files_to_delete]
+    assert sorted(named) == [f"/base/{path}" for path in sorted((DATA_LOG, DATA_BASE, NEVER_WRITTEN))]
+    result = decode_rollback_metadata(storage.read(folder + rollbacks[0].file_name))
+    assert result.rolled_back == ((T, action.value),)
+    assert {each.partition_path for each in result.partitions} == {"p", "q"}
+    on_metadata = load_timeline(storage, METADATA_TABLE_ROOT).completed(Action.ROLLBACK)
+    # The same instant on both timelines, and none on the metadata table's where T never was.
+    assert (
+        [each.requested for each in on_metadata] == [] if metadata == "absent" else [outcome.rollback_instant]
+    )
+    if on_metadata:
+        assert str(on_metadata[0].completion) < str(rollbacks[0].completion)
+
+
+def test_a_table_without_metadata_table_is_rolled_back_too() -> None:
+    storage = InMemoryStorage()
+    create_inflight(storage, create_requested(storage, T, Action.COMMIT))
+    create_marker(storage, T, DATA_BASE, MarkerType.MERGE)
+    storage.create(DATA_BASE, b"data")
+    outcome = rollback_pending(storage, T, generator())
+    assert outcome.deleted_files == (DATA_BASE,)
+    assert [info.path for info in storage.walk("") if T in info.path] == []
+    assert not storage.exists(METADATA_TABLE_ROOT)
+
+
+def test_an_attempt_that_never_reached_the_timeline_leaves_no_rollback() -> None:
+    storage = InMemoryStorage()
+    heartbeat.beat(storage, T)
+    create_marker(storage, T, DATA_LOG, MarkerType.CREATE)
+    for path in (DATA_LOG, INDEX_LOG):
+        storage.create(path, b"data")
+    outcome = rollback_pending(storage, T, generator())
+    assert outcome.rollback_instant is None
+    assert set(outcome.deleted_files) == {DATA_LOG, INDEX_LOG}
+    assert load_timeline(storage).instants == ()
+    assert [info.path for info in storage.walk("") if T in info.path] == []
+
+
+def test_rolling_back_again_changes_nothing() -> None:
+    storage = InMemoryStorage()
+    commit_in_flight(storage)
+    issue = generator()
+    rollback_pending(storage, T, issue)
+    before = [info.path for info in storage.walk("")]
+    assert rollback_pending(storage, T, issue).rollback_instant is None
+    assert [info.path for info in storage.walk("")] == before
+
+
+def test_a_completed_or_foreign_instant_is_not_touched() -> None:
+    storage = InMemoryStorage()
+    commit_in_flight(storage)
+    create_requested(storage, "20251231000009000", Action.COMPACTION, b"plan")
+    before = [(info.path, info.mtime_ms) for info in storage.walk("")]
+    for instant in (EARLIER, "20251231000009000", "../x"):
+        with pytest.raises(TimelineConflictError):
+            rollback_pending(storage, instant, generator())
+    assert [(info.path, info.mtime_ms) for info in storage.walk("")] == before
+
+
+def test_a_marker_that_names_another_instants_file_stops_everything() -> None:
+    storage = InMemoryStorage()
+    commit_in_flight(storage)
+    create_marker(storage, T, KEPT[0], MarkerType.MERGE)
+    with pytest.raises(CorruptFileError, match=EARLIER):
+        rollback_pending(storage, T, generator())
+    assert storage.read(KEPT[0]) == b"data"
+    assert storage.read(DATA_LOG) == b"data"
+    assert load_timeline(storage).contains(T)
+
+
+def test_a_coordinator_whose_term_is_over_rolls_nothing_back() -> None:
+    storage = InMemoryStorage()
+    commit_in_flight(storage)
+    with pytest.raises(StagingGoneError):
+        rollback_pending(storage, T, generator(), staging_dir=".hoodie/.aux/tidemark/staging/term-1")
+    assert storage.read(DATA_LOG) == b"data"
+    assert load_timeline(storage).contains(T)
+
+
+@pytest.mark.parametrize("metadata", ["absent", "inflight", "completed"])
+@pytest.mark.parametrize("when", list(When))
+def test_after_a_fault_at_any_write_the_rollback_is_finished_by_running_it_again(
+    metadata: str, when: When
+) -> None:
+    for nth in itertools.count(1):
+        storage = FaultyStorage(InMemoryStorage("/base"))
+        commit_in_flight(storage, metadata=metadata)
+        storage.fail("*", nth, when)
+        issue = generator()
+        try:
+            rollback_pending(storage, T, issue)
+        except InjectedFaultError:
+            storage.crash()
+            rollback_pending(storage, T, issue)
+        else:
+            break
+        assert_no_trace_of_t(storage)
+        assert len(load_timeline(storage).completed(Action.ROLLBACK)) == 1, f"fault at write {nth}"
+    assert nth > 10
+
+
+@pytest.mark.parametrize("metadata", ["absent", "inflight", "completed"])
+def test_a_machine_crash_after_the_rollback_completed_brings_no_data_file_back(metadata: str) -> None:
+    storage = FaultyStorage(InMemoryStorage("/base"))
+    commit_in_flight(storage, metadata=metadata)
+    rollback_pending(storage, T, generator())
+    restored = storage.crash()
+    # Markers and heartbeat may come back; they are cleaned again. Data and instants may not.
+    assert all(path.startswith((".hoodie/.temp/", ".hoodie/.heartbeat/")) for path in restored)
+    assert len(restored) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (f"f-0_0-0-0_{T}.parquet", True),
+        (f"record-index-0000-0_1-2-3_{T}.hfile", True),
+        (f".f-0_{T}.log.1_0-0-0", True),
+        (f".f-0_{T}.log.12_3-4-5.cdc", True),
+        (f"f-0_0-0-0_{EARLIER}.parquet", False),
+        (f".f-0_{T}.log.1_0-0-0.crc", False),
+        (f".f-0_{EARLIER}.log.1_0-0-0", False),
+        (f"{T}.parquet", False),
+        (f"f_{T}_0-0-0_{EARLIER}.parquet", False),
+        (".hoodie_partition_metadata", False),
+    ],
+)
+def test_only_files_named_by_the_instant_belong_to_it(name: str, expected: bool) -> None:
+    assert belongs_to(name, T) is expected

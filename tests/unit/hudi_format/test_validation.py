@@ -1,0 +1,186 @@
+"""Which tables are served, and what each refusal tells the user to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from hudi_format.commit.create_table import create_table
+from hudi_format.commit.instants import create_inflight, create_requested
+from hudi_format.errors import ErrorKind, FileMissingError, UnsupportedTableError
+from hudi_format.index_definitions import (
+    INDEX_DEFINITIONS_PATH,
+    is_record_index_partitioned,
+    read_index_definitions,
+    record_index_definition,
+    write_index_definitions,
+)
+from hudi_format.model import instant_from_ms
+from hudi_format.storage import InMemoryStorage
+from hudi_format.table_config import (
+    TableDefinition,
+    TableType,
+    read_table_config,
+    update_properties,
+)
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from hudi_format.validation import check_servable, drop_stats, pin_timezone
+from tests.unit.hudi_format.doubles import ManualClock
+
+PARTITIONS = "hoodie.table.metadata.partitions"
+
+
+@pytest.fixture
+def table() -> InMemoryStorage:
+    """A table that is served."""
+    storage = InMemoryStorage()
+    definition = TableDefinition(
+        name="t",
+        table_type=TableType.MERGE_ON_READ,
+        record_key_fields=("id",),
+        partition_fields=("p",),
+        ordering_fields=("ts",),
+    )
+    create_table(storage, definition)
+    write_index_definitions(storage, {"record_index": record_index_definition(is_partitioned=False)})
+    update_properties(storage, {PARTITIONS: "files,record_index"})
+    return storage
+
+
+def test_a_plain_table_with_global_record_index_is_served(table: InMemoryStorage) -> None:
+    assert check_servable(table).name == "t"
+
+
+def test_no_table_is_missing_not_unsupported() -> None:
+    with pytest.raises(FileMissingError):
+        check_servable(InMemoryStorage())
+
+
+REFUSALS = [
+    ({"hoodie.table.version": "8"}, "hoodie.table.version is 8", "Upgrade"),
+    ({"hoodie.timeline.layout.version": "1"}, "layout 1", "Upgrade"),
+    ({"hoodie.timeline.path": "elsewhere"}, "other folders", "new table"),
+    ({"hoodie.table.format": "iceberg"}, "hoodie.table.format", "new table"),
+    ({"hoodie.bootstrap.base.path": "/x"}, "bootstrapped", "new table"),
+    ({"hoodie.table.base.file.format": "ORC"}, "ORC", "new table"),
+    ({"hoodie.populate.meta.fields": "false"}, "hoodie.populate.meta.fields", "new table"),
+    ({"hoodie.datasource.write.drop.partition.columns": "true"}, "drop.partition.columns", "new table"),
+    ({"hoodie.table.cdc.enabled": "true"}, "hoodie.table.cdc.enabled", "false"),
+    ({"hoodie.table.timeline.timezone": "LOCAL"}, "timezone is LOCAL", "table adopt"),
+    ({"hoodie.record.merge.mode": "CUSTOM", "hoodie.compaction.payload.class": "x.Y"}, "x.Y", "new table"),
+    (
+        {"hoodie.table.legacy.payload.class": "org.apache.hudi.common.model.AWSDmsAvroPayload"},
+        "AWSDms",
+        "new table",
+    ),
+    ({"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}, "partially", "new table"),
+    ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "markers", "new table"),
+    ({"hoodie.table.ordering.fields": "a,b"}, "a,b", "new table"),
+    ({"hoodie.table.recordkey.fields": ""}, "hoodie.table.recordkey.fields", "new table"),
+    ({"hoodie.table.keygenerator.type": "TIMESTAMP"}, "TIMESTAMP", "new table"),
+    ({"hoodie.table.keygenerator.type": "NOVEL"}, "NOVEL", "new table"),
+    ({PARTITIONS: ""}, "no metadata table", "hoodie.metadata.enable=true"),
+    ({PARTITIONS: "files"}, "no record level index", "record.level.index.enable=true"),
+    (
+        {PARTITIONS: "files,record_index,column_stats,partition_stats"},
+        "column_stats, partition_stats",
+        "--drop-stats",
+    ),
+    ({PARTITIONS: "files,record_index,bloom_filters"}, "bloom_filters", "DROP INDEX"),
+    ({PARTITIONS: "files,record_index,secondary_index_x"}, "secondary_index_x", "DROP INDEX"),
+    ({PARTITIONS: "files,record_index,expr_index_x"}, "expr_index_x", "DROP INDEX"),
+    ({f"{PARTITIONS}.inflight": "secondary_index_x"}, "being built", "Wait"),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason", "remedy"), REFUSALS)
+def test_what_is_not_served_is_refused_with_reason_and_remedy(
+    table: InMemoryStorage, changes: dict[str, str], reason: str, remedy: str
+) -> None:
+    update_properties(table, changes)
+    with pytest.raises(UnsupportedTableError) as refused:
+        check_servable(table)
+    assert refused.value.kind is ErrorKind.INVALID
+    assert reason in refused.value.reason
+    assert remedy in refused.value.remedy
+
+
+def test_event_time_ordering_needs_its_field(table: InMemoryStorage) -> None:
+    update_properties(table, {}, ["hoodie.table.ordering.fields"])
+    with pytest.raises(UnsupportedTableError, match="missing"):
+        check_servable(table)
+    update_properties(table, {"hoodie.record.merge.mode": "COMMIT_TIME_ORDERING"})
+    assert check_servable(table).ordering_fields == ()
+
+
+def test_a_payload_class_that_means_the_merge_mode_is_served(table: InMemoryStorage) -> None:
+    payload = "org.apache.hudi.common.model.DefaultHoodieRecordPayload"
+    update_properties(table, {"hoodie.table.legacy.payload.class": payload})
+    assert check_servable(table)
+
+
+@pytest.mark.parametrize("value", [True, "true"])
+def test_a_partitioned_record_index_is_refused(table: InMemoryStorage, value: object) -> None:
+    definition = record_index_definition(is_partitioned=True)
+    definition["indexOptions"]["isPartitioned"] = value
+    write_index_definitions(table, {"record_index": definition})
+    assert is_record_index_partitioned(read_index_definitions(table))
+    with pytest.raises(UnsupportedTableError, match="partitioned"):
+        check_servable(table)
+
+
+@pytest.mark.parametrize(
+    "action", [Action.COMMIT, Action.DELTA_COMMIT, Action.CLUSTERING, Action.ROLLBACK, Action.INDEXING]
+)
+def test_another_writers_pending_instant_is_refused_unless_it_is_ours(
+    table: InMemoryStorage, action: Action
+) -> None:
+    instant = "20260101000000000"
+    create_inflight(table, create_requested(table, instant, action))
+    with pytest.raises(UnsupportedTableError, match=instant):
+        check_servable(table)
+    assert check_servable(table, own_pending=[instant])
+
+
+@pytest.mark.parametrize("action", [Action.COMPACTION, Action.CLEAN])
+def test_a_pending_compaction_or_clean_does_not_stand_in_the_way(
+    table: InMemoryStorage, action: Action
+) -> None:
+    create_requested(table, "20260101000000000", action, b"plan")
+    assert check_servable(table)
+
+
+def test_dropping_stats_makes_the_table_servable_and_is_repeatable(table: InMemoryStorage) -> None:
+    update_properties(
+        table,
+        {
+            PARTITIONS: "column_stats,files,partition_stats,record_index",
+            f"{PARTITIONS}.inflight": "column_stats",
+        },
+    )
+    definitions = {"column_stats": {"indexName": "column_stats", "version": "V2"}}
+    write_index_definitions(table, {**read_index_definitions(table), **definitions})
+    for path in ("column_stats/.x", "partition_stats/y", "files/z", "record_index/w"):
+        table.create(f".hoodie/metadata/{path}", b"data")
+    assert drop_stats(table) == {"column_stats", "partition_stats"}
+    assert read_table_config(table).properties[PARTITIONS] == "files,record_index"
+    assert f"{PARTITIONS}.inflight" not in read_table_config(table).properties
+    assert list(read_index_definitions(table)) == ["record_index"]
+    assert [info.name for info in table.walk(".hoodie/metadata")] == ["z", "w"]
+    assert check_servable(table)
+    before = table.read(INDEX_DEFINITIONS_PATH)
+    assert drop_stats(table) == frozenset()
+    assert table.read(INDEX_DEFINITIONS_PATH) == before
+
+
+def test_local_time_is_pinned_to_utc_once_no_instant_lies_ahead(table: InMemoryStorage) -> None:
+    update_properties(table, {"hoodie.table.timeline.timezone": "LOCAL"})
+    clock = ManualClock()
+    nine_hours_ahead = instant_from_ms(clock.now_ms() + 9 * 3_600_000)
+    create_requested(table, nine_hours_ahead, Action.COMPACTION, root=METADATA_TABLE_ROOT)
+    with pytest.raises(UnsupportedTableError, match=nine_hours_ahead):
+        pin_timezone(table, clock)
+    clock.sleep_ms(9 * 3_600_000 + 1)
+    assert pin_timezone(table, clock)
+    assert read_table_config(table).timeline_timezone == "UTC"
+    assert not pin_timezone(table, clock)
+    assert check_servable(table)
