@@ -38,7 +38,7 @@ def ivy(monkeypatch):
             return folder / "jars"
 
     stand_in = Ivy()
-    monkeypatch.setattr(jars.ivy, "retrieve", stand_in.retrieve)
+    monkeypatch.setattr("stream_runtime.platform.ivy.retrieve", stand_in.retrieve)
     return stand_in
 
 

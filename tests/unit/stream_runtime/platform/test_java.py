@@ -68,7 +68,7 @@ def test_bundled_java_is_the_last_resort():
 
 def test_no_java_names_what_was_seen_and_what_to_do(jdk, monkeypatch):
     wrong = jdk("wrong", "11.0.2")
-    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(JavaNotFoundError) as failed:
         java.find_java({"JAVA_HOME": str(wrong), "PATH": ""})
     assert f"JAVA_HOME: {wrong} is Java 11.0.2" in str(failed.value)

@@ -15,7 +15,14 @@ def test_written_store_is_listed_by_keytool_with_its_checksum_verified(tmp_path)
     if not authorities:
         pytest.skip("this machine's Python knows no authorities")
     store = options[0].removeprefix("-Djavax.net.ssl.trustStore=")
-    command = [find_java().home / "bin" / "keytool", "-list", "-keystore", store, "-storepass", "changeit"]
+    command = [
+        str(find_java().home / "bin" / "keytool"),
+        "-list",
+        "-keystore",
+        store,
+        "-storepass",
+        "changeit",
+    ]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f"contains {len(authorities)} entries" in listed
 
@@ -26,5 +33,5 @@ def test_same_authorities_give_the_same_bytes():
 
 
 def test_python_without_authorities_leaves_java_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(trust.ssl, "create_default_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    monkeypatch.setattr("ssl.create_default_context", lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     assert trust.trust_store_options(tmp_path) == []
