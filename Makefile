@@ -96,6 +96,7 @@ $(LOCK_STAMP):
 		echo "       name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@rm -f $(VENV)/.stamp-lock-* $(VENV)/.stamp-install-*
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "setup: installing the packages of requirements.lock into $(VENV) (one to two minutes the first time)" >&2
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 

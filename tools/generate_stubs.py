@@ -22,7 +22,9 @@ def generate(proto_root: Path, target: Path) -> int:
 
     Raises RuntimeError with protoc's own words when a file does not compile.
     """
-    protos = sorted(path.relative_to(proto_root).as_posix() for path in proto_root.glob("tidemark/**/*.proto"))
+    protos = sorted(
+        path.relative_to(proto_root).as_posix() for path in proto_root.glob("tidemark/**/*.proto")
+    )
     with tempfile.TemporaryDirectory(prefix=".stubs-", dir=target.parent) as scratch:
         package = Path(scratch) / "tidemark"
         package.mkdir()
