@@ -12,6 +12,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -56,6 +57,9 @@ class HFileOptions:
             )
 
 
+DEFAULT_OPTIONS: Final = HFileOptions()
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     offset: int
@@ -67,7 +71,7 @@ def write_hfile(
     keys: pa.Array,
     values: pa.Array,
     schema: str,
-    options: HFileOptions = HFileOptions(),
+    options: HFileOptions = DEFAULT_OPTIONS,
     file_info: Mapping[str, bytes] | None = None,
 ) -> bytes:
     """The HFile of the given entries.

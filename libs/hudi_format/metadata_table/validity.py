@@ -1,0 +1,66 @@
+"""Which instants of the metadata table count, given a listing of the data table's timeline that was made
+before.
+
+Stricter than Hudi's own rule ("completed here and not pending there"): a deltacommit counts only if its
+instant is completed in the data listing, or older than that listing's first active instant, or is bootstrap
+(ARCHITECTURE.md, section 4). Otherwise an instant that was requested after the data listing and completed
+here before the metadata listing would be taken for committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hudi_format.model import is_bootstrap_instant
+from hudi_format.timeline import Action, Timeline
+
+# Actions of the metadata table that fold or remove files: a snapshot's listing of files must not overlap
+# them.
+SERVICE_ACTIONS = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
+
+
+@dataclass(frozen=True)
+class InstantValidity:
+    """The data table's timeline, and the metadata table's, listed in this order."""
+
+    data: Timeline
+    metadata: Timeline
+
+    def is_valid(self, instant: str) -> bool:
+        """Whether log blocks of that instant count."""
+        if not self.metadata.is_committed(instant):
+            return is_bootstrap_instant(instant) and not self.metadata.contains(instant)
+        found = self.metadata.find(instant)
+        if is_bootstrap_instant(instant) or (found is not None and found.action is Action.LOG_COMPACTION):
+            return True
+        return self.data.is_committed(instant)
+
+    def is_valid_base(self, instant: str) -> bool:
+        """Whether base files of that instant count: a compaction's, or one whose logs would."""
+        found = self.metadata.find(instant)
+        if found is not None and found.action is Action.COMPACTION:
+            return found.is_completed
+        archived = self.metadata.is_archived(instant) and not self.data.contains(instant)
+        return archived or self.is_valid(instant)
+
+    def is_stale(self) -> bool:
+        """Whether a completed compaction may hold an instant that the data listing does not show as
+        committed yet.
+
+        Such a base file would be ahead of the listing: list again. (A compaction never holds a pending
+        instant.)
+        """
+        newest = max((each.requested for each in self.metadata.completed(Action.COMPACTION)), default=None)
+        if newest is None:
+            return False
+        return any(
+            not self.is_valid(each.requested)
+            for each in self.metadata.completed(Action.DELTA_COMMIT)
+            if each.completion is not None and each.completion < newest
+        )
+
+    def services(self) -> frozenset[str]:
+        """Requested times of all instants, in whatever state, that fold or remove files of the metadata
+        table.
+        """
+        return frozenset(each.requested for each in self.metadata.instants if each.action in SERVICE_ACTIONS)
