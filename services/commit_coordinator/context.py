@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from commit_coordinator.decisions_log import DecisionsLog
 from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
-from hudi_format.timeline.avro_records import WriteStat
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action
+from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.clock import Clock
 from stream_runtime.ids import IdSource
 

@@ -42,6 +42,7 @@ from commit_coordinator.domain.next_action import (
 )
 from commit_coordinator.errors import AttemptLostError
 from epoch_protocol.entries import EpochPlanned
+from epoch_protocol.state import CountedTagged
 from hudi_format.commit import heartbeat
 from hudi_format.errors import LockHeldError
 
@@ -56,6 +57,7 @@ class OpenAttemptView:
 
     planned: EpochPlanned
     term: int
+    manifest: tuple[CountedTagged, ...]
 
 
 class AttemptDesk:
@@ -191,11 +193,12 @@ class Coordinator:
             seen.rewind_due = None
 
     def _offer_open(self) -> None:
-        planned = self._context.fold().state.planned
+        fold = self._context.fold()
+        planned = fold.state.planned
         if planned is None or planned.instant is None:
             return
         self.seen.opened = (planned.epoch, planned.attempt)
-        self._desk.offer(OpenAttemptView(planned, self._context.term))
+        self._desk.offer(OpenAttemptView(planned, self._context.term, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
         """An effect found that the attempt cannot commit, or that a plan has to wait for a rewind."""

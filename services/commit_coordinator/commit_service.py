@@ -1,0 +1,221 @@
+"""`tidemark.commit.v1.CommitCoordinator`: what shufflers, assigners and the writer call.
+
+Handlers parse, call, answer; errors carry their kind and become status codes in `stream_runtime.rpc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from commit_coordinator.context import RecordIndexFile, Report
+from commit_coordinator.coordinator import AttemptDesk, OpenAttemptView
+from commit_coordinator.domain.next_action import AttemptProblem
+from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.members import Members
+from commit_coordinator.placement import Placement, Want
+from commit_coordinator.staging import attempt_dir
+from epoch_protocol.entries import Stage, Topic
+from epoch_protocol.state import CountedTagged
+from hudi_format.timeline.avro_records import WriteStat
+from stream_runtime.errors import ErrorKind
+from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.commit.v1 import commit_pb2_grpc as rpc
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitCoordinator"].full_name
+_WAIT_MS_MAX = 30_000
+_STAGES: dict[int, Stage] = {int(pb.STAGE_SHUFFLE): Stage.SHUFFLE, int(pb.STAGE_ASSIGN): Stage.ASSIGN}
+
+
+class WrongTableError(CoordinatorError):
+    """The caller's configuration names another table than the one this coordinator serves."""
+
+    kind = ErrorKind.INVALID
+
+
+class RefusedAttemptError(CoordinatorError):
+    """The attempt is not the open one: ask for the next epoch."""
+
+    kind = ErrorKind.FENCED
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the service tells joining processes."""
+
+    table: str
+    num_shards: int
+    lanes: int
+    lease_ms: int
+    protocol_version: int
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Whether tagging must rest, and why."""
+
+    paused: bool
+    reason: str
+
+
+class CommitService(rpc.CommitCoordinatorServicer):
+    """Handlers only; state lives in the objects given."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        members: Members,
+        placement: Placement,
+        desk: AttemptDesk,
+        register_schema: Callable[[str], str],
+        pause: Callable[[], Pause],
+    ) -> None:
+        self._facts = facts
+        self._members = members
+        self._placement = placement
+        self._desk = desk
+        self._register_schema = register_schema
+        self._pause = pause
+
+    def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
+        self._check_table(request.table)
+        if request.protocol_version != self._facts.protocol_version:
+            raise WrongTableError(
+                f"{request.process_id} speaks protocol {request.protocol_version}, the coordinator "
+                f"{self._facts.protocol_version}: run the same Tidemark version everywhere"
+            )
+        schema_id = self._register_schema(request.schema_avro)
+        member = self._members.join(_stage(request.stage), request.process_id, request.address)
+        return pb.JoinResponse(
+            slot=member.slot,
+            lease_ms=self._facts.lease_ms,
+            num_shards=self._facts.num_shards,
+            lanes=self._facts.lanes,
+            schema_id=schema_id,
+        )
+
+    def Renew(self, request: pb.RenewRequest, _: object) -> pb.RenewResponse:  # noqa: N802
+        self._check_table(request.table)
+        grant = self._members.renew(
+            _stage(request.stage),
+            request.process_id,
+            request.lanes_held,
+            request.uncommitted_entries,
+            request.figures,
+        )
+        pause = self._pause()
+        return pb.RenewResponse(
+            lanes=grant.lanes, claim_token=grant.claim_token, paused=pause.paused, pause_reason=pause.reason
+        )
+
+    def Leave(self, request: pb.LeaveRequest, _: object) -> pb.LeaveResponse:  # noqa: N802
+        self._check_table(request.table)
+        self._members.leave(_stage(request.stage), request.process_id)
+        return pb.LeaveResponse()
+
+    def LeaseFileGroups(  # noqa: N802
+        self, request: pb.LeaseFileGroupsRequest, _: object
+    ) -> pb.LeaseFileGroupsResponse:
+        self._check_table(request.table)
+        leases = self._placement.lease([Want(w.partition_path, w.records, w.bytes) for w in request.wants])
+        answer = [
+            pb.LeaseFileGroupsResponse.Lease(
+                partition_path=lease.partition_path, file_id=lease.file_id, records=lease.records
+            )
+            for lease in leases
+        ]
+        return pb.LeaseFileGroupsResponse(leases=answer)
+
+    def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802
+        self._check_table(request.table)
+        view = self._desk.wait_for_unreported(min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+        if view is None:
+            return pb.NextEpochResponse(available=False)
+        planned = view.planned
+        return pb.NextEpochResponse(
+            available=True, epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant or ""
+        )
+
+    def Begin(self, request: pb.BeginRequest, _: object) -> pb.BeginResponse:  # noqa: N802
+        self._check_table(request.table)
+        view = self._desk.open_attempt(request.epoch, request.attempt)
+        if view is None:
+            raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
+        return self._begun(view)
+
+    def ReportWritten(  # noqa: N802
+        self, request: pb.ReportWrittenRequest, _: object
+    ) -> pb.ReportWrittenResponse:
+        self._check_table(request.table)
+        if not self._desk.report(request.epoch, request.attempt, request.instant, _report(request)):
+            raise RefusedAttemptError(
+                f"epoch {request.epoch} attempt {request.attempt} ({request.instant}) is not open: not taken"
+            )
+        return pb.ReportWrittenResponse()
+
+    def ReportFailed(  # noqa: N802
+        self, request: pb.ReportFailedRequest, _: object
+    ) -> pb.ReportFailedResponse:
+        self._check_table(request.table)
+        problem = AttemptProblem(f"writer: {request.reason}", rewind=request.checksum_mismatch)
+        if not self._desk.fail(request.epoch, request.attempt, request.instant, problem):
+            raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
+        return pb.ReportFailedResponse()
+
+    def _check_table(self, table: str) -> None:
+        if table != self._facts.table:
+            raise WrongTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")
+
+    def _begun(self, view: OpenAttemptView) -> pb.BeginResponse:
+        planned = view.planned
+        manifest = view.manifest
+        return pb.BeginResponse(
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant or "",
+            as_of=planned.as_of,
+            schema_avro=planned.schema,
+            staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
+            num_shards=self._facts.num_shards,
+            data=_ranges(manifest, Topic.DATA),
+            index=_ranges(manifest, Topic.INDEX),
+        )
+
+
+def _stage(value: int) -> Stage:
+    if value not in _STAGES:
+        raise WrongTableError(f"stage {value} is not known")
+    return _STAGES[value]
+
+
+def _ranges(manifest: Sequence[CountedTagged], topic: Topic) -> list[pb.PartitionRanges]:
+    partitions: dict[int, list[pb.BatchRange]] = {}
+    for order, counted in enumerate(manifest):
+        for part in counted.entry.produced:
+            if part.topic is topic:
+                partitions.setdefault(part.partition, []).append(
+                    pb.BatchRange(
+                        nonce=counted.entry.nonce,
+                        first=part.first,
+                        last=part.last,
+                        batches=part.batches,
+                        records=part.records,
+                        checksum=part.checksum,
+                        order=order,
+                    )
+                )
+    return [pb.PartitionRanges(partition=p, ranges=r) for p, r in sorted(partitions.items())]
+
+
+def _report(request: pb.ReportWrittenRequest) -> Report:
+    data: list[WriteStat] = []
+    record_index: list[RecordIndexFile] = []
+    for status in request.statuses:
+        stat = WriteStat.from_avro(msgspec.json.decode(status.stat))
+        if status.metadata_table:
+            record_index.append(RecordIndexFile(status.shard, stat))
+        else:
+            data.append(stat)
+    return Report(tuple(data), tuple(record_index), dict(request.timings_ms))

@@ -1,0 +1,140 @@
+"""Slots and lanes of both stages behind one lock, and the fencing of slots whose lease ended.
+
+gRPC threads call in; a thread of its own expires leases. Fencing is `init_transactions` on the slot's
+transactional id (0.6 to 1 s when a transaction is open): only after it may the slot's lanes be granted to
+another process, and readers that its open transaction held back go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from commit_coordinator.domain.membership import Grant, LaneLease, Member, Membership, UnknownMemberError
+from commit_coordinator.errors import CoordinatorError
+from epoch_protocol.entries import Stage
+from stream_runtime.clock import Clock
+from stream_runtime.errors import ErrorKind
+from stream_runtime.kafka.ports import KafkaClient, KafkaError
+
+_EXPIRE_EVERY_S: Final = 0.2
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class LeaseEndedError(CoordinatorError):
+    """The process's lease has ended: join again and claim anew."""
+
+    kind = ErrorKind.FENCED
+
+
+def transactional_id(table: str, stage: Stage, slot: int) -> str:
+    """Fixed per slot, so that whoever holds the slot fences whoever held it."""
+    return f"{table}-{stage.value}-{slot}"
+
+
+class Members:
+    """Thread-safe `Membership` of both stages. Times are the clock's wall time in milliseconds."""
+
+    def __init__(
+        self,
+        table: str,
+        client: KafkaClient,
+        clock: Clock,
+        lease_ms: int,
+        lanes: Mapping[Stage, Iterable[str]],
+    ) -> None:
+        self._table = table
+        self._client = client
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stages = {stage: Membership(lease_ms) for stage in Stage}
+        for stage, names in lanes.items():
+            self._stages[stage].add_lanes(names)
+        self._stopped = threading.Event()
+        self._expirer = threading.Thread(target=self._expire_leases, name="leases", daemon=True)
+
+    def start(self) -> None:
+        """Starts expiring leases."""
+        self._expirer.start()
+
+    def stop(self) -> None:
+        """Ends the expiring thread."""
+        self._stopped.set()
+        if self._expirer.is_alive():
+            self._expirer.join()
+
+    def join(self, stage: Stage, process_id: str, address: str) -> Member:
+        """A slot for the process."""
+        with self._lock:
+            return self._stages[stage].join(self._clock.now_ms(), process_id, address)
+
+    def renew(
+        self,
+        stage: Stage,
+        process_id: str,
+        held: Iterable[str],
+        uncommitted: int,
+        figures: Mapping[str, float],
+    ) -> Grant:
+        """Extends the lease; raises LeaseEndedError when it ended before."""
+        with self._lock:
+            membership = self._stages[stage]
+            try:
+                grant = membership.renew(self._clock.now_ms(), process_id, held)
+            except UnknownMemberError as error:
+                raise LeaseEndedError(f"the lease of {process_id} has ended: join again") from error
+            for member in membership.members():
+                if member.process_id == process_id:
+                    member.uncommitted_entries, member.figures = uncommitted, dict(figures)
+            return grant
+
+    def leave(self, stage: Stage, process_id: str) -> None:
+        """Good-bye: lanes and slot are free at once."""
+        with self._lock:
+            self._stages[stage].leave(process_id)
+
+    def members(self, stage: Stage) -> list[Member]:
+        """Live members by slot."""
+        with self._lock:
+            return list(self._stages[stage].members())
+
+    def holder(self, stage: Stage, lane: str) -> Member | None:
+        """Who the lane is granted to."""
+        with self._lock:
+            return self._stages[stage].holder(lane)
+
+    def leases(self, stage: Stage) -> dict[str, tuple[LaneLease, int | None]]:
+        """State and slot per lane."""
+        with self._lock:
+            return self._stages[stage].leases()
+
+    def uncommitted_entries(self) -> int:
+        """Index entries that live assigners hold for what is not committed."""
+        return sum(member.uncommitted_entries for member in self.members(Stage.ASSIGN))
+
+    def _expire_leases(self) -> None:
+        waiting: dict[tuple[Stage, int], None] = {}
+        while not self._stopped.wait(_EXPIRE_EVERY_S):
+            with self._lock:
+                for stage, membership in self._stages.items():
+                    waiting.update(dict.fromkeys((stage, s) for s in membership.expire(self._clock.now_ms())))
+            for stage, slot in list(waiting):
+                if self._fence(stage, slot):
+                    del waiting[stage, slot]
+                    with self._lock:
+                        self._stages[stage].fenced(slot)
+
+    def _fence(self, stage: Stage, slot: int) -> bool:
+        identity = transactional_id(self._table, stage, slot)
+        producer = self._client.producer(identity)
+        try:
+            producer.init()
+        except KafkaError as error:
+            _log.warning("fencing %s will be tried again: %s", identity, error)
+            return False
+        finally:
+            producer.close()
+        _log.info("lease of %s ended: fenced", identity)
+        return True

@@ -1,0 +1,74 @@
+"""File group leases behind a lock, and what commits teach the planner about sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from commit_coordinator.context import Report
+from commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
+from hudi_format.file_group.slices import FileSlice
+from hudi_format.metadata_table.files_partition import FilesPartition
+from stream_runtime.ids import IdSource
+
+
+@dataclass(frozen=True)
+class Want:
+    """Inserts that an assigner has to place: their number, and their Arrow bytes."""
+
+    partition_path: str
+    records: int
+    arrow_bytes: int
+
+
+class Placement:
+    """Thread-safe `FileGroupPlanner`; sizes are those of the latest file slices."""
+
+    def __init__(self, target_bytes: int, ids: IdSource) -> None:
+        self._ids = ids
+        self._lock = threading.Lock()
+        self._planner = FileGroupPlanner(target_bytes)
+        self._slice_bytes: dict[tuple[str, str], int] = {}
+
+    def load(self, files: FilesPartition, slices: Iterable[FileSlice]) -> None:
+        """Starts over from the metadata table's listing (at the start, and after a foreign commit)."""
+        with self._lock:
+            self._slice_bytes = {
+                (each.partition_path, each.file_id): _slice_bytes(files, each) for each in slices
+            }
+            self._planner.load((p, f, size) for (p, f), size in self._slice_bytes.items())
+
+    def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
+        """One lease or more per want, in the order of the wants, until its records are placed."""
+        leases: list[FileGroupLease] = []
+        with self._lock:
+            for want in wants:
+                left = want.records
+                while left > 0:
+                    share = want.arrow_bytes * left // want.records
+                    file_id = f"{self._ids.uuid()}-0"
+                    lease = self._planner.lease(want.partition_path, left, share, file_id)
+                    leases.append(lease)
+                    left -= lease.records
+        return leases
+
+    def committed(self, report: Report) -> None:
+        """Takes the sizes that a commit left."""
+        with self._lock:
+            for stat in report.data:
+                name = (stat.partition_path, stat.file_id)
+                grown = self._slice_bytes.get(name, 0) if stat.log_files else 0
+                self._slice_bytes[name] = grown + stat.file_size_in_bytes
+                self._planner.written(stat.partition_path, stat.file_id, self._slice_bytes[name])
+
+    def figures(self) -> dict[str, float]:
+        """File groups and their sizes, for `status`."""
+        with self._lock:
+            return self._planner.figures()
+
+
+def _slice_bytes(files: FilesPartition, slice_: FileSlice) -> int:
+    sizes = files.files(slice_.partition_path)
+    names = [*([slice_.base_file] if slice_.base_file else []), *slice_.log_files]
+    return sum(sizes.get(name, 0) for name in names)
