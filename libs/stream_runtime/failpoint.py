@@ -1,6 +1,6 @@
 """Named places where a process can be made to die, stop or fail, for crash tests.
 
-Each service lists its places in a `str` Enum of its own and gives it to its registry; nothing here knows any
+Each service lists its places in a `StrEnum` of its own and gives it to its registry; nothing here knows any
 of them. Armed by the environment of one process:
 
     TIDEMARK_FAILPOINT=name[:nth][:action]      nth hit from 1 (default 1), action exit (default) | stop |

@@ -52,11 +52,11 @@ def call(method: Callable[..., T], request: Any, timeout_s: float | None = None)
     try:
         return method(request, timeout=timeout_s)
     except grpc.RpcError as error:
-        name = getattr(method, "_method", b"")
-        raise from_grpc(name.decode() if isinstance(name, bytes) and name else "call", error) from None
+        name = getattr(method, "_method", "call")
+        raise from_grpc(name.decode() if isinstance(name, bytes) else str(name), error) from None
 
 
-class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[type-arg]
+class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor):
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
 

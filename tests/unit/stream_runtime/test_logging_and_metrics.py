@@ -1,0 +1,137 @@
+"""Log lines that one can search and share, and metrics that one can scrape."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import urllib.request
+
+import pytest
+
+from stream_runtime.config import Address
+from stream_runtime.logging import LogFormat, bound, configure_logging, redact_settings, redact_text
+from stream_runtime.metrics import Metrics, MetricsError
+
+
+@pytest.fixture
+def stream():
+    text = io.StringIO()
+    yield text
+    root = logging.getLogger("tidemark")
+    root.handlers = []
+    root.propagate = True
+
+
+def test_json_line_carries_bound_and_extra_fields(stream):
+    configure_logging("assigner", LogFormat.JSON, stream=stream)
+    log = logging.getLogger("tidemark.assigner")
+    with bound(table="flights", epoch=7, instant=None):
+        with bound(term=12):
+            log.info("tagged %d records", 3, extra={"lane": 2})
+        log.info("again")
+    log.debug("below the level")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["message"] == "tagged 3 records"
+    assert (
+        first["service"],
+        first["level"],
+        first["table"],
+        first["epoch"],
+        first["term"],
+        first["lane"],
+    ) == (
+        "assigner",
+        "info",
+        "flights",
+        7,
+        12,
+        2,
+    )
+    assert "instant" not in first
+    assert "term" not in second
+    assert first["time"].endswith("+00:00")
+
+
+def test_text_line_is_one_line_and_unambiguous(stream):
+    configure_logging("writer", stream=stream)
+    logging.getLogger("tidemark").warning("two\nlines of a=b", extra={"path": "a b"})
+    (line,) = stream.getvalue().splitlines()
+    assert r'message="two\nlines of a=b" path="a b"' in line
+    assert " level=warning service=writer " in line
+
+
+def test_exception_is_logged_with_its_trace(stream):
+    configure_logging("writer", LogFormat.JSON, stream=stream)
+    try:
+        raise ValueError("password=hunter2 was wrong")
+    except ValueError:
+        logging.getLogger("tidemark").exception("failed")
+    line = json.loads(stream.getvalue())
+    assert "ValueError" in line["error"]
+    assert "hunter2" not in stream.getvalue()
+
+
+def test_configuring_again_does_not_double_lines(stream):
+    configure_logging("writer", stream=stream)
+    configure_logging("writer", stream=stream)
+    logging.getLogger("tidemark").info("once")
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("sasl.password=abc, next=1", "sasl.password=***, next=1"),
+        ("{'ssl.key.password': 'a b'}", "{'ssl.key.password': ***}"),
+        ("s3://me:secret@host/path", "s3://***@host/path"),
+        ("nothing to hide here: 5", "nothing to hide here: 5"),
+    ],
+)
+def test_secrets_in_texts_are_hidden(text, clean):
+    assert redact_text(text) == clean
+
+
+def test_secrets_in_settings_and_fields_are_hidden(stream):
+    settings = {
+        "sasl.password": "abc",
+        "sasl.jaas.config": "x",
+        "bootstrap.servers": "a:1",
+        "sasl.username": "u",
+    }
+    assert redact_settings(settings) == {
+        "sasl.password": "***",
+        "sasl.jaas.config": "***",
+        "bootstrap.servers": "a:1",
+        "sasl.username": "u",
+    }
+    configure_logging("writer", stream=stream)
+    logging.getLogger("tidemark").info("x", extra={"api_token": "abc"})
+    assert "abc" not in stream.getvalue()
+
+
+def test_metrics_are_scraped_under_one_scheme():
+    metrics = Metrics("assigner", "flights")
+    metrics.counter("records", "Records tagged", ["lane"]).labels("3").inc(5)
+    metrics.gauge("uncommitted_entries", "In memory").set(7)
+    metrics.histogram("commit_seconds", "Transactions").observe(0.003)
+    server = metrics.serve(Address("127.0.0.1", 0))
+    try:
+        with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=5) as answer:
+            page = answer.read().decode()
+        with pytest.raises(MetricsError, match="set services.metrics"):
+            metrics.serve(server.address)
+    finally:
+        server.close()
+    assert 'tidemark_assigner_records_total{lane="3"} 5.0' in page
+    assert "tidemark_assigner_uncommitted_entries 7.0" in page
+    assert 'tidemark_assigner_commit_seconds_bucket{le="0.005"} 1.0' in page
+    assert 'tidemark_assigner_info{table="flights"} 1.0' in page
+
+
+def test_metric_outside_the_scheme_is_refused():
+    metrics = Metrics("assigner", "flights")
+    with pytest.raises(MetricsError, match="lower case"):
+        metrics.counter("Records-Total", "x")
+    with pytest.raises(MetricsError, match="at most 4 labels"):
+        metrics.gauge("x", "x", ["a", "b", "c", "d", "e"])

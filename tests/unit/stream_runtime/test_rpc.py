@@ -1,0 +1,175 @@
+"""A real gRPC server and channel on loopback; the service is the health protocol's, plus one of raw bytes."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from stream_runtime.config import Address
+from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.rpc.errors import RpcError, kind_of_status, status_of
+from stream_runtime.rpc.server import ListenError, check_listen_address, start_server
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+class ForeignKind(Enum):
+    CONFLICT = 1
+    ODD = 2
+
+
+class ForeignError(Exception):
+    kind = ForeignKind.CONFLICT
+
+
+def failing_with(kind: ErrorKind) -> StreamRuntimeError:
+    error = StreamRuntimeError(f"because {kind.value}")
+    error.kind = kind
+    return error
+
+
+def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+    word = request.decode()
+    if word in ErrorKind.__members__:
+        raise failing_with(ErrorKind[word])
+    if word == "foreign":
+        raise ForeignError("of another package")
+    if word == "defect":
+        raise KeyError("oops")
+    if word == "own":
+        context.abort(grpc.StatusCode.NOT_FOUND, "said so itself")
+    if word == "slow":
+        while context.is_active():
+            context.time_remaining()
+    return request * 2
+
+
+def stream(request: bytes, context: grpc.ServicerContext):
+    yield b"one"
+    raise failing_with(ErrorKind.FENCED)
+
+
+def register(server: grpc.Server) -> None:
+    handlers: dict[str, Any] = {
+        "Do": grpc.unary_unary_rpc_method_handler(handle),
+        "Watch": grpc.unary_stream_rpc_method_handler(stream),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+
+
+@pytest.fixture
+def server():
+    running = start_server(LOOPBACK, [("test.Echo", register)], message_bytes_max=100_000)
+    yield running
+    running.stop(0.1)
+
+
+@pytest.fixture
+def channel(server):
+    with open_channel(server.address, deadline_s=5.0, message_bytes_max=100_000) as channel:
+        yield channel
+
+
+def test_call_answers(channel):
+    assert call(channel.unary_unary("/test.Echo/Do"), b"x") == b"xx"
+
+
+@pytest.mark.parametrize("kind", list(ErrorKind))
+def test_kind_survives_the_wire(channel, kind):
+    with pytest.raises(RpcError, match=f"/test.Echo/Do: because {kind.value}") as failed:
+        call(channel.unary_unary("/test.Echo/Do"), kind.name.encode())
+    assert failed.value.kind is kind
+
+
+def test_error_of_another_package_is_mapped_by_its_kind(channel):
+    with pytest.raises(RpcError, match="of another package") as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"foreign")
+    assert failed.value.kind is ErrorKind.CONFLICT
+
+
+def test_defect_is_internal_and_names_itself(channel):
+    with pytest.raises(RpcError, match="KeyError: 'oops'") as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"defect")
+    assert failed.value.status is grpc.StatusCode.INTERNAL
+
+
+def test_status_set_by_the_handler_stands(channel):
+    with pytest.raises(RpcError, match="said so itself") as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"own")
+    assert failed.value.status is grpc.StatusCode.NOT_FOUND
+
+
+def test_stream_ends_with_the_kind(channel):
+    answers = channel.unary_stream("/test.Echo/Watch")(b"x", timeout=5)
+    assert next(answers) == b"one"
+    with pytest.raises(grpc.RpcError) as failed:
+        next(answers)
+    assert failed.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_call_without_deadline_gets_the_default_one(server):
+    with open_channel(server.address, deadline_s=0.3) as impatient, pytest.raises(RpcError) as failed:
+        call(impatient.unary_unary("/test.Echo/Do"), b"slow")
+    assert failed.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert failed.value.kind is ErrorKind.RETRYABLE
+
+
+def test_message_above_the_limit_is_refused(channel):
+    with pytest.raises(RpcError) as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"x" * 60_000)
+    assert failed.value.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_dead_server_is_retryable(server, channel):
+    server.stop(0.0)
+    with pytest.raises(RpcError) as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"x", 2.0)
+    assert failed.value.kind is ErrorKind.RETRYABLE
+
+
+def test_health_follows_serving(server, channel):
+    check = health_pb2_grpc.HealthStub(channel).Check
+    statuses = []
+    for serving in (False, True):
+        server.set_serving(serving)
+        for name in ("", "test.Echo"):
+            statuses.append(check(health_pb2.HealthCheckRequest(service=name)).status)
+    assert statuses == [2, 2, 1, 1]
+
+
+def test_reflection_lists_the_services(channel):
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=5)
+    names = {service.name for service in answer.list_services_response.service}
+    assert {"test.Echo", "grpc.health.v1.Health"} <= names
+
+
+def test_taken_port_is_refused(server):
+    with pytest.raises(ListenError, match="another process has it"):
+        start_server(server.address, [])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "8.8.8.8", "no-such-host.invalid"])
+def test_address_beyond_loopback_needs_permission(host):
+    with pytest.raises(ListenError, match="allow_remote"):
+        check_listen_address(Address(host, 0), allow_remote=False)
+    check_listen_address(Address(host, 0), allow_remote=True)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.9.1"])
+def test_loopback_needs_none(host):
+    check_listen_address(Address(host, 0), allow_remote=False)
+
+
+def test_mapping_is_one_to_one():
+    assert {kind_of_status(status_of(failing_with(kind))) for kind in ErrorKind} == set(ErrorKind)
+    error = ForeignError()
+    error.kind = ForeignKind.ODD
+    assert status_of(error) is grpc.StatusCode.INTERNAL

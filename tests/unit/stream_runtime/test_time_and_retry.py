@@ -1,0 +1,128 @@
+"""Clocks, ids, deadlines and retries."""
+
+from __future__ import annotations
+
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from stream_runtime.clock import ManualClock, SystemClock
+from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from stream_runtime.ids import SeededIds, SystemIds
+from stream_runtime.retry import Deadline, RetryPolicy, retry
+
+
+class UnavailableError(StreamRuntimeError):
+    kind = ErrorKind.RETRYABLE
+
+
+class WrongError(StreamRuntimeError):
+    kind = ErrorKind.INVALID
+
+
+def test_manual_clock_moves_both_times_together():
+    clock = ManualClock(start_ms=1_000)
+    clock.sleep(1.5)
+    clock.advance(0.25)
+    assert (clock.now_ms(), clock.monotonic_s()) == (2_750, 1.75)
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
+
+
+def test_system_clock_sleeps_and_never_goes_back():
+    clock = SystemClock()
+    before_s, before_ms = clock.monotonic_s(), clock.now_ms()
+    clock.sleep(0.02)
+    clock.sleep(-1)
+    assert clock.monotonic_s() - before_s >= 0.02
+    assert clock.now_ms() - before_ms >= 19
+
+
+def test_seeded_ids_repeat_and_system_ids_differ():
+    first, second = SeededIds(7), SeededIds(7)
+    assert [first.uuid() for _ in range(3)] == [second.uuid() for _ in range(3)]
+    assert first.random().random() == second.random().random()
+    assert UUID(first.uuid()).version == 4
+    assert first.uuid() != first.uuid()
+    assert SystemIds().uuid() != SystemIds().uuid()
+    assert SystemIds().random().random() != SystemIds().random().random()
+
+
+def test_deadline_ends_and_names_what_was_awaited():
+    clock = ManualClock()
+    deadline = Deadline(clock, 2.0)
+    deadline.sleep(1.5)
+    deadline.check("the ledger")
+    deadline.sleep(9.0)
+    assert clock.monotonic_s() == 2.0
+    assert deadline.is_over
+    with pytest.raises(DeadlineExceededError, match="the ledger: not within 2 s"):
+        deadline.check("the ledger")
+
+
+def failing(errors):
+    remaining = list(errors)
+
+    def call():
+        if remaining:
+            raise remaining.pop(0)
+        return "done"
+
+    return call
+
+
+def test_retry_waits_and_succeeds():
+    clock = ManualClock()
+    policy = RetryPolicy(attempts_max=4, wait_min_s=0.1)
+    assert retry(failing([UnavailableError()] * 3), clock, Random(1), policy) == "done"
+    # 0.1 + 0.2 + 0.4, each shortened by up to half.
+    assert 0.35 <= clock.monotonic_s() <= 0.7
+
+
+def test_retry_is_the_same_for_the_same_seed():
+    waits = []
+    for _ in range(2):
+        clock = ManualClock()
+        retry(failing([UnavailableError()] * 5), clock, Random(9))
+        waits.append(clock.monotonic_s())
+    assert waits[0] == waits[1]
+
+
+def test_retry_ends_with_the_attempts():
+    clock = ManualClock()
+    calls = failing([UnavailableError(str(number)) for number in range(10)])
+    with pytest.raises(UnavailableError, match="2"):
+        retry(calls, clock, Random(1), RetryPolicy(attempts_max=3))
+
+
+def test_retry_ends_with_the_time():
+    clock = ManualClock()
+    with pytest.raises(UnavailableError):
+        retry(
+            failing([UnavailableError()] * 10_000),
+            clock,
+            Random(1),
+            RetryPolicy(attempts_max=9_999, timeout_s=5),
+        )
+    assert clock.monotonic_s() == 5.0
+
+
+def test_what_cannot_succeed_is_not_retried():
+    clock = ManualClock()
+    with pytest.raises(WrongError):
+        retry(failing([WrongError()]), clock, Random(1))
+    with pytest.raises(KeyError):
+        retry(failing([KeyError()]), clock, Random(1))
+    assert clock.monotonic_s() == 0.0
+
+
+def test_wait_stays_bounded_after_many_failures():
+    policy = RetryPolicy(wait_max_s=2.0)
+    assert 1.0 <= policy.wait_s(100_000, Random(1)) <= 2.0
+
+
+@pytest.mark.parametrize("wrong", [{"attempts_max": 0}, {"factor": 0.5}, {"wait_min_s": 5.0}])
+def test_policy_without_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match="policy"):
+        RetryPolicy(**wrong)
