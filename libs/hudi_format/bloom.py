@@ -98,9 +98,10 @@ def _mixed_words(
         return words, None
     tail = np.zeros(len(chunk), dtype=np.uint32)
     for position in range(length & ~3, length):
-        # Java's bytes are signed: a tail byte above 0x7f sets all higher bits as well.
+        # As in Hadoop's Murmur2, the last byte is the lowest one (other versions of it have the first one
+        # there), and bytes are signed: one above 0x7f flips all higher bits as well.
         signed = chunk[:, position].view(np.int8).astype(np.int32).view(np.uint32)
-        tail ^= signed << np.uint32(8 * (position & 3))
+        tail ^= signed << np.uint32(8 * (length - 1 - position))
     return words, tail
 
 

@@ -81,6 +81,7 @@ def read_data_log(
     parts: list[Changes] = []
     rows_of_parts: list[int] = []
     for block in read_blocks(storage.read(path), path):
+        _refuse_special(block, path)
         if block.block_type is BlockType.DELETE:
             parts.append(Changes.of_deletes(read_deletes(block.content, ordering, path)))
             rows_of_parts.append(0)
@@ -95,25 +96,29 @@ def read_data_log(
     return LogContent(pa.concat_tables(tables), Changes.concat(parts, rows_of_parts))
 
 
+def _refuse_special(block: LogBlock, path: str) -> None:
+    what = None
+    if HeaderKey.IS_PARTIAL in block.headers:
+        what = "partial updates"
+    elif block.compacted_block_times:
+        what = "blocks of a log compaction"
+    elif block.block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
+        what = f"a {block.block_type.name} block"
+    if what is not None:
+        raise UnsupportedTableError(f"{path} holds {what}", "Compact this file group with Spark first.")
+
+
 def _data_rows(block: LogBlock, path: str, columns: pa.Schema) -> tuple[pa.Table, BoolArray | None]:
     """A data block's rows cast to `columns`, and which of them say in `_hoodie_operation` that they
     delete.
     """
-    if HeaderKey.IS_PARTIAL in block.headers:
-        raise UnsupportedTableError(
-            f"{path} holds partial updates", "Compact this file group with Spark first."
-        )
     if block.block_type is BlockType.PARQUET_DATA:
         wanted = [*columns.names, _OPERATION_FIELD]
         rows = read_parquet(pa.BufferReader(block.content), path, wanted)
-    elif block.block_type is BlockType.AVRO_DATA:
+    else:
         if not block.schema:
             raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
         rows = decode_avro_rows(block.content, block.schema, path)
-    else:
-        raise UnsupportedTableError(
-            f"{path} holds a {block.block_type.name} block", "Compact this file group with Spark first."
-        )
     removed = None
     if _OPERATION_FIELD in rows.column_names:
         removed = np.asarray(pc.is_in(rows.column(_OPERATION_FIELD), value_set=_DELETE_OPERATIONS))

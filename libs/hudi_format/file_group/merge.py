@@ -60,14 +60,12 @@ def merge_upserts(
     """
     incoming = _incoming_changes(upserts, deletes, mode, ordering)
     match = positions_in(existing.column(RECORD_KEY), incoming.keys)
-    matched = match >= 0
     known = np.zeros(len(incoming), np.bool_)
-    known[match[matched]] = True
+    known[match[match >= 0]] = True
     wins = _newer_than_existing(existing, incoming, match, mode, ordering)
-    replaced = matched & wins[match]
     count = upserts.num_rows
     writes = wins & ~incoming.is_delete
-    rows = _filtered(existing, ~replaced)
+    rows = _filtered(existing, ~_replaced(match, wins))
     if writes.any():
         rows = pa.concat_tables([rows, _filtered(upserts, writes[:count])])
     rows = rows.set_column(
@@ -104,7 +102,7 @@ def apply_log(
         return _taken(log_rows, reduced.row[~reduced.is_delete])
     match = positions_in(base.column(RECORD_KEY), reduced.keys)
     wins = _newer_than_existing(base, reduced, match, mode, ordering)
-    kept = _filtered(base, ~((match >= 0) & wins[match]))
+    kept = _filtered(base, ~_replaced(match, wins))
     return pa.concat_tables([kept, _taken(log_rows, reduced.row[wins & ~reduced.is_delete])])
 
 
@@ -155,6 +153,13 @@ def _newer_than_existing(
     loses = (stored > changes.ordering[change]) & ~changes.unconditional[change]
     wins[change[loses]] = False
     return wins
+
+
+def _replaced(match: Int64Array, wins: BoolArray) -> BoolArray:
+    """Which existing rows give way: those whose change (`match`, -1 = none) is the newer one."""
+    replaced = match >= 0
+    replaced[replaced] = wins[match[replaced]]
+    return replaced
 
 
 def _is_deleted(rows: pa.Table) -> BoolArray:

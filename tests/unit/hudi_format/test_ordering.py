@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ def test_doubles_order_as_java_compares_them(values: list[float]) -> None:
 def test_floats_order_as_java_compares_them(values: list[float]) -> None:
     ordering = field_of(pa.float32()).to_int64(pa.array(values, pa.float32()))
     order = sorted(range(len(values)), key=lambda i: java_double_key(values[i]))
-    assert all(ordering[a] <= ordering[b] for a, b in zip(order, order[1:], strict=False))
+    assert all(ordering[a] <= ordering[b] for a, b in pairwise(order))
 
 
 @pytest.mark.parametrize(
