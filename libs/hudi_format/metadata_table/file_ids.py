@@ -1,4 +1,4 @@
-"""File group ids of the metadata table (Hudi format notes, index part, 3.3).
+"""Where the metadata table lies, and the ids of its file groups (Hudi format notes, index part, 3.3).
 
     files                      files-0000-0
     global record index        record-index-<shard>-0
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from hudi_format.errors import CorruptFileError, UnsupportedTableError
 
+METADATA_TABLE_PATH: Final = ".hoodie/metadata"
 FILES_FILE_ID: Final = "files-0000-0"
 SHARDS_MAX: Final = 10_000
 _RECORD_INDEX: Final = re.compile(r"^record-index-(?:(?P<partition>[^-]*)-)?(?P<shard>\d{4,})-0$")

@@ -21,7 +21,7 @@ from hudi_format.file_group.names import BaseFileName, parse_data_file
 from hudi_format.file_group.slices import FileSlice, build_slices
 from hudi_format.hfile import HFileReader
 from hudi_format.log_file import BlockType, decode_deletes
-from hudi_format.metadata_table.file_ids import parse_record_index_file_id
+from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH, parse_record_index_file_id
 from hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
 from hudi_format.metadata_table.log_records import merge_order, read_log_blocks
 from hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
@@ -31,7 +31,6 @@ from hudi_format.metadata_table.validity import InstantValidity
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Timeline, load_timeline
 
-METADATA_TABLE_PATH: Final = ".hoodie/metadata"
 _LOADS_MAX: Final = 5
 
 
@@ -120,7 +119,7 @@ class MetadataTableSnapshot:
 
     @property
     def is_partitioned_index(self) -> bool:
-        """Whether the record index has shards per data partition. False also when it has no file group yet."""
+        """Whether the record index has shards per data partition. False, too, while it has no file group."""
         return bool(self._shards) and None not in self._shards
 
     @property
