@@ -6,10 +6,19 @@ import json
 from collections.abc import Mapping
 
 from commit_coordinator.context import Context, Report
+from commit_coordinator.staging import term_dir
 from epoch_protocol.committing import keyed_positions, source_positions
 from epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
 from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.state import FoldState
+from hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    file_changes,
+    publish_files_log,
+    record_index_log,
+)
 from hudi_format.timeline.avro_records import CommitMetadata, group_stats
 
 
@@ -63,4 +72,15 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
 
 def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
     """Step 2: the metadata table's deltacommit of the same instant, completed before the data commit."""
-    raise NotImplementedError
+    assert planned.instant is not None
+    staging = term_dir(context.term)
+    inflight = begin_delta_commit(context.storage, planned.instant, staging)
+    files = publish_files_log(context.storage, planned.instant, file_changes(report.data), staging)
+    shards = [
+        record_index_log(planned.instant, file.shard, file.size, file.upserts, file.deletes)
+        for file in sorted(report.record_index, key=lambda each: each.shard)
+    ]
+    metadata = delta_commit_metadata(planned.instant, [files, *shards], origin(context, planned))
+    context.hit("before_metadata_completed")
+    context.lock.check()
+    complete_delta_commit(context.storage, inflight, decided.metadata_completion, metadata, staging)

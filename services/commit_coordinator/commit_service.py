@@ -210,12 +210,11 @@ def _ranges(manifest: Sequence[CountedTagged], topic: Topic) -> list[pb.Partitio
 
 
 def _report(request: pb.ReportWrittenRequest) -> Report:
-    data: list[WriteStat] = []
-    record_index: list[RecordIndexFile] = []
-    for status in request.statuses:
-        stat = WriteStat.from_avro(msgspec.json.decode(status.stat))
-        if status.metadata_table:
-            record_index.append(RecordIndexFile(status.shard, stat))
-        else:
-            data.append(stat)
-    return Report(tuple(data), tuple(record_index), dict(request.timings_ms))
+    return Report(
+        data=tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in request.write_stats),
+        record_index=tuple(
+            RecordIndexFile(file.shard, file.size, file.upserts, file.deletes)
+            for file in request.record_index
+        ),
+        timings_ms=dict(request.timings_ms),
+    )

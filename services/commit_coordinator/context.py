@@ -18,10 +18,12 @@ from stream_runtime.ids import IdSource
 
 @dataclass(frozen=True)
 class RecordIndexFile:
-    """A record index log file that the writer has published; ``path`` under the metadata table's base."""
+    """A record index log file that the writer has published; ``size`` in bytes."""
 
     shard: int
-    stat: WriteStat
+    size: int
+    upserts: int
+    deletes: int
 
 
 @dataclass(frozen=True)
