@@ -125,18 +125,15 @@ def _checked(data: bytes, path: str) -> dict[str, str]:
     name = found.get(keys.NAME)
     if not name:
         raise CorruptFileError(f"{path} has no {keys.NAME}")
-    expected = table_checksum(name, found.get(keys.DATABASE, ""))
-    if found.get(keys.CHECKSUM, str(expected)) != str(expected):
-        raise CorruptFileError(
-            f"{path}: {keys.CHECKSUM} is {found[keys.CHECKSUM]}, the table's name gives {expected}"
-        )
+    expected = str(table_checksum(name, found.get(keys.DATABASE, "")))
+    written = found.get(keys.CHECKSUM, expected)
+    if written != expected:
+        raise CorruptFileError(f"{path}: {keys.CHECKSUM} is {written}, the table's name gives {expected}")
     return found
 
 
 def read_table_config(storage: Storage, root: str = ".hoodie") -> TableConfig:
-    """The configuration of a table. Errors as `read_properties`; a value out of range is
-    `CorruptFileError`.
-    """
+    """The configuration of a table. Errors as `read_properties`; bad values are `CorruptFileError`."""
     return parse_table_config(read_properties(storage, root), f"{root}/hoodie.properties")
 
 
