@@ -1,0 +1,98 @@
+"""What the driver asks of the coordinator, as a port, and over gRPC."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Protocol
+
+from stream_runtime.config.model import Address
+from stream_runtime.rpc.channel import call, open_channel
+from stream_writer.task_outcome import TaskSucceeded
+from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
+
+# Over the wait itself: the coordinator answers "nothing" when the wait is over.
+_LONG_POLL_MARGIN_S: Final = 5.0
+
+
+class PlannedEpoch(NamedTuple):
+    """An attempt at an epoch that is planned and not reported yet."""
+
+    epoch: int
+    attempt: int
+    instant: str
+
+
+class Coordinator(Protocol):
+    """The writer's half of tidemark.commit.v1. Every call raises RpcError: RETRYABLE when there was no
+    answer, FENCED when the attempt is no longer wanted.
+    """
+
+    def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
+        """The epoch to write, or None when none came within `wait_s`."""
+        ...
+
+    def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
+        """What the epoch covers. Nobody writes before this answer."""
+        ...
+
+    def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        """What all tasks together published."""
+        ...
+
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None: ...
+
+
+class GrpcCoordinator:
+    """The port over a gRPC channel. `message_bytes_max` bounds messages both ways."""
+
+    def __init__(self, address: Address, table: str, writer_id: str, message_bytes_max: int) -> None:
+        self._channel = open_channel(address, message_bytes_max=message_bytes_max)
+        self._stub = commit_pb2_grpc.CommitCoordinatorStub(self._channel)
+        self._table = table
+        self._writer_id = writer_id
+
+    def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
+        request = commit_pb2.NextEpochRequest(
+            table=self._table, writer_id=self._writer_id, wait_ms=int(wait_s * 1_000)
+        )
+        answer = call(self._stub.NextEpoch, request, wait_s + _LONG_POLL_MARGIN_S)
+        return PlannedEpoch(answer.epoch, answer.attempt, answer.instant) if answer.available else None
+
+    def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
+        request = commit_pb2.BeginRequest(
+            table=self._table, writer_id=self._writer_id, epoch=planned.epoch, attempt=planned.attempt
+        )
+        return call(self._stub.Begin, request)
+
+    def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        record_index = [
+            commit_pb2.RecordIndexFile(
+                shard=file.shard, size=file.size, upserts=file.upserts, deletes=file.deletes
+            )
+            for file in written.record_index
+        ]
+        request = commit_pb2.ReportWrittenRequest(
+            table=self._table,
+            writer_id=self._writer_id,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant,
+            write_stats=written.write_stats,
+            record_index=record_index,
+            timings_ms=written.timings_ms,
+        )
+        call(self._stub.ReportWritten, request)
+
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None:
+        request = commit_pb2.ReportFailedRequest(
+            table=self._table,
+            writer_id=self._writer_id,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant,
+            reason=reason,
+            checksum_mismatch=checksum_mismatch,
+        )
+        call(self._stub.ReportFailed, request)
+
+    def close(self) -> None:
+        self._channel.close()

@@ -1,0 +1,30 @@
+"""Errors of the writer, grouped by what the caller must do (`kind`, as in stream_runtime.errors)."""
+
+from __future__ import annotations
+
+from stream_runtime.errors import ErrorKind
+
+
+class WriterError(Exception):
+    """Base of the writer's own errors."""
+
+    kind: ErrorKind = ErrorKind.INVALID
+
+
+class EngineFailedError(WriterError):
+    """Spark gave the job up although tasks report their own failures: workers died, or the job took too long.
+
+    The session still works; the epoch may be tried again.
+    """
+
+    kind = ErrorKind.RETRYABLE
+
+
+class EngineLostError(WriterError):
+    """The Spark session or its JVM is gone: end the process, its successor asks the coordinator."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class EngineSettingError(WriterError):
+    """A key of the `spark:` section contradicts what the writer rests on."""

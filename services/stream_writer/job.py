@@ -1,0 +1,158 @@
+"""The Spark session of the writer and the one kind of job it runs: tasks in, outcomes out.
+
+A job is one stage of Python tasks over an RDD of task bytes. Spark places them, retries them and, if asked
+to, runs them speculatively; what they do is `task_entry`'s business. Settings were chosen by measurement
+(docs/adr/0003-writer-engine.md); a table's `spark:` section is laid over them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from stream_runtime.platform.java import JavaRuntime
+from stream_runtime.platform.spark_env import spark_environment, spark_settings
+from stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
+from stream_writer.task_entry import TaskEntry
+
+TASK_ATTEMPTS_MAX: Final = 4
+JOB_TIMEOUT_S: Final = 600.0
+_LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
+_GROUP: Final = "tidemark-epoch"
+_MESSAGE_CHARS_MAX: Final = 4_000
+
+WRITER_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "tidemark-writer",
+    "spark.master": "local[2]",
+    "spark.python.daemon.module": "stream_writer.spark_daemon",
+    # The driver's JVM only hands tasks out: the first-tier compiler is enough and quicker to be warm.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Wait for nothing: the tasks read Kafka, no executor is nearer to it than another.
+    "spark.locality.wait": "0",
+    # The status store keeps every job until these are reached, with the web page off as well.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+}
+# The writer's own invariants; the spark: section may not touch them.
+_OURS: Final[Mapping[str, str]] = {
+    # Connections to Kafka live in the workers; a worker per task would open them anew each time.
+    "spark.python.worker.reuse": "true",
+    "spark.task.maxFailures": str(TASK_ATTEMPTS_MAX),
+}
+
+
+def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
+    """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
+
+    `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone.
+    Raises EngineSettingError for a key that the writer rests on.
+    """
+    for key in _OURS.keys() & section.keys():
+        raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
+    settings = {**spark_settings(jars, scratch), **WRITER_SETTINGS, **section, **_OURS}
+    local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
+    if local:
+        settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
+    if not settings["spark.jars"]:
+        del settings["spark.jars"]
+    return settings
+
+
+class SparkEngine:
+    """One session. `run_epoch_job` is called by one thread; `cancel` may be called by another."""
+
+    def __init__(self, session: SparkSession, runner: str) -> None:
+        """`runner` names the task function as `module:function`; the workers import it."""
+        self._session = session
+        self._context: SparkContext = session.sparkContext
+        self._entry = TaskEntry(runner, TASK_ATTEMPTS_MAX)
+
+    @property
+    def session(self) -> SparkSession:
+        return self._session
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once."""
+        return int(self._context.defaultParallelism)
+
+    def run_epoch_job(
+        self, tasks: Sequence[bytes], partitions: int, timeout_s: float = JOB_TIMEOUT_S
+    ) -> list[bytes]:
+        """Runs every task and returns its encoded TaskOutcome, in the tasks' order.
+
+        `partitions` Spark tasks share the tasks evenly. Raises EngineFailedError when Spark gave up or
+        `timeout_s` passed, EngineLostError when the session is gone.
+        """
+        if not tasks:
+            return []
+        expired = threading.Event()
+        timer = threading.Timer(timeout_s, self._expire, (expired,))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._context.setJobGroup(_GROUP, "tidemark epoch", interruptOnCancel=True)
+            slices = self._context.parallelize(tasks, min(partitions, len(tasks)))
+            outcomes: list[bytes] = slices.mapPartitions(self._entry).collect()
+        except (Py4JError, OSError) as error:
+            raise self._failure(error, f" after {timeout_s:.0f} s" if expired.is_set() else "") from error
+        finally:
+            timer.cancel()
+        if len(outcomes) != len(tasks):
+            raise EngineFailedError(f"Spark answered {len(outcomes)} of {len(tasks)} tasks")
+        return outcomes
+
+    def cancel(self) -> None:
+        """Ends the running job, if any; its `run_epoch_job` raises EngineFailedError."""
+        self._context.cancelJobGroup(_GROUP)
+
+    def stop(self) -> None:
+        self._session.stop()
+
+    def _expire(self, expired: threading.Event) -> None:
+        expired.set()
+        self.cancel()
+
+    def _failure(self, error: Exception, when: str) -> EngineFailedError | EngineLostError:
+        text = str(error)[:_MESSAGE_CHARS_MAX]
+        if isinstance(error, Py4JJavaError) and not self._is_stopped():
+            return EngineFailedError(f"Spark gave the job up{when}: {text}")
+        return EngineLostError(f"the Spark session is gone: {text or type(error).__name__}")
+
+    def _is_stopped(self) -> bool:
+        try:
+            return bool(self._context._jsc.sc().isStopped())
+        except (Py4JNetworkError, OSError, AttributeError):
+            return True
+
+
+def start_engine(
+    section: Mapping[str, str],
+    java: JavaRuntime,
+    scratch: Path,
+    runner: str,
+    *,
+    jars: Sequence[Path] = (),
+    log: Path | None = None,
+) -> SparkEngine:
+    """Starts the session (3 s) and lays Spark's variables over this process's environment.
+
+    `section` is the table's `spark:` section, `scratch` a folder for Spark's temporary files, `log` takes
+    Spark's warnings (None: stderr). Raises EngineSettingError.
+    """
+    settings = session_settings(section, jars, scratch)
+    os.environ.update(spark_environment(java, scratch, log))
+    configuration = SparkConf()
+    for key, value in settings.items():
+        configuration.set(key, value)
+    session: Any = SparkSession.builder.config(conf=configuration).getOrCreate()
+    return SparkEngine(session, runner)

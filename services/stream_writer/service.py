@@ -1,0 +1,118 @@
+"""The driver's loop: ask, begin, one Spark job, report. It keeps nothing of an epoch.
+
+The coordinator is the only truth: what is planned and unreported is handed out again after any failure
+here, and files that an earlier try published are found by the tasks. So every step may fail and be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from stream_runtime.clock import Clock
+from stream_runtime.errors import ErrorKind
+from stream_runtime.logging import bound
+from stream_runtime.rpc.errors import RpcError
+from stream_writer import task_outcome
+from stream_writer.coordinator_client import Coordinator, PlannedEpoch
+from stream_writer.errors import EngineFailedError
+from stream_writer.task_outcome import TaskFailed, TaskSucceeded
+from tidemark.commit.v1 import commit_pb2
+
+ASK_WAIT_S: Final = 2.0
+PAUSE_S: Final = 0.2
+PAUSE_MAX_S: Final = 5.0
+_REASON_CHARS_MAX: Final = 6_000
+
+# No answer, or an answer that this attempt is void: the coordinator says what is to be done now.
+_ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
+
+_log: Final = logging.getLogger("tidemark.writer")
+
+PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
+"""(what the epoch covers, how many tasks run at once) -> task bytes, one per Spark task."""
+
+
+class Engine(Protocol):
+    """What the loop needs of Spark (`job.SparkEngine`)."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]: ...
+
+
+class WriterService:
+    """Runs in one thread. Raises EngineLostError, and RpcError of a kind that asking again cannot cure."""
+
+    def __init__(self, coordinator: Coordinator, engine: Engine, plan_tasks: PlanTasks, clock: Clock) -> None:
+        self._coordinator = coordinator
+        self._engine = engine
+        self._plan_tasks = plan_tasks
+        self._clock = clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Writes epoch after epoch until `stop` is set, which is looked at between two epochs."""
+        pause_s = PAUSE_S
+        while not stop.is_set():
+            try:
+                self.run_once(ASK_WAIT_S)
+                pause_s = PAUSE_S
+            except RpcError as error:
+                if error.kind not in _ASK_AGAIN:
+                    raise
+                _log.warning("%s; asking again in %.1f s", error, pause_s)
+                stop.wait(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def run_once(self, wait_s: float) -> PlannedEpoch | None:
+        """Writes and reports at most one epoch; None when none was planned within `wait_s`."""
+        planned = self._coordinator.next_epoch(wait_s)
+        if planned is not None:
+            with bound(epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant):
+                self._write(planned)
+        return planned
+
+    def _write(self, planned: PlannedEpoch) -> None:
+        started_s = self._clock.monotonic_s()
+        begun = self._coordinator.begin(planned)
+        tasks = self._plan_tasks(begun, self._engine.slots)
+        try:
+            outcomes = [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
+        except EngineFailedError as error:
+            _log.error("%s", error)
+            self._coordinator.report_failed(planned, str(error)[:_REASON_CHARS_MAX], checksum_mismatch=False)
+            return
+        failures = [outcome for outcome in outcomes if isinstance(outcome, TaskFailed)]
+        if failures:
+            self._report_failed(planned, failures)
+            return
+        written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
+        written.timings_ms["write"] = (self._clock.monotonic_s() - started_s) * 1_000
+        self._coordinator.report_written(planned, written)
+
+    def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
+        """One report for the epoch. Data that contradicts the ledger outweighs all else: only it rewinds."""
+        worst = next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
+        for failed in failures:
+            _log.error("task failed at its attempt %d: %s", failed.attempt + 1, failed.traceback)
+        reason = f"{len(failures)} tasks failed, first {worst.error}: {worst.message}"
+        self._coordinator.report_failed(
+            planned, reason[:_REASON_CHARS_MAX], checksum_mismatch=worst.error == "IncompleteRangeError"
+        )
+
+
+def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
+    """All files, and per step the longest time of any task: the one the epoch waited for."""
+    timings_ms: dict[str, float] = {}
+    for outcome in outcomes:
+        for step, took_ms in outcome.timings_ms.items():
+            timings_ms[step] = max(timings_ms.get(step, 0.0), took_ms)
+    return TaskSucceeded(
+        tuple(stat for outcome in outcomes for stat in outcome.write_stats),
+        tuple(file for outcome in outcomes for file in outcome.record_index),
+        timings_ms,
+        worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
+    )
