@@ -14,6 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hudi_format.keys import KeyColumns, KeyGenerator
 
@@ -25,10 +26,21 @@ class _BadKeyError(Exception):
     """A key field's JSON value does not fit its column; the text is the row's reason."""
 
 
-def keys_from_text(keys: Sequence[bytes | None], generator: KeyGenerator) -> KeyColumns:
-    """Record keys from Kafka keys, one per element, with the reason where there is none; never raises for
-    a row.
+def keys_from_text(keys: pa.Array | Sequence[bytes | None], generator: KeyGenerator) -> KeyColumns:
+    """Record keys from Kafka keys (a binary array, or bytes), with the reason where there is none; never
+    raises for a row.
     """
+    raw = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary())
+    try:
+        texts = raw.cast(pa.string())
+        if not pc.any(pc.starts_with(pc.utf8_ltrim_whitespace(texts), "{")).as_py():
+            return generator.checked_keys(texts)
+    except pa.ArrowInvalid:
+        pass  # Some key is not UTF-8: the slow way finds out which.
+    return _one_by_one(raw.to_pylist(), generator)
+
+
+def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns:
     texts: list[str | None] = [None] * len(keys)
     reasons: list[str | None] = [None] * len(keys)
     parsed: list[tuple[int, list[Any]]] = []

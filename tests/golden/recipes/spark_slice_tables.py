@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 SCHEMA = (
     "id string not null, i int, l long, f float, d double, b boolean, raw binary, day date, ts timestamp, "
-    "local timestamp_ntz, price decimal(10,2), big decimal(38,6), tags array<string>, attrs map<string,long>, "
+    "local timestamp_ntz, price decimal(10,2), big decimal(38,6), "
+    "tags array<string>, attrs map<string,long>, "
     "st struct<a:string,n:decimal(20,3),inner:struct<x:int>>, "
     "items array<struct<q:int,p:decimal(6,2)>>, "
     "late string, _hoodie_is_deleted boolean"

@@ -330,3 +330,10 @@ def test_bad_kafka_key_has_a_reason_and_spares_its_neighbours(key: bytes | None,
     assert made.keys.to_pylist() == ["1", None, "3"]
     assert made.error[0].as_py() is None
     assert words in made.error[1].as_py()
+
+
+def test_plain_text_keys_are_taken_as_a_column() -> None:
+    generator = KeyGenerator.for_table(SCHEMA, ["i"], key_bytes_max=5)
+    made = keys_from_text(pa.array([b"1", None, b"", "é".encode(), b"123456"], pa.binary()), generator)
+    assert made.keys.to_pylist() == ["1", None, None, "é", None]
+    assert made.error.is_null().to_pylist() == [True, False, False, True, False]
