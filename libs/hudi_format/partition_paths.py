@@ -42,7 +42,7 @@ def path_error(path: str) -> str | None:
     if path.startswith("/"):
         return "the partition path is absolute"
     segments = path.split("/")
-    if ":" in segments[0]:
+    if ":" in path:
         return "a partition value holds ':', which Hadoop takes for a URI scheme; switch URL encoding on"
     for segment in segments:
         if segment in ("", ".", ".."):
@@ -56,13 +56,13 @@ def path_error(path: str) -> str | None:
     return None
 
 
-def value_error(value: str, hive_style: bool, several_fields: bool) -> str | None:
+def value_error(value: str, several_fields: bool) -> str | None:
     """Why an unescaped value would not come back from its path as it went in, as seen with Hudi 1.2.0 on
     Spark.
     """
     if _ESCAPE_SEQUENCE.search(value):
         return "a partition value holds '%' and two hex digits, which readers decode; switch URL encoding on"
-    if "=" in value and not hive_style:
+    if "=" in value:
         return "a partition value holds '=', which readers take for a Hive-style name; switch URL encoding on"
     if "/" in value and several_fields:
         return "a value of several partition fields holds '/'; switch URL encoding on"
@@ -83,7 +83,7 @@ def partition_segments(
         return prefix + (escape_partition_value(value) if url_encode else value)
 
     def error(value: str) -> str | None:
-        return None if url_encode else value_error(value, hive_style, several_fields)
+        return None if url_encode else value_error(value, several_fields)
 
     filled = pc.fill_null(values, "")
     return map_distinct(filled, segment), map_distinct(filled, error)

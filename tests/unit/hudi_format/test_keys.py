@@ -203,6 +203,7 @@ def test_url_encoding_escapes_what_hudi_escapes(value: str, escaped: str) -> Non
         "a\x85b",
         "a\\b",
         "a:b",
+        "a/b:c",
         "a=b",
         "a%2Fb",
         "x" * 256,
@@ -223,6 +224,12 @@ def test_url_encoding_does_not_make_these_safe(value: str) -> None:
         table(id=[value], i=[1])
     )
     assert made.keys.to_pylist() == [None]
+
+
+@pytest.mark.parametrize("value", ["a=b", "a:b", "a%2F"])
+def test_hive_style_does_not_make_these_readable(value: str) -> None:
+    generator = KeyGenerator.for_table(SCHEMA, ["i"], ["id"], hive_style=True)
+    assert generator.partition_paths(table(id=[value], i=[1])).keys.to_pylist() == [None]
 
 
 def test_slash_in_one_of_several_partition_fields_is_refused() -> None:
