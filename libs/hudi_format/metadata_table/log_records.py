@@ -79,7 +79,7 @@ def _with_folded(blocks: list[SourcedBlock], is_valid: Callable[[str], bool]) ->
     for instant in sorted(by_instant, reverse=True):
         final = stands_for.get(instant, instant)
         if covered[instant] and instant not in usable:
-            _require_originals(covered[instant], by_instant)
+            _require_originals({time for time in covered[instant] if is_valid(time)}, by_instant)
             continue
         if covered[instant] and final == instant and any(time in by_instant for time in covered[instant]):
             continue  # it is taken at the place of the newest instant that it holds
@@ -102,7 +102,7 @@ def _transitive(instant: str, covered: dict[str, frozenset[str]]) -> set[str]:
     return found
 
 
-def _require_originals(times: frozenset[str], by_instant: dict[str, list[SourcedBlock]]) -> None:
+def _require_originals(times: set[str], by_instant: dict[str, list[SourcedBlock]]) -> None:
     missing = sorted(time for time in times if time not in by_instant)
     if missing:
         raise FileMissingError(

@@ -1,0 +1,165 @@
+"""A table with a metadata table in memory, and a writer for it that can stop at any step: a test double."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from hudi_format.commit.create_table import create_table
+from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.hfile import write_hfile
+from hudi_format.metadata_table import (
+    FileChange,
+    MetadataTableSnapshot,
+    RecordIndexEntries,
+    write_record_index_log,
+)
+from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from hudi_format.metadata_table.delta_commit import (
+    MetadataLogFile,
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+    publish_log,
+    record_index_log,
+)
+from hudi_format.metadata_table.record_index_codec import encode_values
+from hudi_format.metadata_table.record_schema import metadata_record_schema
+from hudi_format.model import InstantGenerator, RecordLocation
+from hudi_format.record_index_hash import record_index_shard
+from hudi_format.storage import InMemoryStorage
+from hudi_format.table_config import TableDefinition, TableType
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
+from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tests.unit.hudi_format.doubles import ManualClock
+
+FILE_ID = "11111111-2222-4333-8444-{:012d}-0"
+
+
+def file_id(number: int) -> str:
+    return FILE_ID.format(number)
+
+
+def entries(changes: Mapping[str, int | None], instant_ms: int = 0) -> RecordIndexEntries:
+    """Key -> number of the file group it lives in from now on, None = deleted."""
+    numbers = sorted({number for number in changes.values() if number is not None})
+    ids = [-1 if number is None else numbers.index(number) for number in changes.values()]
+    return RecordIndexEntries(
+        pa.array(list(changes), pa.string()),
+        np.array(ids, np.int32),
+        [RecordLocation("p", file_id(number)) for number in numbers],
+        np.full(len(ids), instant_ms, np.int64),
+    )
+
+
+def plain(found: RecordIndexEntries) -> dict[str, int | None]:
+    """The opposite of `entries`."""
+    numbers = [int(each.file_id.split("-")[4]) for each in found.locations]
+    return {
+        key: None if number < 0 else numbers[number]
+        for key, number in zip(found.keys.to_pylist(), found.location_ids.tolist(), strict=True)
+    }
+
+
+@dataclass
+class IndexedTable:
+    """`live` is what the committed changes add up to."""
+
+    shards: int = 2
+    storage: InMemoryStorage = field(default_factory=InMemoryStorage)
+    live: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        definition = TableDefinition(
+            name="t", table_type=TableType.MERGE_ON_READ, record_key_fields=("id",), partition_fields=("p",)
+        )
+        create_table(self.storage, definition)
+        self.times = InstantGenerator(ManualClock())
+        bootstrap_metadata_table(self.storage, self.shards, self.times)
+
+    def snapshot(self) -> MetadataTableSnapshot:
+        return MetadataTableSnapshot.load(self.storage)
+
+    def commit(self, changes: Mapping[str, int | None], files: Mapping[str, int] | None = None) -> str:
+        """A whole commit; returns its instant."""
+        instant, data = self.begin(changes, files)
+        complete(self.storage, data, self.times.next(), encode_commit_metadata(CommitMetadata()))
+        for key, number in changes.items():
+            if number is None:
+                self.live.pop(key, None)
+            else:
+                self.live[key] = number
+        return instant
+
+    def begin(
+        self, changes: Mapping[str, int | None], files: Mapping[str, int] | None = None
+    ) -> tuple[str, Instant]:
+        """All of a commit but its last step: the data instant is still inflight."""
+        instant = self.times.next()
+        data = create_inflight(
+            self.storage,
+            create_requested(self.storage, instant, Action.DELTA_COMMIT),
+            encode_commit_metadata(CommitMetadata()),
+        )
+        self.metadata_commit(instant, changes, files)
+        return instant, data
+
+    def metadata_commit(
+        self, instant: str, changes: Mapping[str, int | None], files: Mapping[str, int] | None = None
+    ) -> None:
+        inflight = begin_delta_commit(self.storage, instant)
+        logs = self.write_logs(instant, changes)
+        added = [FileChange("p", name, size) for name, size in (files or {}).items()]
+        logs.append(publish_files_log(self.storage, instant, added))
+        complete_delta_commit(self.storage, inflight, self.times.next(), delta_commit_metadata(instant, logs))
+
+    def write_logs(self, instant: str, changes: Mapping[str, int | None]) -> list[MetadataLogFile]:
+        logs = []
+        for shard in range(self.shards):
+            mine = {key: value for key, value in changes.items() if self.shard_of(key) == shard}
+            if mine:
+                deletes = sum(value is None for value in mine.values())
+                data = write_record_index_log(entries(mine), instant)
+                log = record_index_log(instant, shard, len(data), len(mine) - deletes, deletes)
+                publish_log(self.storage, log, data)
+                logs.append(log)
+        return logs
+
+    def shard_of(self, key: str) -> int:
+        return int(record_index_shard([key], self.shards)[0])
+
+    def schedule_compaction(self) -> Instant:
+        requested = create_requested(
+            self.storage, self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
+        )
+        return create_inflight(self.storage, requested, root=METADATA_TABLE_ROOT)
+
+    def finish_compaction(self, inflight: Instant, content: Mapping[str, int]) -> None:
+        for shard in range(self.shards):
+            mine = {key: number for key, number in sorted(content.items()) if self.shard_of(key) == shard}
+            found = entries(mine)
+            values = encode_values(found.location_ids, found.locations, found.instant_ms)
+            name = f"record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
+            data = write_hfile(found.keys, values, metadata_record_schema())
+            self.storage.create(f".hoodie/metadata/record_index/{name}", data)
+        metadata = encode_commit_metadata(CommitMetadata(compacted=True))
+        complete(self.storage, inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
+
+    def index_content(self) -> dict[str, int | None]:
+        """The record index as a fresh snapshot has it, proven against its own lookups."""
+        snapshot = self.snapshot()
+        content: dict[str, int | None] = {}
+        for number in range(snapshot.num_shards):
+            shard = snapshot.shard(number)
+            found = shard.entries()
+            content.update(plain(found))
+            asked = pa.concat_arrays([found.keys, pa.array(["absent-1", "absent-2"])])
+            answers = shard.lookup(asked)
+            assert answers.found.tolist() == [True] * len(found) + [False, False]
+            located = [answers.locations[each] for each in answers.location_ids[:-2]]
+            assert located == [found.locations[each] for each in found.location_ids]
+        return content
