@@ -1,0 +1,238 @@
+"""Writes the rows of one data partition: per file group one base file or one log file.
+
+Rows arrive in (ledger order, sequence). Of each (file group, key) the last one holds: assigners emit a key's
+events in the order in which they apply. What the table already has is read as of the epoch's ``as_of``.
+
+* A file group without a slice gets its first base file (hudi-rs drops groups without one).
+* COPY_ON_WRITE: the base file is read, merged and written anew.
+* MERGE_ON_READ: one log file with a Parquet data block and delete blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epoch_protocol.batches import FILE_ID, KEY, OP, ORDERING, PARTITION, DataOp
+from hudi_format.commit.markers import MarkerType
+from hudi_format.errors import AlreadyExistsError
+from hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
+from hudi_format.file_group.changes import Deletes
+from hudi_format.file_group.log_blocks import data_log_bytes
+from hudi_format.file_group.merge import merge_upserts
+from hudi_format.file_group.names import BaseFileName, LogFileName
+from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.write_stats import (
+    log_append_stat,
+    new_base_file_stat,
+    rewritten_base_file_stat,
+)
+from hudi_format.metadata_table.bootstrap import partition_metadata
+from hudi_format.ordering import OrderingField
+from hudi_format.schema import TableSchema, cast_rows
+from hudi_format.storage.base import Storage, join_path
+from hudi_format.table_config import MergeMode
+from hudi_format.timeline import Timeline
+from hudi_format.timeline.avro_records import WriteStat
+from ledger_client.named_batches import NamedBatch
+from stream_writer.epoch_tasks import EpochTask
+from stream_writer.publishing import publish_data_file
+
+_PARTITION_METADATA: Final = ".hoodie_partition_metadata"
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """The epoch's last word on each key of one file group."""
+
+    partition_path: str
+    file_id: str
+    upserts: pa.Table
+    deleted_keys: pa.Array
+    deleted_ordering: pa.Array
+
+
+class DataPartitionWriter:
+    """Writes the file groups of one data partition for one attempt."""
+
+    def __init__(self, task: EpochTask, storage: Storage, timeline: Timeline, topic_partition: int) -> None:
+        self._task = task
+        self._storage = storage
+        self._timeline = timeline
+        self._number = topic_partition
+        self._token = f"{topic_partition}-0-0"
+        self._schema = TableSchema.from_avro(task.schema, task.table.name)
+        field = task.table.ordering_field
+        by_event_time = task.table.merge_mode is MergeMode.EVENT_TIME_ORDERING and field is not None
+        self._ordering = OrderingField.of(self._schema, field) if by_event_time and field else None
+        self._rows_written = 0
+
+    def write(self, batches: Sequence[NamedBatch]) -> list[bytes]:
+        """Publishes all files; returns their HoodieWriteStat as JSON."""
+        groups = list(last_rows(batches, self._schema))
+        slices = self._slices({group.partition_path for group in groups})
+        stats: list[bytes] = []
+        for group in groups:
+            stat = self._write_group(group, slices.get((group.partition_path, group.file_id)))
+            if stat is not None:
+                stats.append(msgspec.json.encode(stat.to_avro()))
+        return stats
+
+    def _slices(self, partitions: set[str]) -> dict[tuple[str, str], FileSlice]:
+        files: dict[str, list[str]] = {}
+        for partition in sorted(partitions):
+            names = [info.name for info in self._storage.list(partition) if not info.is_dir]
+            if _PARTITION_METADATA not in names:
+                self._make_partition(partition)
+            files[partition] = names
+        found = build_slices(files, self._timeline, as_of=self._task.as_of)
+        return {(each.partition_path, each.file_id): each for each in found}
+
+    def _make_partition(self, partition: str) -> None:
+        depth = len(partition.split("/")) if partition else 0
+        content = partition_metadata(self._task.instant, depth)
+        try:
+            self._storage.create(join_path(partition, _PARTITION_METADATA), content)
+        except AlreadyExistsError:
+            return
+
+    def _write_group(self, group: GroupRows, slice_: FileSlice | None) -> WriteStat | None:
+        if slice_ is None:
+            # Nothing to delete from: a key that came and went within the epoch leaves no trace.
+            return self._first_base_file(group) if group.upserts.num_rows else None
+        if self._task.table.merge_on_read or slice_.base_file is None:
+            return self._log_file(group, slice_)
+        return self._next_base_file(group, slice_.base_file)
+
+    def _first_base_file(self, group: GroupRows) -> WriteStat:
+        name = self._base_name(group.file_id)
+        rows = self._with_meta(group, name)
+        size = self._publish_base(group, name, rows, MarkerType.CREATE)
+        return new_base_file_stat(group.partition_path, group.file_id, name, size, rows.num_rows)
+
+    def _next_base_file(self, group: GroupRows, previous: str) -> WriteStat:
+        name = self._base_name(group.file_id)
+        existing = read_base_file(self._storage, join_path(group.partition_path, previous))
+        schema = self._schema.arrow_with_meta
+        merged = merge_upserts(
+            cast_rows(existing, schema),
+            cast_rows(self._with_meta(group, name), schema),
+            self._deletes(group),
+            self._task.table.merge_mode,
+            self._ordering,
+            name,
+        )
+        size = self._publish_base(group, name, merged.rows, MarkerType.MERGE)
+        return rewritten_base_file_stat(group.partition_path, group.file_id, name, size, previous, merged)
+
+    def _log_file(self, group: GroupRows, slice_: FileSlice) -> WriteStat:
+        name = str(LogFileName(group.file_id, self._task.instant, 1, self._token))
+        rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
+        data = data_log_bytes(
+            self._schema,
+            self._task.instant,
+            rows,
+            self._deletes(group),
+            group.partition_path,
+            self._ordering,
+        )
+        size = self._publish(group.partition_path, name, data, MarkerType.CREATE)
+        inserts = pc.sum(pc.equal(group.upserts.column(OP), DataOp.INSERT)).as_py() or 0
+        return log_append_stat(
+            group.partition_path,
+            group.file_id,
+            name,
+            size,
+            self._task.instant,
+            slice_.base_file,
+            updates=group.upserts.num_rows - inserts,
+            inserts=inserts,
+            deletes=len(group.deleted_keys),
+        )
+
+    def _deletes(self, group: GroupRows) -> Deletes:
+        if self._ordering is None:
+            return Deletes.without_ordering(group.deleted_keys)
+        ordering = group.deleted_ordering.to_numpy(zero_copy_only=False).astype(np.int64)
+        return Deletes.with_ordering(group.deleted_keys, ordering)
+
+    def _with_meta(self, group: GroupRows, file_name: str) -> pa.Table:
+        user = group.upserts.select(self._schema.arrow.names)
+        rows = attach_meta_columns(
+            user,
+            group.upserts.column(KEY),
+            group.partition_path,
+            self._task.instant,
+            self._number,
+            file_name,
+            self._rows_written,
+        )
+        self._rows_written += rows.num_rows
+        return rows
+
+    def _publish_base(self, group: GroupRows, name: str, rows: pa.Table, marker: MarkerType) -> int:
+        return self._publish(group.partition_path, name, write_base_file(rows, self._schema), marker)
+
+    def _publish(self, partition: str, name: str, data: bytes, marker: MarkerType) -> int:
+        task = self._task
+        return publish_data_file(
+            self._storage, task.staging_dir, task.instant, join_path(partition, name), data, marker
+        )
+
+    def _base_name(self, file_id: str) -> str:
+        return str(BaseFileName(file_id, self._token, self._task.instant, "parquet"))
+
+
+def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[GroupRows]:
+    """The last row per (file group, key), file group by file group in order of (partition path, file id)."""
+    if not batches:
+        return
+    rows = pa.concat_tables([_normalised(each.batch, schema) for each in batches]).unify_dictionaries()
+    rows = rows.combine_chunks()
+    partitions = _codes(rows.column(PARTITION))
+    files = _codes(rows.column(FILE_ID))
+    keys = pc.dictionary_encode(rows.column(KEY).combine_chunks())
+    group_of = files[1] + partitions[1] * np.int64(len(files[0]))
+    pair = group_of * np.int64(len(keys.dictionary)) + keys.indices.to_numpy(zero_copy_only=False)
+    _, from_end = np.unique(pair[::-1], return_index=True)
+    last = np.sort(len(pair) - 1 - from_end)
+    by_group = last[np.argsort(group_of[last], kind="stable")]
+    starts = np.flatnonzero(np.diff(group_of[by_group], prepend=-1))
+    groups = np.split(by_group, starts[1:])
+    names = [(partitions[0][partitions[1][g[0]]], files[0][files[1][g[0]]], g) for g in groups]
+    is_delete = pc.equal(rows.column(OP), DataOp.DELETE).to_numpy()
+    for partition_path, file_id, members in sorted(names, key=lambda each: each[:2]):
+        deleted = rows.select([KEY, ORDERING]).take(members[is_delete[members]])
+        yield GroupRows(
+            partition_path=partition_path,
+            file_id=file_id,
+            upserts=rows.take(members[~is_delete[members]]),
+            deleted_keys=deleted.column(KEY).combine_chunks(),
+            deleted_ordering=deleted.column(ORDERING).combine_chunks(),
+        )
+
+
+def _normalised(batch: pa.RecordBatch, schema: TableSchema) -> pa.Table:
+    """Our columns as they are, the user's cast to the epoch's schema (older batches lack new columns)."""
+    ours = [KEY, PARTITION, FILE_ID, ORDERING, OP]
+    table = pa.Table.from_batches([batch])
+    loose = pa.schema([field.with_nullable(True) for field in schema.arrow])
+    user = cast_rows(table.drop_columns(ours), loose)
+    for name in ours:
+        user = user.append_column(table.schema.field(name), table.column(name))
+    return user
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[list[str], Int64Array]:
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = array.chunk(0)
+    return array.dictionary.to_pylist(), array.indices.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -1,0 +1,49 @@
+"""A file of the epoch appears once, behind the attempt's fence; whoever comes second takes the first one's.
+
+Which attempt of which task made a file never matters: names and contents follow from the epoch alone, and
+`link()` out of the staging folder fails when the name exists and when the folder is gone.
+"""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow.parquet as pq
+
+from hudi_format.commit.markers import MarkerType, create_marker
+from hudi_format.errors import AlreadyExistsError, CorruptFileError
+from hudi_format.log_file import read_blocks
+from hudi_format.storage.base import Storage
+
+
+def publish_data_file(
+    storage: Storage, staging_dir: str, instant: str, path: str, data: bytes, marker: MarkerType
+) -> int:
+    """Marker first, then the file; returns the size of the file that is there. Raises StagingGoneError."""
+    create_marker(storage, instant, path, marker)
+    return publish_file(storage, staging_dir, path, data)
+
+
+def publish_file(storage: Storage, staging_dir: str, path: str, data: bytes) -> int:
+    """Publishes, or checks the file that an earlier try published; returns its size in bytes.
+
+    Raises CorruptFileError when that file does not hold what this try would have written.
+    """
+    try:
+        storage.publish(staging_dir, path, data)
+    except AlreadyExistsError:
+        found = storage.read(path)
+        if found != data and _shape(path, found) != _shape(path, data):
+            raise CorruptFileError(
+                f"{path} was published before with other content ({len(found)} bytes, now {len(data)})"
+            ) from None
+        return len(found)
+    return len(data)
+
+
+def _shape(path: str, data: bytes) -> object:
+    """What two tries have in common although a library's version may differ in the bytes."""
+    if path.endswith(".parquet"):
+        metadata = pq.read_metadata(io.BytesIO(data))
+        return metadata.num_rows, metadata.num_columns
+    return [(block.block_type, len(block.content)) for block in read_blocks(data, path)]

@@ -1,0 +1,62 @@
+"""What a Spark task does: read the ranges that the epoch names, write the files, say what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from epoch_protocol.entries import Topic
+from hudi_format.storage.base import Storage
+from hudi_format.storage.locate import open_storage
+from hudi_format.timeline import load_timeline
+from ledger_client.named_batches import NamedBatch, collect_named, covering_range
+from stream_runtime.kafka.ports import RangeReader, TopicPartition
+from stream_writer.data_task import DataPartitionWriter
+from stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
+from stream_writer.index_task import write_index_partition
+from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
+from stream_writer.worker_context import WorkerContext
+
+
+def run_task(data: bytes, worker: WorkerContext) -> TaskSucceeded:
+    """Runs in Spark's Python workers; repeatable: a second run finds the first one's files."""
+    task = decode_task(data)
+    storage = open_storage(task.table.base_uri)
+    clock = worker.clock
+    started_s = clock.monotonic_s()
+    read = _read(task, worker.range_reader(task.table.kafka))
+    read_s = clock.monotonic_s()
+    write_stats, record_index = _write(task, storage, read)
+    return TaskSucceeded(
+        write_stats=tuple(write_stats),
+        record_index=tuple(record_index),
+        timings_ms={
+            "task_read": (read_s - started_s) * 1_000,
+            "task_write": (clock.monotonic_s() - read_s) * 1_000,
+        },
+    )
+
+
+def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, list[NamedBatch]]]:
+    topics = {Topic.DATA: task.table.data_topic, Topic.INDEX: task.table.index_topic}
+    wanted = [
+        covering_range(TopicPartition(topics[work.topic], work.partition), work.ranges) for work in task.work
+    ]
+    found = reader.read_many(wanted)
+    return [
+        (work, collect_named(messages, work.ranges)) for work, messages in zip(task.work, found, strict=True)
+    ]
+
+
+def _write(
+    task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
+) -> tuple[list[bytes], list[RecordIndexFile]]:
+    timeline = load_timeline(storage)
+    write_stats: list[bytes] = []
+    record_index: list[RecordIndexFile] = []
+    for work, batches in read:
+        if work.topic is Topic.DATA:
+            writer = DataPartitionWriter(task, storage, timeline, work.partition)
+            write_stats += writer.write(batches)
+        else:
+            record_index += write_index_partition(task, storage, batches)
+    return write_stats, record_index
