@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stream_runtime.clock import Clock, SystemClock
+from stream_runtime.config.model import TableConfigFile
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
 from stream_runtime.kafka.confluent.plain_producer import ConfluentPlainProducer
@@ -34,6 +35,21 @@ class ConfluentKafkaClient:
         """
         self._settings = ClientSettings(dict(section), message_bytes_max, transaction_timeout_ms)
         self._clock = clock or SystemClock()
+
+    @classmethod
+    def from_config(
+        cls, config: TableConfigFile, bootstrap_servers: str | None = None, clock: Clock | None = None
+    ) -> ConfluentKafkaClient:
+        """The client a table's configuration asks for; `bootstrap_servers` replaces `embedded` once it
+        runs.
+        """
+        kafka = (
+            config.kafka
+            if bootstrap_servers is None
+            else config.kafka.with_bootstrap_servers(bootstrap_servers)
+        )
+        limits = config.limits
+        return cls(kafka.settings, clock, limits.message_bytes, limits.transaction_timeout_ms)
 
     def producer(self, transactional_id: str) -> ConfluentTransactionalProducer:
         return ConfluentTransactionalProducer(self._settings, transactional_id, self._clock)

@@ -11,7 +11,7 @@ import logging
 from typing import Final
 
 _FORWARD: Final = logging.getLogger("tidemark.kafka")
-_LOST: Final = ("Disconnected", "Connection closed", "timed out", "Receive failed", "Send failed")
+_LOST: Final = ("disconnect", "connection closed", "timed out", "receive failed", "send failed")
 # Properties of producers given to consumers and the other way round: the kafka: section serves both.
 _NOISE: Final = frozenset({"CONFWARN"})
 
@@ -26,7 +26,7 @@ class ConnectionLog:
 
     def log(self, level: int, _format: str, facility: str, _handle: str, line: str) -> None:
         """The call that confluent-kafka makes for each line."""
-        if facility in ("FAIL", "REQTMOUT", "ERROR", "CLOSE") and any(sign in line for sign in _LOST):
+        if facility in ("FAIL", "REQTMOUT", "ERROR", "CLOSE") and any(sign in line.lower() for sign in _LOST):
             self.losses += 1
         if facility not in _NOISE:
             # What librdkafka calls an error is a connection that it opens again by itself.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stream_runtime.config.model import EMBEDDED
 from stream_runtime.kafka.errors import KafkaConfigError
 from stream_runtime.kafka.ports import Isolation
 
@@ -47,8 +48,12 @@ class ClientSettings:
         for key in self.section:
             if key in _OURS:
                 raise KafkaConfigError(f"kafka.{key} is set by Tidemark and must not be given: remove it")
-        if not self.section.get("bootstrap.servers"):
-            raise KafkaConfigError("kafka.bootstrap.servers is required: host:port")
+        servers = self.section.get("bootstrap.servers")
+        if not servers or servers == EMBEDDED:
+            raise KafkaConfigError(
+                f"kafka.bootstrap.servers must be host:port of a running broker, not {servers!r}: "
+                "the embedded one is started by `tidemark run`, which tells the services its address"
+            )
 
     def transactional_producer(self, transactional_id: str) -> dict[str, Any]:
         settings = self._producer()

@@ -8,6 +8,7 @@ a logged disconnect, a slow or failed end make it doubtful.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -30,7 +31,9 @@ from stream_runtime.kafka.errors import (
 )
 from stream_runtime.kafka.ports import Delivery, Headers, Isolation, TopicPartition
 from stream_runtime.kafka.producer_state import SLOW_END_S, ProducerLifecycle, ProducerState
+from stream_runtime.retry import Deadline
 
+_logger = logging.getLogger("tidemark.kafka")
 _QUEUE_FULL_WAIT_S: Final = 0.05
 _QUEUE_FULL_WAITS_MAX: Final = 600
 
@@ -65,13 +68,26 @@ class ConfluentTransactionalProducer:
 
     def init(self, timeout_s: float = 30.0) -> None:
         self._lifecycle.require("init", ProducerState.UNINITIALISED)
+        deadline = Deadline(self._clock, timeout_s)
+        self._connect(timeout_s / 2)
         try:
-            self._producer.init_transactions(timeout_s)
+            self._producer.init_transactions(deadline.remaining_s)
         except KafkaException as error:
             translated = translate(client_error(error), f"init of {self._transactional_id}")
             fatal = isinstance(translated, FencedError | ProducerFatalError | KafkaConfigError)
             raise self._lifecycle.fail(translated, fatal) from None
         self._lifecycle.to(ProducerState.READY)
+
+    def _connect(self, timeout_s: float) -> None:
+        """Waits for a connection first.
+
+        Without one librdkafka asks for its coordinator again 0.5 s later: init took 0.51 s about every other
+        time, and 0.03 s after this. The topic named is Kafka's own, so that the question creates none.
+        """
+        try:
+            self._producer.list_topics("__transaction_state", timeout=timeout_s)
+        except KafkaException as error:
+            _logger.info("no metadata before init: %s", client_error(error).str())
 
     def begin(self) -> None:
         self._lifecycle.require("begin", ProducerState.READY)
