@@ -5,6 +5,10 @@ transaction now 2. the batches; flush                                           
 now 3. the entry, built from those offsets, to the ledger; flush          refused by the broker when an
 earlier end leaked in 4. consumed positions of the input, if any; commit
 
+An end that leaks in from the transaction before (a delayed request) reaches the ledger either before the
+entry, and then the broker refuses the entry, or after it, and then entry and batches, all written by then,
+share its fate: the broker takes our commit when it was a commit too, and refuses it when it was an abort.
+
 The outcome says what the ledger holds, not what the broker answered:
 
 - COMMITTED: the entry is committed. It may not be readable yet.

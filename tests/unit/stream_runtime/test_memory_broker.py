@@ -123,6 +123,26 @@ def test_ledger_first_and_last_never_names_a_torn_transaction(
     assert cluster.visible(DATA) == ([b"one"] if first_commits else []) + leaked
 
 
+@pytest.mark.parametrize("first_commits", [True, False])
+def test_entry_in_front_of_a_leaked_marker_shares_its_fate(cluster: Cluster, first_commits: bool):
+    producer = cluster.producer()
+    cluster.broker.faults.on_next_end(NAME, EndFault.DUPLICATED_LATE_UNNOTICED)
+    if first_commits:
+        run(producer, b"one")
+    else:
+        producer.begin()
+        producer.produce(DATA, b"one")
+        producer.flush()
+        producer.abort()
+    cluster.broker.faults.marker_delay_max_s = 5.0
+    result = run(producer, b"two", deliver_at(cluster, "entry"))
+    expected = TransactionOutcome.COMMITTED if first_commits else TransactionOutcome.UNKNOWN
+    assert result.outcome is expected
+    cluster.clock.advance(5.0)
+    assert (b"entry two" in cluster.visible(LEDGER)) is first_commits
+    assert (b"two" in cluster.visible(DATA)) is first_commits
+
+
 def test_late_end_just_before_commit_is_the_same_decision_or_unknown(cluster: Cluster):
     producer = cluster.producer()
     cluster.broker.faults.on_next_end(NAME, EndFault.DUPLICATED_LATE_UNNOTICED)

@@ -51,6 +51,10 @@ class PartitionLog:
     def end_for(self, isolation: Isolation) -> int:
         return self.last_stable if isolation is Isolation.READ_COMMITTED else self.end
 
+    def has_open(self, producer_id: int) -> bool:
+        """True while the producer has a transaction here whose marker is not written."""
+        return producer_id in self._open
+
     def append(self, record: StoredRecord) -> int:
         offset = self.end
         self._records.append(record)
