@@ -1,0 +1,60 @@
+"""Compactions of the metadata table as a planner and `status` see them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hudi_format.commit.instants import create_requested
+from hudi_format.errors import FileMissingError
+from hudi_format.metadata_table.compaction import delta_commits_since_compaction, pending_compactions
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from hudi_format.timeline.service_records import CompactionOperation, CompactionPlan, encode_compaction_plan
+from tests.unit.hudi_format.metadata_tables import IndexedTable
+
+
+def plan(*file_ids: str) -> bytes:
+    operations = tuple(
+        CompactionOperation(
+            base_instant="00000000000000001",
+            log_files=(),
+            file_id=file_id,
+            partition_path="record_index",
+        )
+        for file_id in file_ids
+    )
+    return encode_compaction_plan(CompactionPlan(operations=operations))
+
+
+def test_the_file_groups_of_a_pending_plan_are_named() -> None:
+    table = IndexedTable()
+    instant = table.times.next()
+    create_requested(
+        table.storage,
+        instant,
+        Action.COMPACTION,
+        plan("record-index-0000-0", "record-index-0001-0"),
+        root=METADATA_TABLE_ROOT,
+    )
+    snapshot = table.snapshot()
+    assert pending_compactions(table.storage, snapshot.metadata_timeline) == {
+        ("record_index", "record-index-0000-0"): instant,
+        ("record_index", "record-index-0001-0"): instant,
+    }
+    table.storage.delete(f"{METADATA_TABLE_ROOT}/timeline/{instant}.compaction.requested")
+    with pytest.raises(FileMissingError):
+        pending_compactions(table.storage, snapshot.metadata_timeline)
+
+
+def test_deltacommits_are_counted_from_the_newest_compaction_by_completion() -> None:
+    table = IndexedTable()
+    assert delta_commits_since_compaction(table.snapshot().metadata_timeline) == 0
+    table.commit({"a": 1})
+    table.commit({"b": 1})
+    assert delta_commits_since_compaction(table.snapshot().metadata_timeline) == 2
+    compaction = table.schedule_compaction()
+    before = dict(table.live)
+    table.commit({"c": 1})
+    assert delta_commits_since_compaction(table.snapshot().metadata_timeline) == 3
+    table.finish_compaction(compaction, before)
+    assert delta_commits_since_compaction(table.snapshot().metadata_timeline) == 1
+    assert pending_compactions(table.storage, table.snapshot().metadata_timeline) == {}
