@@ -1,7 +1,7 @@
 """Writes each epoch's files with Spark: one epoch, one Spark job, whatever its size.
 
-`service` is the driver's loop, `coordinator_client` what it asks, `job` the Spark session; `task_entry` is
-where a task enters a Python worker, `spark_daemon` where those workers come from. PySpark is imported by
-`job`, `task_entry` and `spark_daemon` alone. Why a plain loop and not Structured Streaming:
-docs/adr/0003-writer-engine.md.
+On the driver: `epoch_stream` is the streaming query that drives it, `service` what it does for an epoch,
+`coordinator_client` what it asks, `job` the Spark session. In the workers: `spark_daemon` forks them,
+`task_entry` is where a task enters, `tasks` what it does. PySpark is imported by `job`, `task_entry` and
+`spark_daemon` alone. Figures behind the choices: docs/adr/0003-writer-engine.md.
 """

@@ -6,42 +6,71 @@ import signal
 import threading
 from typing import Final
 
+from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import read_table_config
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.ids import IdSource
+from stream_runtime.kafka.topics import TopicNames
+from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from stream_writer.coordinator_client import GrpcCoordinator
+from stream_writer.epoch_stream import EpochStream
+from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
+from stream_writer.java_kafka import java_settings
 from stream_writer.job import start_engine
 from stream_writer.service import PlanTasks, WriterService
+from tidemark.commit.v1 import commit_pb2
 
 SCRATCH: Final = "spark"
+CHECKPOINT: Final = "checkpoint"
 LOG: Final = "spark.log"
 
 
-def run_writer(
-    config: TableConfigFile,
-    plan_tasks: PlanTasks,
-    runner: str,
-    stop: threading.Event,
-    clock: Clock,
-    ids: IdSource,
-) -> None:
+def run_writer(config: TableConfigFile, stop: threading.Event, clock: Clock, ids: IdSource) -> None:
     """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first.
 
-    `runner` names the function that Spark's workers import (`module:function`). Raises WriterError, RpcError.
+    `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises WriterError,
+    StreamRuntimeError, HudiFormatError.
     """
     folder = config.state.path / "writer"
     scratch = folder / SCRATCH
     scratch.mkdir(parents=True, exist_ok=True)
-    engine = start_engine(config.spark, find_java(), scratch, runner, log=folder / LOG)
+    kafka = java_settings(config.kafka.settings)
+    java = find_java()
+    jars = ensure_jars(SPARK_KAFKA.name, java)
+    engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
     # After the session: PySpark takes SIGINT for itself when it starts.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     coordinator = GrpcCoordinator(
         config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes
     )
+    service = WriterService(coordinator, engine, _planner(config), clock)
+    topic = TopicNames(config.table.name).epochs
     try:
-        WriterService(coordinator, engine, plan_tasks, clock).run(stop)
+        EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
     finally:
         coordinator.close()
         engine.stop()
+
+
+def _planner(config: TableConfigFile) -> PlanTasks:
+    """Reads the table's properties when its first epoch comes: only then is the table sure to exist."""
+    plan: PlanTasks | None = None
+
+    def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
+        nonlocal plan
+        if plan is None:
+            names = TopicNames(config.table.name)
+            facts = table_facts(
+                read_table_config(open_storage(config.table.path)),
+                config.table.path,
+                config.kafka.settings,
+                names.data,
+                names.index,
+            )
+            plan = task_planner(facts)
+        return plan(begun, slots)
+
+    return plan_tasks

@@ -8,15 +8,18 @@ partition, so no two tasks ever write the same file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from epoch_protocol.entries import Produced, Topic
 from hudi_format.table_config import MergeMode, TableConfig
 from ledger_client.named_batches import NamedRange
-from stream_writer.service import PlanTasks
 from tidemark.commit.v1 import commit_pb2
+
+if TYPE_CHECKING:
+    # The workers import this module; the service would bring them gRPC.
+    from stream_writer.service import PlanTasks
 
 RUNNER: Final = "stream_writer.tasks:run_task"
 _TASKS_PER_SLOT: Final = 2

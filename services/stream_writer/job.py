@@ -41,6 +41,9 @@ WRITER_SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.minBatchesToRetain": "5",
 }
 # The writer's own invariants; the spark: section may not touch them.
 _OURS: Final[Mapping[str, str]] = {

@@ -1,4 +1,4 @@
-"""The driver's loop: ask, begin, one Spark job, report. It keeps nothing of an epoch.
+"""One epoch after the other: ask, begin, one Spark job, report. It keeps nothing of an epoch.
 
 The coordinator is the only truth: what is planned and unreported is handed out again after any failure
 here, and files that an earlier try published are found by the tasks. So every step may fail and be repeated.
@@ -54,11 +54,17 @@ class WriterService:
         self._clock = clock
 
     def run(self, stop: threading.Event) -> None:
-        """Writes epoch after epoch until `stop` is set, which is looked at between two epochs."""
+        """Writes epoch after epoch until `stop` is set, which is looked at between two questions."""
+        while not stop.is_set():
+            self.write_one(stop)
+
+    def write_one(self, stop: threading.Event) -> None:
+        """Returns when one epoch was written and its report taken, or when `stop` is set."""
         pause_s = PAUSE_S
         while not stop.is_set():
             try:
-                self.run_once(ASK_WAIT_S)
+                if self.run_once(ASK_WAIT_S):
+                    return
                 pause_s = PAUSE_S
             except RpcError as error:
                 if error.kind not in _ASK_AGAIN:
@@ -67,15 +73,15 @@ class WriterService:
                 stop.wait(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    def run_once(self, wait_s: float) -> PlannedEpoch | None:
-        """Writes and reports at most one epoch; None when none was planned within `wait_s`."""
+    def run_once(self, wait_s: float) -> bool:
+        """Whether an epoch was planned within `wait_s`, written, and its report taken."""
         planned = self._coordinator.next_epoch(wait_s)
-        if planned is not None:
-            with bound(epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant):
-                self._write(planned)
-        return planned
+        if planned is None:
+            return False
+        with bound(epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant):
+            return self._write(planned)
 
-    def _write(self, planned: PlannedEpoch) -> None:
+    def _write(self, planned: PlannedEpoch) -> bool:
         started_s = self._clock.monotonic_s()
         begun = self._coordinator.begin(planned)
         tasks = self._plan_tasks(begun, self._engine.slots)
@@ -84,14 +90,15 @@ class WriterService:
         except EngineFailedError as error:
             _log.error("%s", error)
             self._coordinator.report_failed(planned, str(error)[:_REASON_CHARS_MAX], checksum_mismatch=False)
-            return
+            return False
         failures = [outcome for outcome in outcomes if isinstance(outcome, TaskFailed)]
         if failures:
             self._report_failed(planned, failures)
-            return
+            return False
         written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
         written.timings_ms["write"] = (self._clock.monotonic_s() - started_s) * 1_000
         self._coordinator.report_written(planned, written)
+        return True
 
     def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
         """One report for the epoch. Data that contradicts the ledger outweighs all else: only it rewinds."""

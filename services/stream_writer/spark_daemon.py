@@ -34,6 +34,7 @@ PRELOADED: Final = (
     "pyarrow.compute",
     "pyarrow.parquet",
     "stream_writer.task_entry",
+    "stream_writer.tasks",
 )
 _BUFFER_BYTES: Final = 65_536
 # Linux alone has it; elsewhere the workers are only slower.

@@ -1,0 +1,142 @@
+"""Opens the table that the configuration names: creates it when there is none, refuses what cannot be served.
+
+Nothing is written before everything was checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from commit_coordinator.errors import CoordinatorError
+from hudi_format.commit.create_table import create_table
+from hudi_format.commit.instants import instant_path
+from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from hudi_format.model import InstantGenerator
+from hudi_format.schema import SchemaError, TableSchema, union
+from hudi_format.storage.base import Storage
+from hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
+from hudi_format.timeline import Action, load_timeline
+from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from hudi_format.validation import check_servable
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import IndexKind
+from stream_runtime.config.model import TableType as ConfiguredType
+from stream_runtime.errors import ErrorKind
+
+_TYPES: Final = {
+    ConfiguredType.MERGE_ON_READ: TableType.MERGE_ON_READ,
+    ConfiguredType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
+}
+_HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
+_URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
+
+
+class TableMismatchError(CoordinatorError):
+    """Configuration and table contradict each other; names both sides of each contradiction."""
+
+    kind = ErrorKind.INVALID
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """The table as it stands. ``schema`` is the union of the table's and the configured one."""
+
+    config: TableConfig
+    num_shards: int
+    schema: TableSchema
+    created: bool
+
+
+def open_table(
+    file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] = ()
+) -> OpenedTable:
+    """Creates or checks the table.
+
+    Raises TableMismatchError, UnsupportedTableError (other version, no record index, …), SchemaError.
+    """
+    if file.table.index.kind is not IndexKind.GLOBAL:
+        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
+    configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+    created = not storage.exists(PROPERTIES_PATH)
+    if created:
+        create_new_table(file, storage, clock, configured)
+    config = check_servable(storage, own_pending)
+    _check_same(file, config)
+    schema = union_with_table(storage, config, configured)
+    shards = MetadataTableSnapshot.load(storage).num_shards
+    return OpenedTable(config, shards, schema, created)
+
+
+def create_new_table(
+    file: TableConfigFile, storage: Storage, clock: Clock, schema: TableSchema
+) -> TableConfig:
+    """An empty table with its record index. Raises TableMismatchError for a folder in use."""
+    used = [info.name for info in storage.list("") if info.name != ".hoodie"]
+    if used:
+        raise TableMismatchError(
+            f"table.path {storage.base_uri} is no Hudi table, and not empty (it holds {used[0]!r}): "
+            "choose another path, or empty it"
+        )
+    table = file.table
+    definition = TableDefinition(
+        name=table.name,
+        table_type=_TYPES[table.type],
+        record_key_fields=table.record_key,
+        partition_fields=table.partition,
+        ordering_fields=(table.ordering,) if table.ordering else (),
+        hive_style_partitioning=file.hoodie.get(_HIVE_STYLE, "false").lower() == "true",
+        url_encode_partitioning=file.hoodie.get(_URL_ENCODE, "false").lower() == "true",
+        schema=schema.avro_json,
+    )
+    config = create_table(storage, definition)
+    bootstrap_metadata_table(storage, table.index.shards, InstantGenerator(clock))
+    return config
+
+
+def table_schema(storage: Storage, config: TableConfig) -> TableSchema | None:
+    """The schema that the newest commit carries; the created one before any commit; None when unknown."""
+    timeline = load_timeline(storage)
+    commits = timeline.completed(Action.COMMIT, Action.DELTA_COMMIT)
+    for instant in sorted(commits, key=lambda each: each.completion or "", reverse=True):
+        metadata = decode_commit_metadata(storage.read(instant_path(instant)))
+        if text := metadata.extra_metadata.get(SCHEMA_KEY):
+            return TableSchema.from_avro(text, config.name)
+    text = config.properties.get("hoodie.table.create.schema")
+    return TableSchema.from_avro(text, config.name) if text else None
+
+
+def union_with_table(storage: Storage, config: TableConfig, configured: TableSchema) -> TableSchema:
+    """The table's columns and the configured new ones. Raises TableMismatchError naming the column."""
+    existing = table_schema(storage, config)
+    if existing is None:
+        return configured
+    try:
+        return union(existing, configured)
+    except SchemaError as error:
+        raise TableMismatchError(
+            f"table.schema does not fit the table {storage.base_uri}: {error}. Columns may be added, "
+            "not changed"
+        ) from error
+
+
+def _check_same(file: TableConfigFile, config: TableConfig) -> None:
+    table = file.table
+    pairs = {
+        "table.type": (_TYPES[table.type].name.lower(), config.table_type.name.lower()),
+        "table.record_key": (table.record_key, config.record_key_fields),
+        "table.partition": (table.partition, config.partition_fields),
+        "table.ordering": ((table.ordering,) if table.ordering else (), config.ordering_fields),
+    }
+    wrong = [
+        f"{key}: {here!r}, but the table has {there!r}"
+        for key, (here, there) in pairs.items()
+        if here != there
+    ]
+    if wrong:
+        raise TableMismatchError(
+            f"{file.file} does not match the table {file.table.path}: {'; '.join(wrong)}"
+        )

@@ -1,0 +1,71 @@
+"""Creates a table's topics and keeps watch over their partition counts.
+
+Lanes, positions and file groups' paths rest on partition counts: they are recorded with the table when the
+ledger begins, and any other count later is refused with what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.staging import ROOT
+from hudi_format.errors import AlreadyExistsError, FileMissingError
+from hudi_format.storage.base import Storage, join_path
+from stream_runtime.config import TableConfigFile
+from stream_runtime.errors import ErrorKind
+from stream_runtime.kafka.ports import Admin
+from stream_runtime.kafka.topics import input_topic_specs, topic_specs
+
+RECORD: Final = join_path(ROOT, "topics.json")
+
+
+class TopicsChangedError(CoordinatorError):
+    """A topic has another number of partitions than when the ledger began."""
+
+    kind = ErrorKind.INVALID
+
+
+def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
+    """Creates what is missing, input topics too; returns partitions per topic."""
+    for spec in input_topic_specs(config):
+        if admin.partitions(spec.name) is None:
+            admin.create_topics([spec])
+    specs = topic_specs(config)
+    for spec in specs:
+        found = admin.partitions(spec.name)
+        if found is None:
+            admin.create_topics([spec])
+        elif found != spec.partitions:
+            raise TopicsChangedError(_text(spec.name, found, spec.partitions))
+    return {name: admin.partitions(name) or 0 for name in [*config.input.topics, *(s.name for s in specs)]}
+
+
+def check_recorded(storage: Storage, found: dict[str, int]) -> None:
+    """Records the counts at the first start; raises TopicsChangedError when one has changed since.
+
+    An input topic that is new to the configuration is added to the record.
+    """
+    try:
+        recorded: dict[str, int] = json.loads(storage.read(RECORD))
+    except FileMissingError:
+        recorded = {}
+    for topic, partitions in recorded.items():
+        if topic in found and found[topic] != partitions:
+            raise TopicsChangedError(_text(topic, found[topic], partitions))
+    merged = json.dumps({**recorded, **found}, sort_keys=True, indent=2).encode()
+    if recorded == {**recorded, **found}:
+        return
+    try:
+        storage.create(RECORD, merged)
+    except AlreadyExistsError:
+        storage.replace(RECORD, merged)
+
+
+def _text(topic: str, found: int, expected: int) -> str:
+    return (
+        f"topic {topic} has {found} partitions, {expected} were recorded for this table: Tidemark's positions "
+        f"rest on that number. Recreate the topic with {expected} partitions, or start a new ledger with new "
+        "topics (`tidemark table adopt --new-ledger`)"
+    )
