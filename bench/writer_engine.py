@@ -30,7 +30,7 @@ import psutil
 
 from stream_runtime.clock import SystemClock
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import OffsetRange, TopicPartition, TopicSpec
+from stream_runtime.kafka.ports import OffsetRange, TopicPartition, TopicSpec, TransactionalProducer
 from stream_runtime.platform import child
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import ensure_jars
@@ -47,7 +47,7 @@ _EPOCH_TIMEOUT_S: Final = 60.0
 
 STOCK: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "pyspark.daemon",
-    "spark.driver.defaultJavaOptions": "-XX:TieredCompilation",
+    "spark.driver.defaultJavaOptions": "-XX:+TieredCompilation",
     "spark.locality.wait": "3s",
 }
 STOCK_DAEMON: Final = {"spark.python.daemon.module": "pyspark.daemon"}
@@ -56,7 +56,11 @@ NO_ARCHIVES: Final = {"spark.python.daemon.module": "stream_runtime.platform.spa
 
 @dataclass(frozen=True)
 class Case:
-    """`shape`: loop | arrow | streaming | streaming-collect; `work`: empty | write."""
+    """`shape`: loop | arrow | woken | woken-collect | waiting; `work`: empty | write.
+
+    Woken: the entry that plans an epoch starts its batch. Waiting: the entry that commits the epoch before
+    does, and the batch waits on the coordinator (`stream_writer.epoch_stream`).
+    """
 
     name: str
     shape: str
@@ -75,12 +79,13 @@ CASES: Final = (
     Case("mapInArrow", "arrow"),
     Case("mapInArrow, code generation off", "arrow", settings={"spark.sql.codegen.wholeStage": "false"}),
     Case("mapInArrow, PySpark's own settings", "arrow", settings=STOCK),
-    Case("foreachBatch", "streaming"),
-    Case("foreachBatch, batch collected", "streaming-collect"),
-    Case("foreachBatch, PySpark's own settings", "streaming", settings=STOCK),
+    Case("foreachBatch, woken by the plan", "woken"),
+    Case("foreachBatch, woken, batch collected", "woken-collect"),
+    Case("foreachBatch, woken, PySpark's own settings", "woken", settings=STOCK),
+    Case("foreachBatch, batch waits", "waiting"),
     Case("loop, reads and writes", "loop", "write"),
     Case("mapInArrow, reads and writes", "arrow", "write"),
-    Case("foreachBatch, reads and writes", "streaming", "write"),
+    Case("foreachBatch, batch waits, reads and writes", "waiting", "write"),
 )
 
 
@@ -221,10 +226,7 @@ def measure(
     times_s: list[float] = []
     first_s = cpu_s = 0.0
     for epoch in range(1, _WARM_UP + epochs + 1):
-        decisions.begin()
-        decisions.produce(TopicPartition(DECISIONS, 0), json.dumps({"epoch": epoch}).encode())
-        decisions.flush()
-        decisions.commit()
+        decide(decisions, f"planned {epoch}")
         took_s = coordinator.run_epoch(epoch)
         if epoch == 1:
             first_s = took_s
@@ -232,6 +234,8 @@ def measure(
             cpu_s = cpu_seconds(pid)
         if epoch > _WARM_UP:
             times_s.append(took_s)
+        if case.shape == "waiting":
+            decide(decisions, f"committed {epoch}")
         time.sleep(_PAUSE_S)
     decisions.close()
     cpu_s = cpu_seconds(pid) - cpu_s
@@ -247,6 +251,13 @@ def measure(
         "worker_mb": worker_mb,
         "load": psutil.getloadavg()[0],
     }
+
+
+def decide(decisions: TransactionalProducer, entry: str) -> None:
+    decisions.begin()
+    decisions.produce(TopicPartition(DECISIONS, 0), entry.encode())
+    decisions.flush()
+    decisions.commit()
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -297,7 +308,7 @@ def main() -> int:
             for case in wanted:
                 figures = run_case(case, place, options.epochs)
                 text = "  ".join(f"{key} {value:7.1f}" for key, value in figures.items())
-                print(f"writer_engine: {case.name:42s} {text}", flush=True)
+                print(f"writer_engine: {case.name:46s} {text}", flush=True)
     return 0
 
 

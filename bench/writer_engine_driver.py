@@ -17,6 +17,7 @@ from stream_runtime.config.model import Address
 from stream_runtime.platform.jars import ensure_jars
 from stream_runtime.platform.java import find_java
 from stream_writer.coordinator_client import GrpcCoordinator
+from stream_writer.epoch_stream import EpochStream
 from stream_writer.job import SparkEngine, start_engine
 from stream_writer.service import WriterService
 
@@ -82,7 +83,7 @@ def stream(engine: SparkEngine, request: Mapping[str, Any], service: WriterServi
 
 def main() -> int:
     request = json.loads(sys.argv[1])
-    streaming = request["shape"].startswith("streaming")
+    streaming = request["shape"] in ("woken", "woken-collect", "waiting")
     java = find_java()
     jars = ensure_jars("spark-kafka", java) if streaming else ()
     scratch = Path(request["folder"]) / "scratch"
@@ -90,8 +91,12 @@ def main() -> int:
     coordinator = GrpcCoordinator(Address("127.0.0.1", request["coordinator"]), "bench", "bench", 16 << 20)
     driven = ArrowEngine(engine) if request["shape"] == "arrow" else engine
     service = WriterService(coordinator, driven, TaskPlan(request), SystemClock())
-    if streaming:
-        stream(engine, request, service, request["shape"] == "streaming-collect")
+    if request["shape"] == "waiting":
+        kafka = {"bootstrap.servers": request["bootstrap"]}
+        checkpoint = Path(request["folder"]) / "checkpoint"
+        EpochStream(engine, kafka, request["decisions"], checkpoint, service.write_one).run(threading.Event())
+    elif streaming:
+        stream(engine, request, service, request["shape"] == "woken-collect")
     else:
         service.run(threading.Event())
     return 0

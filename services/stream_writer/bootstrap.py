@@ -30,8 +30,8 @@ LOG: Final = "spark.log"
 def run_writer(config: TableConfigFile, stop: threading.Event, clock: Clock, ids: IdSource) -> None:
     """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first.
 
-    `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises WriterError,
-    StreamRuntimeError, HudiFormatError.
+    `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
+    WriterError, StreamRuntimeError, HudiFormatError.
     """
     folder = config.state.path / "writer"
     scratch = folder / SCRATCH

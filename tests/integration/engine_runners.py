@@ -1,0 +1,45 @@
+"""Task functions that Spark's workers run in test_spark_engine.py. A task is JSON: what to do, and where."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from hudi_format.errors import StagingGoneError
+from stream_runtime.kafka.ports import TopicPartition
+from stream_writer.task_outcome import TaskSucceeded
+from stream_writer.worker_context import WorkerContext
+
+
+def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
+    order: dict[str, Any] = json.loads(task)
+    action = order["do"]
+    if action == "echo":
+        return TaskSucceeded((task,))
+    if action == "sleep":
+        time.sleep(order["seconds"])
+        return TaskSucceeded((task,))
+    if action == "read":
+        reader = worker.range_reader(order["kafka"])
+        messages = reader.read(TopicPartition(order["topic"], 0), order["first"], order["last"])
+        return TaskSucceeded((*(message.value or b"" for message in messages), str(id(reader)).encode()))
+    if action == "void":
+        _count_try(order)
+        raise StagingGoneError("the attempt is void")
+    tries = _count_try(order)
+    if tries <= order["failures"]:
+        if action == "die":
+            os._exit(1)
+        raise OSError(f"try {tries} fails")
+    return TaskSucceeded((task,))
+
+
+def _count_try(order: dict[str, Any]) -> int:
+    """Notes this try and the process it ran in; how many there were."""
+    log = Path(order["log"])
+    with log.open("a") as handle:
+        handle.write(f"{os.getpid()}\n")
+    return len(log.read_text().splitlines())

@@ -1,0 +1,160 @@
+"""The writer's engine on a real Spark: who retries what, what a job reports, what survives between epochs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_runtime.errors import ErrorKind
+from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.platform.java import JavaRuntime
+from stream_writer import task_outcome
+from stream_writer.errors import EngineFailedError
+from stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
+from stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
+
+pytestmark = pytest.mark.spark
+
+RUNNER = "tests.integration.engine_runners:run_task"
+
+
+@pytest.fixture(scope="module")
+def engine(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkEngine]:
+    scratch = tmp_path_factory.mktemp("spark")
+    engine = start_engine({"spark.master": "local[2]"}, java, scratch, RUNNER, log=scratch / "spark.log")
+    yield engine
+    engine.stop()
+
+
+def _run(engine: SparkEngine, *orders: dict[str, Any], **options: Any) -> list[TaskOutcome]:
+    tasks = [json.dumps(order).encode() for order in orders]
+    return [task_outcome.decode(data) for data in engine.run_epoch_job(tasks, len(tasks), **options)]
+
+
+def _only(outcomes: list[TaskOutcome]) -> TaskSucceeded:
+    [outcome] = outcomes
+    assert isinstance(outcome, TaskSucceeded), outcome
+    return outcome
+
+
+def test_outcomes_come_in_the_order_of_the_tasks(engine: SparkEngine) -> None:
+    orders = [{"do": "sleep", "seconds": 0.3}, *({"do": "echo", "n": n} for n in range(4))]
+    outcomes = _run(engine, *orders)
+    stats = [each.write_stats[0] for each in outcomes if isinstance(each, TaskSucceeded)]
+    assert [json.loads(stat) for stat in stats] == orders
+
+
+def test_two_tasks_run_at_once(engine: SparkEngine) -> None:
+    assert engine.slots == 2
+    _run(engine, {"do": "echo"}, {"do": "echo"})
+    started_s = time.monotonic()
+    _run(engine, {"do": "sleep", "seconds": 1}, {"do": "sleep", "seconds": 1})
+    assert time.monotonic() - started_s < 1.9
+
+
+def test_no_tasks_need_no_job(engine: SparkEngine) -> None:
+    assert engine.run_epoch_job([], 0) == []
+
+
+def test_failed_task_is_run_again_in_another_worker(engine: SparkEngine, tmp_path: Path) -> None:
+    log = tmp_path / "tries"
+    _only(_run(engine, {"do": "fail", "failures": 2, "log": str(log)}))
+    pids = log.read_text().split()
+    assert (len(pids), len(set(pids))) == (3, 3)
+
+
+def test_worker_that_dies_is_replaced(engine: SparkEngine, tmp_path: Path) -> None:
+    log = tmp_path / "tries"
+    _only(_run(engine, {"do": "die", "failures": 1, "log": str(log)}))
+    assert len(log.read_text().split()) == 2
+
+
+def test_task_that_never_succeeds_says_why_and_the_others_are_kept(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    order = {"do": "fail", "failures": 99, "log": str(tmp_path / "tries")}
+    good, bad = _run(engine, {"do": "echo"}, order)
+    assert isinstance(good, TaskSucceeded)
+    assert isinstance(bad, TaskFailed)
+    assert (bad.error, bad.message, bad.attempt) == ("OSError", "try 4 fails", TASK_ATTEMPTS_MAX - 1)
+    assert "engine_runners.py" in bad.traceback
+
+
+def test_void_attempt_is_not_tried_again(engine: SparkEngine, tmp_path: Path) -> None:
+    log = tmp_path / "tries"
+    [failed] = _run(engine, {"do": "void", "log": str(log)})
+    assert isinstance(failed, TaskFailed)
+    assert (failed.error, failed.kind) == ("StagingGoneError", ErrorKind.FENCED)
+    assert len(log.read_text().split()) == 1
+
+
+def test_workers_that_always_die_fail_the_job_and_the_session_lives_on(
+    engine: SparkEngine, tmp_path: Path
+) -> None:
+    with pytest.raises(EngineFailedError, match="Spark gave the job up"):
+        _run(engine, {"do": "die", "failures": 99, "log": str(tmp_path / "tries")})
+    _only(_run(engine, {"do": "echo"}))
+
+
+def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: SparkEngine) -> None:
+    started_s = time.monotonic()
+    with pytest.raises(EngineFailedError, match="after 1 s"):
+        _run(engine, {"do": "sleep", "seconds": 60}, timeout_s=1.0)
+    assert time.monotonic() - started_s < 10
+    _only(_run(engine, {"do": "echo"}))
+
+
+@pytest.mark.kafka
+def test_workers_read_committed_ranges_and_keep_their_reader(
+    engine: SparkEngine, kafka: EmbeddedKafka
+) -> None:
+    section = {"bootstrap.servers": kafka.bootstrap_servers}
+    client = ConfluentKafkaClient(section)
+    client.admin().create_topics([TopicSpec("spark-engine", 1)])
+    place = TopicPartition("spark-engine", 0)
+    producer = client.producer("spark-engine")
+    producer.init()
+    for value, end in ((b"aborted", producer.abort), (b"committed", producer.commit)):
+        producer.begin()
+        sent = [producer.produce(place, value + b"-%d" % number) for number in range(3)]
+        producer.flush()
+        end()
+    producer.close()
+    last = sent[-1].offset
+    order = {"do": "read", "kafka": section, "topic": place.topic, "first": 0, "last": last}
+    outcomes = [_only(_run(engine, order)) for _ in range(6)]
+    assert {each.write_stats[:-1] for each in outcomes} == {(b"committed-0", b"committed-1", b"committed-2")}
+    readers = {(each.worker_pid, each.write_stats[-1]) for each in outcomes}
+    assert len(readers) == len({pid for pid, _ in readers}), "a worker made its reader anew"
+
+
+def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:
+    """In a process of its own: PySpark cannot start a second JVM in one that lost its first."""
+    script = f"""
+import psutil, sys
+from pathlib import Path
+from stream_runtime.platform.java import find_java
+from stream_writer.errors import EngineLostError
+from stream_writer.job import start_engine
+folder = Path({str(tmp_path)!r})
+engine = start_engine({{}}, find_java(), folder, {RUNNER!r}, log=folder / "log")
+engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
+for process in psutil.Process().children(recursive=True):
+    if "java" in process.name():
+        process.kill()
+try:
+    engine.run_epoch_job([b'{{"do": "echo"}}'], 1)
+except EngineLostError:
+    sys.exit(42)
+"""
+    finished = subprocess.run([sys.executable, "-c", script], timeout=90, capture_output=True, text=True)
+    assert finished.returncode == 42, finished.stderr

@@ -1,0 +1,56 @@
+"""librdkafka's security settings in the Java client's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_writer.errors import EngineSettingError
+from stream_writer.java_kafka import java_settings
+
+SERVERS = {"bootstrap.servers": "a:1,b:2"}
+
+
+def test_plain_cluster_needs_its_address_only() -> None:
+    assert java_settings({**SERVERS, "linger.ms": "5", "compression.type": "zstd"}) == SERVERS
+
+
+@pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
+def test_password_with_quotes_stays_one_value(key: str) -> None:
+    section = {**SERVERS, "security.protocol": "sasl_ssl", key: "PLAIN", "sasl.username": "u"}
+    settings = java_settings({**section, "sasl.password": 'p"; x="\\'})
+    assert settings["security.protocol"] == "SASL_SSL"
+    assert settings["sasl.mechanism"] == "PLAIN"
+    assert settings["sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        r'username="u" password="p\"; x=\"\\";'
+    )
+
+
+def test_unknown_mechanism_is_refused_with_those_that_work() -> None:
+    with pytest.raises(EngineSettingError, match="GSSAPI.*SCRAM-SHA-512"):
+        java_settings({**SERVERS, "sasl.mechanism": "GSSAPI"})
+
+
+def test_pem_files_travel_as_text(tmp_path: Path) -> None:
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(f"-----{name}-----")
+    settings = java_settings(
+        {
+            **SERVERS,
+            "ssl.ca.location": str(tmp_path / "ca"),
+            "ssl.certificate.location": str(tmp_path / "cert"),
+            "ssl.key.location": str(tmp_path / "key"),
+        }
+    )
+    assert settings["ssl.truststore.certificates"] == "-----ca-----"
+    assert settings["ssl.keystore.certificate.chain"] == "-----cert-----"
+    assert settings["ssl.keystore.key"] == "-----key-----"
+    assert {settings["ssl.truststore.type"], settings["ssl.keystore.type"]} == {"PEM"}
+
+
+def test_certificate_without_key_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cert").write_text("x")
+    with pytest.raises(EngineSettingError, match="ssl.key.location"):
+        java_settings({**SERVERS, "ssl.certificate.location": str(tmp_path / "cert")})

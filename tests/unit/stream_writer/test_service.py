@@ -1,0 +1,160 @@
+"""The driver's loop against a coordinator and an engine that do what each test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import grpc
+import pytest
+
+from stream_runtime.clock import ManualClock
+from stream_runtime.errors import ErrorKind
+from stream_runtime.rpc.errors import RpcError
+from stream_writer import task_outcome
+from stream_writer.coordinator_client import PlannedEpoch
+from stream_writer.errors import EngineFailedError, EngineLostError
+from stream_writer.service import WriterService, merge_outcomes
+from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskOutcome, TaskSucceeded
+from tidemark.commit.v1 import commit_pb2
+
+EPOCH = PlannedEpoch(7, 2, "20260101000000000")
+
+
+class ScriptedCoordinator:
+    """Hands out EPOCH once per entry of `answers`; an entry that is an error is raised instead."""
+
+    def __init__(self, answers: Sequence[PlannedEpoch | RpcError | None]) -> None:
+        self.answers = list(answers)
+        self.calls: list[str] = []
+        self.written: list[tuple[PlannedEpoch, TaskSucceeded]] = []
+        self.failed: list[tuple[str, bool]] = []
+        self.when_empty: Callable[[], None] = lambda: None
+
+    def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
+        self.calls.append("next")
+        if not self.answers:
+            self.when_empty()
+            return None
+        answer = self.answers.pop(0)
+        if isinstance(answer, RpcError):
+            raise answer
+        return answer
+
+    def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
+        self.calls.append("begin")
+        return commit_pb2.BeginResponse(epoch=planned.epoch)
+
+    def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        self.calls.append("written")
+        self.written.append((planned, written))
+
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None:
+        self.calls.append("failed")
+        self.failed.append((reason, checksum_mismatch))
+
+
+class ScriptedEngine:
+    slots = 2
+
+    def __init__(self, coordinator: ScriptedCoordinator, result: Sequence[TaskOutcome] | Exception) -> None:
+        self._coordinator = coordinator
+        self._result = result
+        self.tasks: list[bytes] = []
+
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]:
+        assert self._coordinator.calls[-1] == "begin", "nobody writes before begin was answered"
+        self.tasks += tasks
+        if isinstance(self._result, Exception):
+            raise self._result
+        return [task_outcome.encode(outcome) for outcome in self._result]
+
+
+def _plan(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
+    return [b"epoch %d task %d" % (begun.epoch, number) for number in range(slots)]
+
+
+def _run_once(result: Sequence[TaskOutcome] | Exception) -> tuple[ScriptedCoordinator, ScriptedEngine]:
+    coordinator = ScriptedCoordinator([EPOCH])
+    engine = ScriptedEngine(coordinator, result)
+    taken = WriterService(coordinator, engine, _plan, ManualClock()).run_once(1.0)
+    assert taken == bool(coordinator.written)
+    return coordinator, engine
+
+
+def test_epoch_of_two_tasks_is_reported_with_the_files_of_both() -> None:
+    index = RecordIndexFile(shard=3, size=100, upserts=5, deletes=1)
+    coordinator, engine = _run_once(
+        [
+            TaskSucceeded((b"a", b"b"), timings_ms={"read": 5.0}),
+            TaskSucceeded((b"c",), (index,), {"read": 9.0}),
+        ]
+    )
+    assert engine.tasks == [b"epoch 7 task 0", b"epoch 7 task 1"]
+    [(planned, written)] = coordinator.written
+    assert planned == EPOCH
+    assert (written.write_stats, written.record_index) == ((b"a", b"b", b"c"), (index,))
+    assert written.timings_ms["read"] == 9.0
+    assert "write" in written.timings_ms
+
+
+def test_task_that_failed_is_reported_as_failed_attempt() -> None:
+    coordinator, _ = _run_once([TaskSucceeded((b"a",)), TaskFailed("OSError", "disk full", "...", 3)])
+    assert coordinator.written == []
+    assert coordinator.failed == [("1 tasks failed, first OSError: disk full", False)]
+
+
+def test_incomplete_range_asks_for_a_rewind_even_when_another_task_failed_first() -> None:
+    coordinator, _ = _run_once(
+        [
+            TaskFailed("OSError", "disk full", "...", 3, ErrorKind.RETRYABLE),
+            TaskFailed("IncompleteRangeError", "torn", "...", 0, ErrorKind.CORRUPT),
+        ]
+    )
+    [(reason, checksum_mismatch)] = coordinator.failed
+    assert checksum_mismatch
+    assert "torn" in reason
+
+
+def test_corrupt_file_does_not_ask_for_a_rewind() -> None:
+    coordinator, _ = _run_once([TaskFailed("CorruptFileError", "x", "...", 0, ErrorKind.CORRUPT)])
+    assert coordinator.failed == [("1 tasks failed, first CorruptFileError: x", False)]
+
+
+def test_job_that_spark_gave_up_is_reported_as_failed_attempt() -> None:
+    coordinator, _ = _run_once(EngineFailedError("worker died four times"))
+    assert coordinator.failed == [("worker died four times", False)]
+
+
+def test_lost_session_ends_the_loop_without_a_report() -> None:
+    coordinator = ScriptedCoordinator([EPOCH])
+    service = WriterService(
+        coordinator, ScriptedEngine(coordinator, EngineLostError("gone")), _plan, ManualClock()
+    )
+    with pytest.raises(EngineLostError):
+        service.run(threading.Event())
+    assert (coordinator.written, coordinator.failed) == ([], [])
+
+
+@pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION])
+def test_loop_asks_again_after_no_answer_or_refusal(status: grpc.StatusCode) -> None:
+    coordinator = ScriptedCoordinator([RpcError("NextEpoch", status, "later"), EPOCH])
+    stop = threading.Event()
+    coordinator.when_empty = stop.set
+    engine = ScriptedEngine(coordinator, [TaskSucceeded((b"a",))])
+    WriterService(coordinator, engine, _plan, ManualClock()).run(stop)
+    assert coordinator.calls == ["next", "next", "begin", "written", "next"]
+
+
+def test_request_that_is_wrong_ends_the_loop() -> None:
+    wrong = RpcError("NextEpoch", grpc.StatusCode.INVALID_ARGUMENT, "other table")
+    coordinator = ScriptedCoordinator([wrong])
+    with pytest.raises(RpcError, match="other table"):
+        WriterService(coordinator, ScriptedEngine(coordinator, []), _plan, ManualClock()).run(
+            threading.Event()
+        )
+
+
+def test_merged_outcome_has_the_largest_worker() -> None:
+    merged = merge_outcomes([TaskSucceeded(worker_rss_bytes=5), TaskSucceeded(worker_rss_bytes=9)])
+    assert merged.worker_rss_bytes == 9

@@ -1,0 +1,42 @@
+"""What the session is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stream_writer.errors import EngineSettingError
+from stream_writer.job import session_settings
+
+SCRATCH = Path("/scratch")
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,7]", "local[2,7]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_local_master_gets_task_retries(master: str, expected: str) -> None:
+    assert session_settings({"spark.master": master}, (), SCRATCH)["spark.master"] == expected
+
+
+def test_table_section_wins_over_our_defaults() -> None:
+    settings = session_settings({"spark.driver.memory": "2g", "spark.locality.wait": "1s"}, (), SCRATCH)
+    assert (settings["spark.driver.memory"], settings["spark.locality.wait"]) == ("2g", "1s")
+    assert settings["spark.python.daemon.module"] == "stream_writer.spark_daemon"
+
+
+@pytest.mark.parametrize("key", ["spark.python.worker.reuse", "spark.task.maxFailures"])
+def test_key_that_the_writer_rests_on_is_refused_by_name(key: str) -> None:
+    with pytest.raises(EngineSettingError, match=key):
+        session_settings({key: "x"}, (), SCRATCH)
+
+
+def test_jars_are_left_out_when_there_are_none() -> None:
+    assert "spark.jars" not in session_settings({}, (), SCRATCH)
+    assert session_settings({}, (Path("/a.jar"), Path("/b.jar")), SCRATCH)["spark.jars"] == "/a.jar,/b.jar"

@@ -1,0 +1,94 @@
+"""Errors of a task: which go back to the driver at once, which Spark should try again."""
+
+from __future__ import annotations
+
+import pytest
+
+from epoch_protocol.errors import IncompleteRangeError
+from hudi_format.errors import FileMissingError, StagingGoneError
+from stream_runtime.clock import ManualClock
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_writer import task_outcome
+from stream_writer.task_entry import TaskEntry, find_runner, run_one
+from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from stream_writer.worker_context import READERS_MAX, WorkerContext
+
+ATTEMPTS_MAX = 4
+
+
+def _raising(error: Exception):
+    def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
+        raise error
+
+    return run_task
+
+
+def _run(error: Exception, attempt: int):
+    return run_one(_raising(error), b"", WorkerContext(ManualClock()), attempt, ATTEMPTS_MAX)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(StagingGoneError("void"), ErrorKind.FENCED), (IncompleteRangeError("torn"), ErrorKind.CORRUPT)],
+)
+def test_error_that_no_retry_cures_is_an_answer_at_the_first_attempt(error, kind) -> None:
+    failed = _run(error, attempt=0)
+    assert isinstance(failed, TaskFailed)
+    assert (failed.error, failed.kind, failed.attempt) == (type(error).__name__, kind, 0)
+    assert str(error) in failed.traceback
+
+
+@pytest.mark.parametrize(
+    "error", [DeadlineExceededError("late"), FileMissingError("gone"), OSError("full"), ValueError("defect")]
+)
+def test_error_that_a_retry_may_cure_is_raised_until_the_last_attempt(error) -> None:
+    for attempt in range(ATTEMPTS_MAX - 1):
+        with pytest.raises(type(error)):
+            _run(error, attempt)
+    last = _run(error, ATTEMPTS_MAX - 1)
+    assert isinstance(last, TaskFailed)
+    assert last.attempt == ATTEMPTS_MAX - 1
+
+
+def test_success_carries_the_worker_it_ran_in() -> None:
+    outcome = run_one(
+        lambda task, worker: TaskSucceeded((task,)), b"stat", WorkerContext(ManualClock()), 0, 4
+    )
+    assert isinstance(outcome, TaskSucceeded)
+    assert outcome.write_stats == (b"stat",)
+    assert outcome.worker_pid > 0
+    assert outcome.worker_rss_bytes > 1 << 20
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        TaskSucceeded((b"{}",), (RecordIndexFile(1, 2, 3, 4),), {"read": 1.5}, 12, 34),
+        TaskFailed("OSError", "full", "trace", 3),
+        TaskFailed("StagingGoneError", "void", "trace", 0, ErrorKind.FENCED),
+    ],
+)
+def test_outcome_survives_the_way_to_the_driver(outcome) -> None:
+    assert task_outcome.decode(task_outcome.encode(outcome)) == outcome
+
+
+def test_runner_is_found_by_name() -> None:
+    assert find_runner("tests.unit.stream_writer.runners:echo").__name__ == "echo"
+    with pytest.raises(AttributeError):
+        find_runner("stream_writer.task_entry:absent")
+
+
+def test_entry_outside_spark_runs_every_task_as_first_attempt() -> None:
+    entry = TaskEntry("tests.unit.stream_writer.runners:echo", ATTEMPTS_MAX)
+    outcomes = [task_outcome.decode(data) for data in entry([b"a", b"b"])]
+    assert [each.write_stats for each in outcomes if isinstance(each, TaskSucceeded)] == [(b"a",), (b"b",)]
+
+
+def test_reader_is_made_once_per_cluster_and_their_number_is_bounded() -> None:
+    worker = WorkerContext(ManualClock())
+    first = worker.range_reader({"bootstrap.servers": "127.0.0.1:1"})
+    assert worker.range_reader({"bootstrap.servers": "127.0.0.1:1"}) is first
+    for port in range(2, READERS_MAX + 2):
+        worker.range_reader({"bootstrap.servers": f"127.0.0.1:{port}"})
+    assert worker.range_reader({"bootstrap.servers": "127.0.0.1:1"}) is not first
+    worker.drop_readers()
