@@ -87,7 +87,8 @@ class CommitService(rpc.CommitCoordinatorServicer):
                 f"{self._facts.protocol_version}: run the same Tidemark version everywhere"
             )
         schema_id = self._register_schema(request.schema_avro)
-        member = self._members.join(_stage(request.stage), request.process_id, request.address)
+        preferred = request.preferred_slot if request.HasField("preferred_slot") else None
+        member = self._members.join(_stage(request.stage), request.process_id, request.address, preferred)
         return pb.JoinResponse(
             slot=member.slot,
             lease_ms=self._facts.lease_ms,

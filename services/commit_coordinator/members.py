@@ -65,10 +65,10 @@ class Members:
         if self._expirer.is_alive():
             self._expirer.join()
 
-    def join(self, stage: Stage, process_id: str, address: str) -> Member:
+    def join(self, stage: Stage, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
         """A slot for the process."""
         with self._lock:
-            return self._stages[stage].join(self._clock.now_ms(), process_id, address)
+            return self._stages[stage].join(self._clock.now_ms(), process_id, address, preferred_slot)
 
     def renew(
         self,

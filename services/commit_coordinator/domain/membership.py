@@ -74,11 +74,15 @@ class Membership:
         for lane in lanes:
             self._lanes.setdefault(lane, _Lane())
 
-    def join(self, now_ms: int, process_id: str, address: str) -> Member:
-        """A slot for the process (the same one when it joins twice). Raises ValueError when all are taken."""
+    def join(self, now_ms: int, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
+        """A slot for the process: the one it has, else the preferred one if free, else the lowest free one.
+
+        Raises ValueError when all are taken.
+        """
         member = self._members.get(process_id)
         if member is None:
-            member = Member(process_id, self._free_slot(), address, now_ms + self._lease_ms)
+            slot = self._free_slot(preferred_slot)
+            member = Member(process_id, slot, address, now_ms + self._lease_ms)
             self._members[process_id] = member
         member.expires_ms = now_ms + self._lease_ms
         return member
@@ -139,8 +143,10 @@ class Membership:
         """State and slot per lane, for `status`."""
         return {name: (lane.lease, lane.slot) for name, lane in self._lanes.items()}
 
-    def _free_slot(self) -> int:
+    def _free_slot(self, preferred: int | None) -> int:
         taken = {m.slot for m in self._members.values()} | self._fencing
+        if preferred is not None and preferred < SLOTS_MAX and preferred not in taken:
+            return preferred
         for slot in range(SLOTS_MAX):
             if slot not in taken:
                 return slot
