@@ -29,7 +29,7 @@ class InstantValidity:
     def is_valid(self, instant: str) -> bool:
         """Whether log blocks of that instant count."""
         if not self.metadata.is_committed(instant):
-            return is_bootstrap_instant(instant) and not self.metadata.contains(instant)
+            return False
         found = self.metadata.find(instant)
         if is_bootstrap_instant(instant) or (found is not None and found.action is Action.LOG_COMPACTION):
             return True
@@ -43,21 +43,21 @@ class InstantValidity:
         archived = self.metadata.is_archived(instant) and not self.data.contains(instant)
         return archived or self.is_valid(instant)
 
-    def is_stale(self) -> bool:
-        """Whether a completed compaction may hold an instant that the data listing does not show as
-        committed yet.
+    def folded_too_early(self) -> list[str]:
+        """Instants that a completed compaction may hold and that the data listing does not show as committed.
 
-        Such a base file would be ahead of the listing: list again. (A compaction never holds a pending
-        instant.)
+        Such a base file would be ahead of the listing: list again. A compaction never holds a pending
+        instant, so an answer that stays means that somebody took a data instant back and left its index
+        changes behind.
         """
         newest = max((each.requested for each in self.metadata.completed(Action.COMPACTION)), default=None)
         if newest is None:
-            return False
-        return any(
-            not self.is_valid(each.requested)
+            return []
+        return [
+            each.requested
             for each in self.metadata.completed(Action.DELTA_COMMIT)
-            if each.completion is not None and each.completion < newest
-        )
+            if str(each.completion) < newest and not self.is_valid(each.requested)
+        ]
 
     def services(self) -> frozenset[str]:
         """Requested times of all instants, in whatever state, that fold or remove files of the metadata

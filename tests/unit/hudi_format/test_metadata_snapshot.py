@@ -239,6 +239,15 @@ def test_listings_that_never_settle_are_an_error() -> None:
         MetadataTableSnapshot.load(Races(table.storage))
 
 
+def test_a_compaction_that_holds_an_instant_without_data_commit_is_refused() -> None:
+    table = IndexedTable(shards=1)
+    orphan = table.times.next()
+    table.metadata_commit(orphan, {"a": 1})
+    table.finish_compaction(table.schedule_compaction(), {"a": 1})
+    with pytest.raises(TimelineConflictError, match=orphan):
+        table.snapshot()
+
+
 def test_a_file_that_was_cleaned_away_is_missing_not_absent() -> None:
     table = IndexedTable(shards=1)
     table.commit({"a": 1})
