@@ -1,0 +1,45 @@
+"""Requests of gRPC threads that the coordinator's loop carries out between two actions."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+INBOX_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class PauseTagging:
+    """Stop (or start) tagging; durable, as a decision."""
+
+    paused: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class HurryUp:
+    """Plan the next epoch now instead of at the end of its interval."""
+
+
+Request: TypeAlias = PauseTagging | HurryUp
+
+
+class Inbox:
+    """A bounded queue; a full one refuses (queue.Full)."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Request] = queue.Queue(INBOX_MAX)
+
+    def put(self, request: Request) -> None:
+        """Leaves a request for the loop."""
+        self._queue.put_nowait(request)
+
+    def take_all(self) -> list[Request]:
+        """Everything that is waiting, in order."""
+        taken: list[Request] = []
+        while True:
+            try:
+                taken.append(self._queue.get_nowait())
+            except queue.Empty:
+                return taken
