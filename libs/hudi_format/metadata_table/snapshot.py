@@ -58,22 +58,21 @@ class MetadataTableSnapshot:
             raise FileMissingError(f"{storage.base_uri} has no metadata table ({METADATA_TABLE_PATH})")
         early: list[str] = []
         for _ in range(_LOADS_MAX):
-            validity = InstantValidity(
-                load_timeline(storage, DATA_ROOT), load_timeline(storage, METADATA_TABLE_ROOT)
-            )
+            data = load_timeline(storage, DATA_ROOT)
+            validity = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             names = {
                 partition: [info.name for info in storage.list(join_path(METADATA_TABLE_PATH, partition))]
                 for partition in (FILES_PARTITION, RECORD_INDEX_PARTITION)
             }
-            again = InstantValidity(validity.data, load_timeline(storage, METADATA_TABLE_ROOT))
+            again = InstantValidity(data, load_timeline(storage, METADATA_TABLE_ROOT))
             early = validity.folded_too_early()
             if not early and again.services() == validity.services():
                 return cls._of_names(storage, validity, names)
         if early:
             raise TimelineConflictError(
-                f"{storage.base_uri}: the metadata table was compacted with changes of {', '.join(early[:5])}, "
-                "which the data timeline does not show as completed: try again; if it stays, build the record "
-                "index anew"
+                f"{storage.base_uri}: compacted metadata holds changes of {', '.join(early[:5])}, "
+                "which the data timeline does not show as completed: try again; if it stays, build the "
+                "record index anew"
             )
         raise TimelineConflictError(
             f"{storage.base_uri}: the metadata table changed during each of {_LOADS_MAX} listings: try again"
