@@ -1,0 +1,252 @@
+"""Input records to keyed rows: what the shuffle stage publishes, and what the assign stage works on.
+
+Columns are `epoch_protocol.batches.KEYED_COLUMNS` and the user's. Every record given becomes a row or a
+refusal, never both and never neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
+from hudi_format.key_text import keys_from_text
+from hudi_format.keys import KeyColumns, KeyGenerator
+from hudi_format.ordering import OrderingField
+from hudi_format.record_index_hash import record_index_shard
+from hudi_format.schema import TableSchema
+from index_assigner.shuffle.decode_json import DecodedRecords, JsonDecoder
+from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.kafka.ports import Message
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+BoolArray = npt.NDArray[np.bool_]
+
+# Texts of `hudi_format.keys`, by which its reasons are told apart.
+_TOO_LONG: Final = "the record key is longer"
+_EMPTY: Final = "null or empty"
+
+
+@dataclass(frozen=True)
+class RecordRules:
+    """What of a table and its configuration decides how a record is read."""
+
+    schema: TableSchema
+    generator: KeyGenerator
+    ordering: OrderingField | None
+    num_shards: int
+    lanes: int
+    record_bytes_max: int
+    delete_field: str | None = None
+    forbid_unknown_fields: bool = False
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """``rows`` in order of arrival; per row its lane, and which record of those given it is."""
+
+    rows: pa.RecordBatch
+    lanes: Int32Array
+    positions: Int64Array
+    refused: list[Refusal]
+
+
+class RecordKeyer:
+    """Decodes and keys batches of input records. Made once; holds no state between batches."""
+
+    def __init__(self, rules: RecordRules) -> None:
+        self._rules = rules
+        self._decoder = JsonDecoder(rules.schema, rules.delete_field, rules.forbid_unknown_fields)
+        self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
+
+    def key_records(self, messages: Sequence[Message]) -> KeyedRows:
+        """Keyed rows of the messages. Never raises for a record."""
+        refused: list[Refusal] = []
+        typed, empty = self._split(messages, refused)
+        decoded = self._decoder.decode([messages[i].value or b"" for i in typed], typed)
+        refused += decoded.refused
+        upserted = self._typed_rows(messages, decoded, refused)
+        deleted = self._null_value_rows(messages, empty, refused)
+        rows, positions = _in_arrival_order([upserted, deleted])
+        shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
+        at = rows.schema.get_field_index("_tm_shard")
+        rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
+        refused.sort(key=lambda refusal: refusal.position)
+        return KeyedRows(rows, shards % np.int32(self._rules.lanes), positions, refused)
+
+    def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
+        """Positions of records with a value, and of those without."""
+        sizes = np.fromiter(
+            (-1 if message.value is None else len(message.value) for message in messages),
+            np.int64,
+            len(messages),
+        )
+        limit = self._rules.record_bytes_max
+        for at in np.flatnonzero(sizes > limit):
+            detail = f"the value has {sizes[at]} bytes, limits.record_bytes is {limit}"
+            refused.append(Refusal(int(at), Reason.RECORD_TOO_LARGE, detail))
+        return np.flatnonzero((sizes >= 0) & (sizes <= limit)), np.flatnonzero(sizes < 0)
+
+    def _typed_rows(
+        self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]
+    ) -> tuple[pa.RecordBatch, Int64Array]:
+        table = pa.Table.from_batches([decoded.rows])
+        judge = _Judge(decoded.positions, refused)
+        keys = self._rules.generator.record_keys(table)
+        self._judge_keys(judge, messages, decoded, keys)
+        ordering = self._ordering(judge, decoded.rows)
+        partitions = self._partitions(judge, table, decoded)
+        self._judge_required(judge, decoded)
+        ops = np.where(decoded.deletes, np.int8(KeyedOp.DELETE), np.int8(KeyedOp.UPSERT))
+        ours = [keys.keys, _no_shards(len(ops)), partitions, ordering, pa.array(ops)]
+        sound = ~judge.refused
+        rows = self._assemble(ours, decoded.rows.columns, sound)
+        return rows, decoded.positions[sound]
+
+    def _null_value_rows(
+        self, messages: Sequence[Message], positions: Int64Array, refused: list[Refusal]
+    ) -> tuple[pa.RecordBatch, Int64Array]:
+        """Deletes without a value: the Kafka key is the record key; partition and ordering are not known."""
+        count = len(positions)
+        judge = _Judge(positions, refused)
+        kafka_keys = [messages[i].key for i in positions]
+        without = np.fromiter((not key for key in kafka_keys), np.bool_, count)
+        judge.refuse(
+            without, Reason.NULL_VALUE_WITHOUT_KEY, "a null value deletes, but there is no Kafka key"
+        )
+        made = keys_from_text(kafka_keys, self._rules.generator)
+        self._judge_key_texts(judge, made.error)
+        partition = None if self._rules.generator.partition_fields else ""
+        ours = [
+            made.keys,
+            _no_shards(count),
+            pa.array([partition] * count, pa.string()),
+            pa.nulls(count, pa.int64()),
+            pa.array(np.full(count, KeyedOp.DELETE, np.int8)),
+        ]
+        user = [pa.nulls(count, field.type) for field in self._rules.schema.arrow]
+        sound = ~judge.refused
+        return self._assemble(ours, user, sound), positions[sound]
+
+    def _assemble(self, ours: list[pa.Array], user: list[pa.Array], sound: BoolArray) -> pa.RecordBatch:
+        all_sound = bool(sound.all())
+        mask = pa.array(sound)
+        columns = [c if all_sound else c.filter(mask) for c in (*ours, *user)]
+        at = self.schema.get_field_index("_tm_partition")
+        columns[at] = columns[at].dictionary_encode()
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _judge_keys(
+        self, judge: _Judge, messages: Sequence[Message], decoded: DecodedRecords, keys: KeyColumns
+    ) -> None:
+        for name in self._rules.generator.record_key_fields:
+            field = decoded.rows.schema.get_field_index(name)
+            if field < 0 or self._rules.schema.arrow.field(name).nullable:
+                continue
+            missing = np.asarray(decoded.rows.column(field).is_null())
+            for row in np.flatnonzero(missing & ~judge.refused):
+                judge.refuse_row(row, *_without(name, messages[decoded.positions[row]].value or b""))
+        self._judge_key_texts(judge, keys.error, [messages[i].value for i in decoded.positions])
+
+    def _judge_key_texts(
+        self, judge: _Judge, errors: pa.StringArray, values: Sequence[bytes | None] = ()
+    ) -> None:
+        for row in np.flatnonzero(np.asarray(errors.is_valid()) & ~judge.refused):
+            text = errors[row].as_py()
+            if text.startswith(_TOO_LONG):
+                judge.refuse_row(row, Reason.KEY_TOO_LONG, text)
+            elif text.endswith(_EMPTY) and values:
+                name = self._rules.generator.record_key_fields[0]
+                reason, _ = _without(name, values[row] or b"")
+                judge.refuse_row(row, reason, text)
+            else:
+                judge.refuse_row(row, Reason.BAD_KEY, text)
+
+    def _ordering(self, judge: _Judge, rows: pa.RecordBatch) -> pa.Array:
+        field = self._rules.ordering
+        if field is None:
+            return pa.nulls(rows.num_rows, pa.int64())
+        column = rows.column(field.name)
+        missing = np.asarray(column.is_null())
+        judge.refuse(missing, Reason.NULL_ORDERING, f"ordering field {field.name} is null or missing")
+        return pa.array(field.to_int64_or_lowest(column), mask=missing)
+
+    def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
+        """Partition paths; null for a delete that does not say where its key is."""
+        made = self._rules.generator.partition_paths(table)
+        unknown = np.zeros(table.num_rows, np.bool_)
+        for name in self._rules.generator.partition_fields:
+            column = table.column(name.split(".")[0])
+            unknown |= np.asarray(column.is_null())
+            if not self._rules.schema.arrow.field(name.split(".")[0]).nullable:
+                missing = np.asarray(column.is_null()) & ~decoded.deletes
+                judge.refuse(missing, Reason.BAD_PARTITION, f"partition field {name} is null or missing")
+        unknown &= decoded.deletes
+        for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
+            judge.refuse_row(row, Reason.BAD_PARTITION, made.error[row].as_py())
+        if not unknown.any():
+            return made.keys
+        return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
+
+    def _judge_required(self, judge: _Judge, decoded: DecodedRecords) -> None:
+        """Columns that must not be null; a delete needs its key alone."""
+        for field in self._rules.schema.arrow:
+            column = decoded.rows.column(field.name)
+            if field.nullable or not column.null_count:
+                continue
+            missing = np.asarray(column.is_null()) & ~decoded.deletes
+            judge.refuse(missing, Reason.MISTYPED_FIELD, f"field {field.name} must not be null or missing")
+
+
+class _Judge:
+    """Marks rows as refused; the first reason holds."""
+
+    def __init__(self, positions: Int64Array, refused: list[Refusal]) -> None:
+        self.refused = np.zeros(len(positions), np.bool_)
+        self._positions = positions
+        self._list = refused
+
+    def refuse(self, where: BoolArray, reason: Reason, detail: str) -> None:
+        for row in np.flatnonzero(where & ~self.refused):
+            self.refuse_row(row, reason, detail)
+
+    def refuse_row(self, row: int | np.intp, reason: Reason, detail: str) -> None:
+        self.refused[row] = True
+        self._list.append(Refusal(int(self._positions[row]), reason, detail))
+
+
+def _without(name: str, value: bytes) -> tuple[Reason, str]:
+    """Whether a key field that came out null was missing or null."""
+    try:
+        # Values stay raw: text that nobody reads need not be valid.
+        document = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        document = {}
+    if name.split(".")[0] in document:
+        return Reason.NULL_KEY, f"record key field {name} is null"
+    return Reason.MISSING_KEY, f"record key field {name} is missing"
+
+
+def _no_shards(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.int32))
+
+
+def _in_arrival_order(
+    parts: list[tuple[pa.RecordBatch, Int64Array]],
+) -> tuple[pa.RecordBatch, Int64Array]:
+    filled = [part for part in parts if part[0].num_rows] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    positions = np.concatenate([at for _, at in filled])
+    order = np.argsort(positions, kind="stable")
+    table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()
+    rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
+    return rows, positions[order]

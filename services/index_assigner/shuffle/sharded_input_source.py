@@ -1,0 +1,121 @@
+"""Reads an input topic whose producers partition by lane: the hop over ``<table>.keyed`` is skipped.
+
+Lane = partition of the input topic, positions are the input topic's own. Decoding happens here, so slices
+carry dead letters. A record whose key belongs to another lane is refused: two owners of one key would
+double it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.input_positions import InputStart, lost_input, start_position
+from index_assigner.shuffle.keyed_rows import RecordKeyer
+from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.kafka.ports import (
+    Isolation,
+    KafkaClient,
+    Message,
+    OffsetOutOfRangeError,
+    TopicPartition,
+)
+
+_POLL_MESSAGES_MAX = 20_000
+_RECORD_BYTES_GUESS = 512
+
+
+class ShardedInputSource:
+    """A `KeyedSource`. Holds nothing between polls."""
+
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        keyer: RecordKeyer,
+        start: InputStart,
+        dead_letter_topic: str,
+        record_bytes_max: int,
+    ) -> None:
+        self._topic = topic
+        self._keyer = keyer
+        self._start = start
+        self._dead_letter_topic = dead_letter_topic
+        self._record_bytes_max = record_bytes_max
+        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._admin = client.admin()
+        self._next: dict[int, int] = {}
+        self._record_bytes = _RECORD_BYTES_GUESS
+
+    def assign(self, lane: str, position: int) -> None:
+        """Position 0 of a lane that never counted is `input.start`'s business."""
+        self.release(lane)
+        partition = self._partition(int(lane))
+        if position == 0:
+            position = start_position(self._admin, partition, self._start)
+        self._next[int(lane)] = position
+        self._reader.add({partition: position})
+
+    def release(self, lane: str) -> None:
+        if self._next.pop(int(lane), None) is not None:
+            self._reader.remove([self._partition(int(lane))])
+
+    def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
+        if not self._next or budget.records <= 0 or budget.bytes <= 0:
+            return []
+        wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
+        try:
+            messages = self._reader.poll(wanted, timeout_s)
+        except OffsetOutOfRangeError as error:
+            raise lost_input(error) from error
+        if not messages:
+            return []
+        self._record_bytes = max(sum(len(m.value or b"") for m in messages) // len(messages), 1)
+        by_lane: dict[int, list[Message]] = {}
+        for message in messages:
+            by_lane.setdefault(message.partition, []).append(message)
+        return [self._slice(lane, found) for lane, found in by_lane.items() if lane in self._next]
+
+    def lags(self) -> dict[str, int]:
+        return {
+            str(lane): max(self._admin.end_offset(self._partition(lane), Isolation.READ_COMMITTED) - at, 0)
+            for lane, at in self._next.items()
+        }
+
+    def close(self) -> None:
+        self._reader.close()
+        self._admin.close()
+
+    def _partition(self, lane: int) -> TopicPartition:
+        return TopicPartition(self._topic, lane)
+
+    def _slice(self, lane: int, messages: Sequence[Message]) -> KeyedSlice:
+        keyed = self._keyer.key_records(messages)
+        rows, refused = keyed.rows, list(keyed.refused)
+        elsewhere = keyed.lanes != lane
+        if elsewhere.any():
+            refused += _wrong_lane(lane, keyed.lanes[elsewhere], keyed.positions[elsewhere])
+            rows = rows.filter(pa.array(~elsewhere))
+        start, self._next[lane] = self._next[lane], messages[-1].offset + 1
+        letters = dead_letters(messages, refused, self._dead_letter_topic, self._record_bytes_max)
+        return KeyedSlice(str(lane), start, self._next[lane], [rows] if rows.num_rows else [], letters)
+
+
+def _wrong_lane(
+    lane: int,
+    lanes: np.ndarray[tuple[int], np.dtype[np.int32]],
+    positions: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> list[Refusal]:
+    return [
+        Refusal(
+            int(position),
+            Reason.WRONG_LANE,
+            f"the record is in partition {lane}, its key belongs to lane {right}: with input.partitioning: "
+            "shard, producers have to use the key's lane as the partition",
+        )
+        for position, right in zip(positions, lanes, strict=True)
+    ]
