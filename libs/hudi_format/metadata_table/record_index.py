@@ -111,15 +111,16 @@ class RecordIndexEntries:
         """The entries in the order of their keys' UTF-8 bytes. Raises HudiFormatError for a key that is
         there twice.
         """
+        if len(self) < 2 or pc.all(pc.less(self.keys[:-1], self.keys[1:])).as_py():
+            return self
         order = pc.sort_indices(self.keys).to_numpy().astype(np.int64)
         ordered = self.take(order)
-        if len(ordered) > 1:
-            doubled = pc.equal(ordered.keys[:-1], ordered.keys[1:])
-            if pc.any(doubled).as_py():
-                key = ordered.keys[pc.index(doubled, True).as_py()].as_py()
-                raise HudiFormatError(
-                    f"record key {key!r} has two index entries in one commit: keep the newest only"
-                )
+        doubled = pc.equal(ordered.keys[:-1], ordered.keys[1:])
+        if pc.any(doubled).as_py():
+            key = ordered.keys[pc.index(doubled, True).as_py()].as_py()
+            raise HudiFormatError(
+                f"record key {key!r} has two index entries in one commit: keep the newest only"
+            )
         return ordered
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ _ENCODING_UUID: Final = 0
 _ENCODING_TEXT: Final = 1
 _NO_INDEX: Final = -1
 _INT_MAX: Final = 2**31 - 1
+_KNOWN_VALUES_MAX: Final = 1 << 14  # about 8 MB
 _NULL: Final = b"\x00"
 _PRESENT: Final = b"\x02"
 # Five null meta fields, the empty key, the type, and null for the payloads before recordIndexMetadata.
@@ -141,21 +143,29 @@ class _Cursor:
 
 def _decode_own(value: bytes, name: str) -> _Decoded:
     try:
-        cursor = _Cursor(value, len(_PREFIX))
-        if not value.startswith(_PREFIX):
-            cursor.position = 0
-            _skip_to_payload(cursor)
-        if not cursor.optional():
-            raise ValueError("it has no recordIndexMetadata")
-        partition = cursor.string() if cursor.optional() else None
-        high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
-        file_id = cursor.string() if cursor.optional() else None
-        instant = cursor.long() if cursor.optional() else None
-        return _decoded(partition, high, low, index, file_id, instant, cursor.long())
+        return _parse_own(value)
     except (IndexError, ValueError, HudiFormatError) as error:
         raise CorruptFileError(
             f"{name}: a record index value of {len(value)} bytes is not readable: {error}"
         ) from error
+
+
+@lru_cache(maxsize=_KNOWN_VALUES_MAX)
+def _parse_own(value: bytes) -> _Decoded:
+    """The same few values stand in block after block of a shard: each is parsed once while it is
+    remembered.
+    """
+    cursor = _Cursor(value, len(_PREFIX))
+    if not value.startswith(_PREFIX):
+        cursor.position = 0
+        _skip_to_payload(cursor)
+    if not cursor.optional():
+        raise ValueError("it has no recordIndexMetadata")
+    partition = cursor.string() if cursor.optional() else None
+    high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
+    file_id = cursor.string() if cursor.optional() else None
+    instant = cursor.long() if cursor.optional() else None
+    return _decoded(partition, high, low, index, file_id, instant, cursor.long())
 
 
 def _skip_to_payload(cursor: _Cursor) -> None:

@@ -136,24 +136,39 @@ class ShardSnapshot:
     def lookup(self, keys: pa.StringArray) -> LookupResult:
         """Where each key lives. Keys in any order; sorted ones touch blocks in file order."""
         changed = _positions(keys, self._overlay.keys)
-        parts: list[RecordIndexEntries] = [self._overlay]
+        # Position of each key's entry in overlay + hits; -1: neither the logs nor the base file know it.
         where = changed.copy()
+        parts = [self._overlay]
         open_keys = np.flatnonzero(changed < 0)
         if self.base is not None and open_keys.size:
-            wanted = keys.take(pa.array(open_keys))
-            first = len(self._overlay)
-            for number, members in _by_block(self.base.candidate_blocks(wanted)):
-                block = self._decode(self.base.read_block(number))
-                found = _positions(wanted.take(pa.array(members)), block.keys)
-                hit = found >= 0
-                where[open_keys[members[hit]]] = first + found[hit]
-                parts.append(block)
-                first += len(block)
+            hits, members = self._base_hits(self.base, keys.take(pa.array(open_keys)))
+            where[open_keys[members]] = len(self._overlay) + np.arange(len(hits))
+            parts.append(hits)
         known = RecordIndexEntries.concat(parts)
         ids = np.where(where >= 0, np.append(known.location_ids, np.int32(-1))[where], -1).astype(np.int32)
         found_mask = ids >= 0
         instants = np.where(found_mask, np.append(known.instant_ms, np.int64(0))[where], 0)
         return LookupResult(found_mask, ids, known.locations, instants)
+
+    def _base_hits(
+        self, base: HFileReader, keys: pa.StringArray
+    ) -> tuple[RecordIndexEntries, npt.NDArray[np.int64]]:
+        """Entries of the keys that the base file has, and which of `keys` each belongs to. Decodes hits
+        only.
+        """
+        found_keys, found_values, found_members = [], [], []
+        for number, members in _by_block(base.candidate_blocks(keys)):
+            block = base.read_block(number)
+            positions = _positions(keys.take(pa.array(members)), block.keys)
+            hit = positions >= 0
+            chosen = pa.array(positions[hit])
+            found_keys.append(block.keys.take(chosen))
+            found_values.append(block.values.take(chosen))
+            found_members.append(members[hit])
+        if not found_members:
+            return RecordIndexEntries.none(), np.empty(0, np.int64)
+        hits = KeyValues(pa.concat_arrays(found_keys), pa.concat_arrays(found_values))
+        return self._decode(hits), np.concatenate(found_members)
 
     def _decode(self, block: KeyValues) -> RecordIndexEntries:
         assert self.base is not None
