@@ -55,8 +55,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         raise
 
 
-def finish(context: Context, action: Finish) -> None:
-    """Steps 2 to 4; repeatable by any coordinator."""
+def finish(context: Context, action: Finish) -> Report:
+    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed."""
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
     context.lock.acquire(context.lock_wait_ms)
@@ -84,6 +84,7 @@ def finish(context: Context, action: Finish) -> None:
         )
     )
     context.hit("after_epoch_committed")
+    return report
 
 
 def _check_attempt(context: Context, planned: EpochPlanned, timelines: Timelines) -> None:

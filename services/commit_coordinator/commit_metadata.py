@@ -33,9 +33,9 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
     state = context.fold().state
     keyed = {
         f"{context.table.keyed_topic}:{lane}": part
-        for lane, part in _moved(state.committed.keyed_next, keyed_positions(state, planned.through)).items()
+        for lane, part in moved(state.committed.keyed_next, keyed_positions(state, planned.through)).items()
     }
-    sources = _moved(state.committed.source_next, source_positions(state, planned.through))
+    sources = moved(state.committed.source_next, source_positions(state, planned.through))
     return {
         "tidemark.epoch": str(planned.epoch),
         "tidemark.keyed_offsets": _offsets(keyed),
@@ -44,7 +44,8 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
     }
 
 
-def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Per lane the half-open range that an epoch covers."""
     return {lane: (before.get(lane, 0), position) for lane, position in after.items()}
 
 

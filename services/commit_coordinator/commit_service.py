@@ -35,6 +35,12 @@ class WrongTableError(CoordinatorError):
     kind = ErrorKind.INVALID
 
 
+class NotReadyError(CoordinatorError):
+    """This coordinator has not finished its takeover yet."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class RefusedAttemptError(CoordinatorError):
     """The attempt is not the open one: ask for the next epoch."""
 
@@ -71,6 +77,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         desk: AttemptDesk,
         register_schema: Callable[[str], str],
         pause: Callable[[], Pause],
+        ready: Callable[[], bool],
     ) -> None:
         self._facts = facts
         self._members = members
@@ -78,6 +85,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._desk = desk
         self._register_schema = register_schema
         self._pause = pause
+        self._ready = ready
 
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
@@ -168,6 +176,8 @@ class CommitService(rpc.CommitCoordinatorServicer):
     def _check_table(self, table: str) -> None:
         if table != self._facts.table:
             raise WrongTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")
+        if not self._ready():
+            raise NotReadyError("the coordinator is taking over: ask again")
 
     def _begun(self, view: OpenAttemptView) -> pb.BeginResponse:
         planned = view.planned

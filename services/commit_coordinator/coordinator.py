@@ -7,9 +7,11 @@ seen in this life. gRPC threads hand the writer's reports in through `AttemptDes
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from commit_coordinator.attempt_effects import (
     clean_voided,
@@ -41,14 +43,17 @@ from commit_coordinator.domain.next_action import (
     next_action,
 )
 from commit_coordinator.errors import AttemptLostError
-from epoch_protocol.entries import EpochPlanned
+from epoch_protocol.entries import EpochPlanned, TaggingPaused
+from epoch_protocol.fold import Fold
 from epoch_protocol.state import CountedTagged
 from hudi_format.commit import heartbeat
 from hudi_format.errors import LockHeldError
+from stream_runtime.kafka.ports import KafkaUnavailableError
 
 _POLL_S: Final = 0.02
 _HEARTBEAT_MS: Final = 20_000
 _LOCK_RETRY_MS: Final = 500
+_log = logging.getLogger("tidemark.coordinator")
 
 
 @dataclass(frozen=True)
@@ -135,21 +140,46 @@ class AttemptDesk:
         )
 
 
+class CommitListener(Protocol):
+    """Told of every epoch that this coordinator commits, before and after."""
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """The fold still holds the epoch's transactions."""
+        ...
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        """It is committed; no report for an epoch without rows."""
+        ...
+
+
 class Coordinator:
     """Runs one table from a claim to the end of the term."""
 
-    def __init__(self, context: Context, limits: Limits, desk: AttemptDesk) -> None:
+    def __init__(
+        self, context: Context, limits: Limits, desk: AttemptDesk, listeners: Sequence[CommitListener] = ()
+    ) -> None:
         self._context = context
         self._limits = limits
         self._desk = desk
+        self._listeners = listeners
         self._heartbeat_at_ms = 0
         self.seen = Observed()
         self.doing: Action = Wait("starting")
 
+    def hurry(self) -> None:
+        """The next epoch is planned as soon as something counts."""
+        self.seen.planned_at_ms = 0
+
+    def pause(self, paused: bool, reason: str) -> None:
+        """Tagging stops or goes on, durably."""
+        state = self._context.fold().state
+        if state.paused != paused:
+            self._context.log.append(TaggingPaused(self._context.term, paused, reason))
+
     def step(self, poll_s: float = _POLL_S) -> Action:
         """Reads what has arrived and carries out one action; returns it."""
         context = self._context
-        context.log.poll(poll_s if isinstance(self.doing, Wait) else 0.0)
+        self._read(poll_s if isinstance(self.doing, Wait) else 0.0)
         self._desk.collect(self.seen)
         state = context.fold().state
         if self.seen.halted is None:
@@ -165,6 +195,13 @@ class Coordinator:
             context.clock.sleep_ms(_LOCK_RETRY_MS)
         return self.doing
 
+    def _read(self, poll_s: float) -> None:
+        try:
+            self._context.log.poll(poll_s)
+        except KafkaUnavailableError as error:
+            # Said once per outage; nothing is decided meanwhile, so going on reading is all there is to do.
+            _log.warning("Kafka cannot be reached: %s", error)
+
     def _carry_out(self, action: Action) -> None:
         context, seen = self._context, self.seen
         if isinstance(action, Plan):
@@ -175,12 +212,15 @@ class Coordinator:
             open_planned(context, action)
             self._offer_open()
         elif isinstance(action, CloseEmpty):
+            self._tell_committing(action.planned)
             close_empty(context, action)
+            self._tell_committed(action.planned, None)
         elif isinstance(action, Decide):
             decide(context, action, self._desk.report_of(action.planned))
         elif isinstance(action, Finish):
             self._desk.offer(None)
-            finish(context, action)
+            self._tell_committing(action.planned)
+            self._tell_committed(action.planned, finish(context, action))
         elif isinstance(action, VoidAttempt):
             self._desk.offer(None)
             void_attempt(context, action)
@@ -191,6 +231,14 @@ class Coordinator:
         elif isinstance(action, Rewind):
             rewind(context, action)
             seen.rewind_due = None
+
+    def _tell_committing(self, planned: EpochPlanned) -> None:
+        for listener in self._listeners:
+            listener.committing(planned, self._context.fold())
+
+    def _tell_committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        for listener in self._listeners:
+            listener.committed(planned, report)
 
     def _offer_open(self) -> None:
         fold = self._context.fold()

@@ -66,6 +66,6 @@ def check_recorded(storage: Storage, found: dict[str, int]) -> None:
 def _text(topic: str, found: int, expected: int) -> str:
     return (
         f"topic {topic} has {found} partitions, {expected} were recorded for this table: Tidemark's "
-        f"positions rest on that number. Recreate the topic with {expected} partitions, or start a new ledger "
-        "with new topics (`tidemark table adopt --new-ledger`)"
+        f"positions rest on that number. Recreate the topic with {expected} partitions, or start anew with "
+        "new topics (`tidemark table adopt --new-ledger`)"
     )

@@ -39,8 +39,8 @@ class CoordinatorView:
     tagged_next: Mapping[str, int] = field(default_factory=dict)
     uncommitted_transactions: int = 0
     uncommitted_bytes: int = 0
-    uncommitted: Counts = Counts()
-    committed: Counts = Counts()
+    uncommitted: Counts = field(default_factory=Counts)
+    committed: Counts = field(default_factory=Counts)
     shuffled_records: int = 0
     dead_letters: int = 0
 

@@ -1,0 +1,299 @@
+"""Wires a coordinator from a table's configuration, and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
+from commit_coordinator.admin_service import AdminService
+from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
+from commit_coordinator.commit_service import CommitService, Facts, Pause
+from commit_coordinator.context import Context, TableFacts
+from commit_coordinator.coordinator import AttemptDesk, Coordinator
+from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.domain.next_action import Limits
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from commit_coordinator.listeners import CommitFollowUp
+from commit_coordinator.lookups import KeyLookups
+from commit_coordinator.members import Members
+from commit_coordinator.placement import Placement
+from commit_coordinator.schemas import SchemaRegistry
+from commit_coordinator.staging import load_document
+from commit_coordinator.status import StatusSource, input_ends
+from commit_coordinator.table_open import OpenedTable, open_table
+from commit_coordinator.table_state import load_timelines
+from commit_coordinator.takeover import check_agreement, own_pending, take_over
+from commit_coordinator.topics_setup import check_recorded, ensure_topics
+from commit_coordinator.trimming import Trimmer
+from commit_coordinator.view import ViewBoard, take_view
+from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
+from epoch_protocol.lanes import assign_lane, shuffle_lane
+from hudi_format.commit.lock import TableLock, read_lock
+from hudi_format.file_group.slices import build_slices
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from hudi_format.model import InstantGenerator
+from hudi_format.storage.base import Storage
+from hudi_format.timeline import Action
+from ledger_client.fold_reader import FoldReader
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import Address, InputPartitioning
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.ports import Admin, KafkaClient
+from stream_runtime.kafka.topics import TopicNames
+from stream_runtime.rpc.server import RpcServer, start_server
+from tidemark.admin.v1 import admin_pb2_grpc
+from tidemark.commit.v1 import commit_pb2_grpc
+
+ATTEMPTS_MAX: Final = 10
+LOCK_WAIT_MS: Final = 5_000
+_TARGET_KEY: Final = "hoodie.parquet.max.file.size"
+_TARGET_DEFAULT: Final = 120 << 20
+_VIEW_EVERY_MS: Final = 50
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The outside world."""
+
+    kafka: KafkaClient
+    storage: Storage
+    clock: Clock
+    ids: IdSource
+    failpoints: FailpointRegistry
+
+
+class CoordinatorService:
+    """One coordinator process: gRPC on its threads, the protocol on the caller's."""
+
+    def __init__(self, config: TableConfigFile, ports: Ports) -> None:
+        self._config = config
+        self._ports = ports
+        self._topics = TopicNames(config.table.name)
+        self._admin: Admin = ports.kafka.admin()
+        self._reader = FoldReader(
+            ports.kafka,
+            self._topics.ledger,
+            self._topics.epochs,
+            lambda path, sha256: load_document(ports.storage, path, sha256),
+            ports.clock,
+        )
+        self._history = EpochHistory()
+        self._board = ViewBoard()
+        self._desk = AttemptDesk()
+        self._inbox = Inbox()
+        self._ready = threading.Event()
+        self._log = DecisionsLog(
+            ports.kafka,
+            self._topics.epochs,
+            f"{config.table.name}-coordinator",
+            self._reader,
+            ports.clock,
+            self._history.observe,
+        )
+
+    def run(self, stop: threading.Event) -> None:
+        """Serves the table until ``stop``. Raises SupersededError when a newer coordinator claims it."""
+        ports = self._ports
+        self._admin.check_broker()
+        table = open_table(self._config, ports.storage, ports.clock, self._known_pending())
+        topics = ensure_topics(self._config, self._admin)
+        check_recorded(ports.storage, topics)
+        members = self._members(topics)
+        placement = Placement(int(self._config.hoodie.get(_TARGET_KEY, _TARGET_DEFAULT)), ports.ids)
+        schemas = SchemaRegistry(ports.storage, self._config.table.name, table.schema)
+        server = self._serve(table, topics, members, placement, schemas)
+        try:
+            folder = take_over(ports.storage, self._log, self._reader.fold, f"coordinator-{ports.ids.uuid()}")
+            coordinator, context, trimmer = self._coordinator(table, placement, schemas, folder)
+            self._load_sizes(placement)
+            members.start()
+            self._ready.set()
+            server.set_serving(True)
+            _log.info("coordinating %s as term %d", self._config.table.path, self._log.term)
+            self._loop(coordinator, context, trimmer, placement, stop)
+            _free_lock(context)
+        finally:
+            server.stop()
+            members.stop()
+            self._log.close()
+            self._reader.close()
+            self._admin.close()
+
+    def _known_pending(self) -> Sequence[str]:
+        """Our own pending instants, as the topics know them; none before the first start."""
+        if self._admin.partitions(self._topics.epochs) is None:
+            return []
+        self._log.catch_up()
+        return own_pending(self._reader.fold.state)
+
+    def _members(self, topics: dict[str, int]) -> Members:
+        config = self._config
+        sharded = config.input.partitioning is InputPartitioning.SHARD
+        inputs = [] if sharded else _input_lanes(config, topics)
+        lanes = [assign_lane(lane) for lane in range(config.table.index.lanes)]
+        return Members(
+            config.table.name,
+            self._ports.kafka,
+            self._ports.clock,
+            config.limits.lease_ms,
+            {Stage.SHUFFLE: inputs, Stage.ASSIGN: lanes},
+        )
+
+    def _serve(
+        self,
+        table: OpenedTable,
+        topics: dict[str, int],
+        members: Members,
+        placement: Placement,
+        schemas: SchemaRegistry,
+    ) -> RpcServer:
+        config, ports = self._config, self._ports
+        facts = Facts(
+            table=config.table.name,
+            num_shards=table.num_shards,
+            lanes=config.table.index.lanes,
+            lease_ms=config.limits.lease_ms,
+            protocol_version=PROTOCOL_VERSION,
+        )
+        lanes = _input_lanes(config, topics)
+        status = StatusSource(
+            table=config.table.name,
+            path=config.table.path,
+            board=self._board,
+            members=members,
+            history=self._history,
+            placement=placement,
+            storage=ports.storage,
+            clock=ports.clock,
+            input_ends=lambda: input_ends(self._admin, lanes),
+        )
+        commit = CommitService(
+            facts,
+            members,
+            placement,
+            self._desk,
+            schemas.register,
+            lambda: self._pause(members),
+            self._ready.is_set,
+        )
+        lookups = KeyLookups(config.table.name, members, table.num_shards, config.table.index.lanes)
+        admin = AdminService(
+            config.table.name,
+            self._board,
+            self._history,
+            self._inbox,
+            status.document,
+            lambda: input_ends(self._admin, lanes),
+            lookups.lookup,
+        )
+        services: list[tuple[str, Any]] = [
+            (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
+            (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),
+        ]
+        at = config.services.coordinator
+        return start_server(
+            Address(config.services.bind or at.host, at.port),
+            services,
+            allow_remote=config.services.allow_remote,
+            message_bytes_max=config.limits.rpc_message_bytes,
+        )
+
+    def _pause(self, members: Members) -> Pause:
+        view = self._board.current
+        if view.paused or view.halted:
+            return Pause(True, view.halted or view.pause_reason)
+        held, limit = members.uncommitted_entries(), self._config.limits.uncommitted_entries
+        if held >= limit:
+            return Pause(True, f"{held} uncommitted index entries (limits.uncommitted_entries is {limit})")
+        return Pause(False, "")
+
+    def _coordinator(
+        self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, folder: str
+    ) -> tuple[Coordinator, Context, Trimmer]:
+        config, ports, topics = self._config, self._ports, self._topics
+        timelines = load_timelines(ports.storage)
+        state = self._reader.fold.state
+        check_agreement(ports.storage, timelines, state)
+        action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
+        context = Context(
+            table=TableFacts(config.table.name, action, topics.keyed, table.num_shards, schemas.united),
+            storage=ports.storage,
+            clock=ports.clock,
+            ids=ports.ids,
+            log=self._log,
+            lock=TableLock(ports.storage, ports.clock, ports.ids, term=self._log.term, term_dir=folder),
+            instants=InstantGenerator(ports.clock),
+            fold=lambda: self._reader.fold,
+            lock_wait_ms=LOCK_WAIT_MS,
+            hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
+        )
+        trimmer = Trimmer(
+            self._admin,
+            {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.KEYED: topics.keyed},
+            topics.ledger_partition,
+            topics.epochs_partition,
+        )
+        limits = Limits(config.epoch.interval_ms, config.epoch.max_bytes, ATTEMPTS_MAX)
+        follow_up = CommitFollowUp(self._history, placement, trimmer)
+        coordinator = Coordinator(context, limits, self._desk, [follow_up])
+        _free_lock(context)
+        if state.planned is None and timelines.foreign_after(state.handled, None):
+            coordinator.seen.rewind_due = "commits of other writers before the start"
+        return coordinator, context, trimmer
+
+    def _load_sizes(self, placement: Placement) -> None:
+        snapshot = MetadataTableSnapshot.load(self._ports.storage)
+        placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
+
+    def _loop(
+        self,
+        coordinator: Coordinator,
+        context: Context,
+        trimmer: Trimmer,
+        placement: Placement,
+        stop: threading.Event,
+    ) -> None:
+        shown_ms = 0
+        generation = context.fold().state.generation
+        while not stop.is_set():
+            for request in self._inbox.take_all():
+                if isinstance(request, PauseTagging):
+                    coordinator.pause(request.paused, request.reason)
+                elif isinstance(request, HurryUp):
+                    coordinator.hurry()
+            doing = coordinator.step()
+            fold = context.fold()
+            if fold.state.generation != generation:
+                generation = fold.state.generation
+                # Another writer may have changed the files.
+                self._load_sizes(placement)
+            trimmer.run_if_due(context)
+            now_ms = context.clock.now_ms()
+            if now_ms - shown_ms >= _VIEW_EVERY_MS or fold.state.committed.epoch != self._board.current.epoch:
+                shown_ms = now_ms
+                self._board.show(take_view(fold, coordinator.seen, doing, context.term, now_ms))
+
+
+def _free_lock(context: Context) -> None:
+    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided."""
+    holder = read_lock(context.storage)
+    if holder is None or holder.is_foreign or context.fold().state.decided is not None:
+        return
+    if not context.lock.is_held:
+        context.lock.acquire(context.lock_wait_ms)
+    context.lock.release()
+
+
+def _input_lanes(config: TableConfigFile, topics: dict[str, int]) -> list[str]:
+    return [
+        shuffle_lane(topic, partition) for topic in config.input.topics for partition in range(topics[topic])
+    ]

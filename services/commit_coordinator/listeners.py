@@ -1,0 +1,42 @@
+"""What follows from a commit inside the coordinator: history, file sizes, trimming. Nothing durable."""
+
+from __future__ import annotations
+
+from commit_coordinator.commit_metadata import moved
+from commit_coordinator.context import Report
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.placement import Placement
+from commit_coordinator.trimming import Trimmer
+from epoch_protocol.committing import keyed_positions, source_positions
+from epoch_protocol.entries import EpochPlanned
+from epoch_protocol.fold import Fold
+from epoch_protocol.state import CountedTagged
+
+
+class CommitFollowUp:
+    """A `CommitListener` for the parts that keep count of commits."""
+
+    def __init__(self, history: EpochHistory, placement: Placement, trimmer: Trimmer) -> None:
+        self._history = history
+        self._placement = placement
+        self._trimmer = trimmer
+        self._manifest: list[CountedTagged] = []
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """Takes from the fold what the commit will take out of it."""
+        state = fold.state
+        self._manifest = fold.manifest(planned.through)
+        self._history.cover(
+            planned.epoch,
+            self._manifest,
+            moved(state.committed.keyed_next, keyed_positions(state, planned.through)),
+            moved(state.committed.source_next, source_positions(state, planned.through)),
+        )
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        """Learns the sizes, and that the epoch's batches are not needed any more."""
+        self._trimmer.committed(self._manifest)
+        self._manifest = []
+        if report is not None:
+            self._placement.committed(report)
+            self._history.timed(planned.epoch, planned.attempt, report.timings_ms)

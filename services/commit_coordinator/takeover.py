@@ -1,0 +1,74 @@
+"""From a claim to a coordinator that may act: end older terms, check that table and decisions agree."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.errors import DivergedError, SupersededError
+from commit_coordinator.staging import end_older_terms, open_term, remove_ended
+from commit_coordinator.table_state import Timelines
+from epoch_protocol.fold import Fold
+from epoch_protocol.state import FoldState
+from hudi_format.commit.instants import instant_path
+from hudi_format.storage.base import Storage
+from hudi_format.timeline import Action
+from hudi_format.timeline.avro_records import decode_commit_metadata
+
+EPOCH_KEY: Final = "tidemark.epoch"
+
+
+def take_over(storage: Storage, log: DecisionsLog, fold: Fold, owner: str) -> str:
+    """Claims, ends all older terms, opens this term's folder; returns the folder.
+
+    The second look at the topics closes the gap between claim and folder: a coordinator that was frozen in
+    between, and replaced, stops here instead of opening a door for its writers.
+    """
+    term = log.claim(owner)
+    end_older_terms(storage, term)
+    folder = open_term(storage, term)
+    log.catch_up()
+    if fold.state.coordinator_term != term:
+        raise SupersededError("a newer coordinator has claimed this table")
+    remove_ended(storage)
+    return folder
+
+
+def own_pending(state: FoldState) -> list[str]:
+    """Instants that this table's decisions answer for: of the open attempt and of voided ones."""
+    planned = [state.planned.instant] if state.planned is not None else []
+    return [each for each in [*planned, *(v.instant for v in state.voided)] if each is not None]
+
+
+def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) -> None:
+    """Refuses loudly when the timeline and the decisions tell different stories.
+
+    The newest epoch on the timeline must be the last committed one with rows, or the decided one.
+    """
+    committed = state.committed
+    newest = newest_epoch(storage, timelines)
+    decided = state.planned if state.decided is not None else None
+    if newest is not None and newest[0] > committed.epoch:
+        if decided is not None and newest == (decided.epoch, decided.instant):
+            return
+        raise DivergedError(
+            f"the table's timeline has epoch {newest[0]} (instant {newest[1]}), the topics know "
+            f"{committed.epoch} epochs: they were lost or are another table's. `tidemark table adopt --new-ledger` starts a new "
+            "ledger from the timeline"
+        )
+    if committed.instant is not None and not timelines.data.is_committed(committed.instant):
+        raise DivergedError(
+            f"epoch {committed.epoch} was committed as instant {committed.instant}, which is not on the "
+            "table's timeline: a commit of ours was undone, or the table was replaced. `tidemark table adopt "
+            "--new-ledger` starts a new ledger from the timeline"
+        )
+
+
+def newest_epoch(storage: Storage, timelines: Timelines) -> tuple[int, str] | None:
+    """(epoch, instant) of the newest completed commit of ours in the active timeline."""
+    commits = timelines.data.completed(Action.COMMIT, Action.DELTA_COMMIT)
+    for instant in sorted(commits, key=lambda each: each.completion or "", reverse=True):
+        extra = decode_commit_metadata(storage.read(instant_path(instant))).extra_metadata
+        if EPOCH_KEY in extra:
+            return int(extra[EPOCH_KEY]), instant.requested
+    return None
