@@ -18,18 +18,22 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.hudi_settings import SPARK_SETTINGS, compaction_options, writer_options
 from bench.kafka_batches import BatchTopic
 from bench.workload import Workload
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import ensure_jars
+from stream_runtime.platform.java import find_java
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
 
@@ -39,18 +43,20 @@ WARM_UP_BATCHES: Final = 3
 
 @dataclass
 class Case:
-    """Batches of one kind, one after the other, and what each took in seconds."""
+    """Batches of one kind, one after the other: seconds of each, and CPU seconds of the JVM."""
 
     rows: int
     move_share: float
     compaction: bool
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
         ordered = sorted(self.seconds)
         return {
             **asdict(self),
             "median_s": round(statistics.median(ordered), 3),
+            "median_cpu_s": round(statistics.median(self.cpu_seconds), 3),
             "p90_s": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.9))], 3),
             "rows_per_s": round(self.rows * len(ordered) / sum(ordered)),
         }
@@ -65,6 +71,7 @@ class HudiTable:
         self.judge = HudiJudge(spark, scratch)
         self._scratch = scratch
         self._overrides = overrides
+        self._jvm_process = psutil.Process(spark._jvm.java.lang.ProcessHandle.current().pid())
         self.topic: BatchTopic | None = None
 
     def create(self, workload: Workload) -> float:
@@ -87,6 +94,11 @@ class HudiTable:
         started = time.perf_counter()
         self._write(read(), "upsert", options)
         return time.perf_counter() - started
+
+    def cpu_seconds(self) -> float:
+        """CPU time that the JVM has used so far; a busy machine disturbs it less than the clock."""
+        used = self._jvm_process.cpu_times()
+        return float(used.user + used.system)
 
     def lookup_by_index(self, keys: Sequence[str]) -> tuple[float, int]:
         """Locations of `keys` by Hudi's metadata reader inside the JVM. Returns seconds and number found."""
@@ -114,9 +126,10 @@ class HudiTable:
                 raise RuntimeError(f"{self.path}: partition p{number:02d} has {found} rows, not {expected}")
 
     def _stage(self, rows: pa.Table) -> Callable[[], Any]:
-        if self.topic is not None:
-            ranges = self.topic.publish(rows)
-            return lambda: self.topic.frame(self.spark, ranges, rows.schema)  # type: ignore[union-attr]
+        topic = self.topic
+        if topic is not None:
+            ranges = topic.publish(rows)
+            return lambda: topic.frame(self.spark, ranges, rows.schema)
         target = self._scratch / "batch.parquet"
         pq.write_table(rows, target)
         return lambda: self.spark.read.schema(_spark_schema(rows.schema)).parquet(str(target))
@@ -139,14 +152,20 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "spark": {**SPARK_SETTINGS, **spark_overrides},
         "hudi": {**writer_options(), **overrides},
     }
-    spark = start_spark(jars, work, arguments.memory, {**SPARK_SETTINGS, **spark_overrides})
-    try:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        bootstrap = arguments.kafka
+        if bootstrap == "embedded":
+            broker = EmbeddedKafka(work / "kafka", ensure_jars("kafka"), find_java().home)
+            bootstrap = stack.enter_context(broker).bootstrap_servers
+        spark = start_spark(jars, work, arguments.memory, {**SPARK_SETTINGS, **spark_overrides})
+        stack.callback(spark.stop)
         table = HudiTable(spark, work / "table", work, overrides)
         workload = Workload(arguments.keys, seed=arguments.seed)
         report["create_s"] = round(table.create(workload), 1)
         _say(f"{arguments.keys} keys made in {report['create_s']} s")
-        if arguments.kafka:
-            table.topic = BatchTopic(arguments.kafka, f"hudi-baseline-{os.getpid()}")
+        if bootstrap:
+            table.topic = BatchTopic(bootstrap, f"hudi-baseline-{os.getpid()}")
         for _ in range(WARM_UP_BATCHES):
             table.upsert(workload.batch(min(WARM_UP_ROWS, arguments.keys)), False)
         report["cases"] = [case.summary() for case in _measure_cases(arguments, table, workload)]
@@ -155,9 +174,6 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             report["lookups"] = _measure_lookups(arguments.lookups, table, workload)
         report["after"] = _conditions()
         return report
-    finally:
-        spark.stop()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _measure_cases(arguments: argparse.Namespace, table: HudiTable, workload: Workload) -> list[Case]:
@@ -169,8 +185,10 @@ def _measure_cases(arguments: argparse.Namespace, table: HudiTable, workload: Wo
     ]
     for case in cases:
         for _ in range(arguments.repeat):
-            seconds = table.upsert(workload.batch(case.rows, case.move_share), case.compaction)
+            batch, cpu_before = workload.batch(case.rows, case.move_share), table.cpu_seconds()
+            seconds = table.upsert(batch, case.compaction)
             case.seconds.append(round(seconds, 3))
+            case.cpu_seconds.append(round(table.cpu_seconds() - cpu_before, 2))
             kind = f"{case.move_share:.0%} moved, compaction {'on' if case.compaction else 'off'}"
             _say(f"{case.rows} rows, {kind}: {seconds:.2f} s")
     return cases
@@ -236,7 +254,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, help="batches of each kind")
     parser.add_argument("--lookups", type=int, default=10_000, help="random keys to look up; 0 = none")
     parser.add_argument(
-        "--kafka", help="bootstrap servers: batches are read from a topic, as Tidemark reads them"
+        "--kafka", help="bootstrap servers (or: embedded) of a Kafka that batches are read from"
     )
     parser.add_argument("--memory", default="1500m", help="JVM heap")
     parser.add_argument("--seed", type=int, default=17452)

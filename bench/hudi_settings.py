@@ -23,6 +23,9 @@ def writer_options() -> dict[str, str]:
         **new_table_options("baseline", "MERGE_ON_READ", ["id"], ["region"], "ts", INDEX_SHARDS),
         **GLOBAL_RECORD_INDEX,
         "hoodie.parquet.compression.codec": "zstd",
+        # At the default of 100 MB a batch with inserts rewrites a whole base file of each partition, at 0 it
+        # leaves a tiny file group in each. With 1 MB, inserts are packed into recent small files only.
+        "hoodie.parquet.small.file.limit": str(1 << 20),
         "hoodie.combine.before.upsert": "false",
         "hoodie.write.markers.type": "DIRECT",
         "hoodie.embed.timeline.server": "false",

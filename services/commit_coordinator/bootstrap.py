@@ -112,7 +112,9 @@ class CoordinatorService:
         schemas = SchemaRegistry(ports.storage, self._config.table.name, table.schema)
         server = self._serve(table, topics, members, placement, schemas)
         try:
-            folder = take_over(ports.storage, self._log, self._reader.fold, f"coordinator-{ports.ids.uuid()}")
+            folder = take_over(
+                ports.storage, self._log, lambda: self._reader.fold, f"coordinator-{ports.ids.uuid()}"
+            )
             coordinator, context, trimmer = self._coordinator(table, placement, schemas, folder)
             self._load_sizes(placement)
             members.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
@@ -18,7 +19,7 @@ from hudi_format.timeline.avro_records import decode_commit_metadata
 EPOCH_KEY: Final = "tidemark.epoch"
 
 
-def take_over(storage: Storage, log: DecisionsLog, fold: Fold, owner: str) -> str:
+def take_over(storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], owner: str) -> str:
     """Claims, ends all older terms, opens this term's folder; returns the folder.
 
     The second look at the topics closes the gap between claim and folder: a coordinator that was frozen in
@@ -28,7 +29,7 @@ def take_over(storage: Storage, log: DecisionsLog, fold: Fold, owner: str) -> st
     end_older_terms(storage, term)
     folder = open_term(storage, term)
     log.catch_up()
-    if fold.state.coordinator_term != term:
+    if fold().state.coordinator_term != term:
         raise SupersededError("a newer coordinator has claimed this table")
     remove_ended(storage)
     return folder
@@ -53,8 +54,8 @@ def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) ->
             return
         raise DivergedError(
             f"the table's timeline has epoch {newest[0]} (instant {newest[1]}), the topics know "
-            f"{committed.epoch} epochs: they were lost or are another table's. `tidemark table adopt --new-ledger` starts a new "
-            "ledger from the timeline"
+            f"{committed.epoch} epochs: they were lost or are another table's. `tidemark table adopt "
+            "--new-ledger` starts a new ledger from the timeline"
         )
     if committed.instant is not None and not timelines.data.is_committed(committed.instant):
         raise DivergedError(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
+import queue
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +19,10 @@ from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import JavaRuntime
 from stream_writer import task_outcome
+from stream_writer.epoch_stream import EpochStream
 from stream_writer.errors import EngineFailedError
 from stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
 from stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
@@ -30,7 +35,9 @@ RUNNER = "tests.integration.engine_runners:run_task"
 @pytest.fixture(scope="module")
 def engine(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkEngine]:
     scratch = tmp_path_factory.mktemp("spark")
-    engine = start_engine({"spark.master": "local[2]"}, java, scratch, RUNNER, log=scratch / "spark.log")
+    jars = ensure_jars(SPARK_KAFKA.name, java)
+    section = {"spark.master": "local[2]"}
+    engine = start_engine(section, java, scratch, RUNNER, jars=jars, log=scratch / "spark.log")
     yield engine
     engine.stop()
 
@@ -135,6 +142,82 @@ def test_workers_read_committed_ranges_and_keep_their_reader(
     assert {each.write_stats[:-1] for each in outcomes} == {(b"committed-0", b"committed-1", b"committed-2")}
     readers = {(each.worker_pid, each.write_stats[-1]) for each in outcomes}
     assert len(readers) == len({pid for pid, _ in readers}), "a worker made its reader anew"
+
+
+class Decisions:
+    """A decisions topic, and a writer of epochs that waits for `planned` as it would for the coordinator."""
+
+    def __init__(self, engine: SparkEngine, kafka: EmbeddedKafka, topic: str, checkpoint: Path) -> None:
+        section = {"bootstrap.servers": kafka.bootstrap_servers}
+        client = ConfluentKafkaClient(section)
+        client.admin().create_topics([TopicSpec(topic, 1)])
+        self._producer = client.producer(topic)
+        self._producer.init()
+        self._place = TopicPartition(topic, 0)
+        self._engine = engine
+        self.planned: queue.Queue[int] = queue.Queue()
+        self.written: queue.Queue[int] = queue.Queue()
+        self.stop = threading.Event()
+        self.stream = EpochStream(engine, section, topic, checkpoint, self._write_one)
+
+    def append(self, entry: bytes) -> None:
+        self._producer.begin()
+        self._producer.produce(self._place, entry)
+        self._producer.flush()
+        self._producer.commit()
+
+    def _write_one(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            try:
+                epoch = self.planned.get(timeout=0.1)
+            except queue.Empty:
+                continue
+            if epoch < 0:
+                raise ValueError("no such epoch")
+            _only(_run(self._engine, {"do": "echo", "epoch": epoch}))
+            self.written.put(epoch)
+            return
+
+    def run_aside(self) -> concurrent.futures.Future[None]:
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        running = pool.submit(self.stream.run, self.stop)
+        pool.shutdown(wait=False)
+        return running
+
+
+@pytest.mark.kafka
+def test_stream_writes_each_epoch_once_and_starts_anew_with_what_is_planned(
+    engine: SparkEngine, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    decisions = Decisions(engine, kafka, "stream-decisions", tmp_path / "checkpoint")
+    decisions.append(b"claim")
+    running = decisions.run_aside()
+    for epoch in range(1, 6):
+        decisions.planned.put(epoch)
+        decisions.append(b"planned")
+        assert decisions.written.get(timeout=30) == epoch
+        decisions.append(b"committed")
+    decisions.stop.set()
+    running.result(timeout=30)
+    # Planned while no writer ran; nothing is appended any more.
+    decisions.planned.put(6)
+    decisions.stop.clear()
+    running = decisions.run_aside()
+    assert decisions.written.get(timeout=30) == 6
+    decisions.stop.set()
+    running.result(timeout=30)
+    assert decisions.written.empty()
+
+
+@pytest.mark.kafka
+def test_error_of_a_batch_ends_the_stream_as_it_is(
+    engine: SparkEngine, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    decisions = Decisions(engine, kafka, "stream-fails", tmp_path / "checkpoint")
+    decisions.append(b"claim")
+    decisions.planned.put(-1)
+    with pytest.raises(ValueError, match="no such epoch"):
+        decisions.run_aside().result(timeout=30)
 
 
 def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:

@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-META_COLUMNS = (
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-)
-
 # Column and partition statistics stay off: Tidemark does not keep them, and stale ones would prune wrongly.
 GLOBAL_RECORD_INDEX = {
     "hoodie.metadata.enable": "true",

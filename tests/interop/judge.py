@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hudi_format.schema import META_COLUMNS
 from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
-    META_COLUMNS,
     existing_table_options,
     new_table_options,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from tests.interop.hudi_options import META_COLUMNS
+from hudi_format.schema import META_COLUMNS
 from tests.interop.judge import HudiJudge, Rows
 
 
@@ -48,11 +48,17 @@ def assert_record_index_is_data(judge: HudiJudge, table: Path) -> None:
     )
 
 
-def assert_table_holds(judge: HudiJudge, table: Path, expected: Sequence[Mapping[str, Any]]) -> None:
-    """Spark, by metadata table and by listing, and hudi-rs see `expected`; the record index is the data."""
+def assert_table_holds(
+    judge: HudiJudge, table: Path, expected: Sequence[Mapping[str, Any]], *, hudi_rs: bool = True
+) -> None:
+    """Spark, by metadata table and by listing, and hudi-rs see `expected`; the record index is the data.
+
+    hudi-rs 0.5.0 cannot open a table with a timestamp without time zone: leave it out there.
+    """
     assert_same_rows(judge.snapshot(table), expected, "Spark snapshot through the metadata table")
     assert_same_rows(judge.snapshot(table, metadata=False), expected, "Spark snapshot by listing")
-    assert_same_rows(hudi_rs_snapshot(table), expected, "hudi-rs snapshot")
+    if hudi_rs:
+        assert_same_rows(hudi_rs_snapshot(table), expected, "hudi-rs snapshot")
     assert_record_index_is_data(judge, table)
 
 
@@ -69,8 +75,10 @@ def hudi_rs_snapshot(table: Path) -> Rows:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+    if isinstance(value, list):
+        # pyarrow gives a map as pairs; the order of its entries means nothing, and Avro in Java changes it.
+        is_map = bool(value) and all(isinstance(each, tuple) for each in value)
+        return _plain(dict(value)) if is_map else [_plain(each) for each in value]
     if isinstance(value, bool | int | str) or value is None:
         return value
     if isinstance(value, datetime):

@@ -1,0 +1,139 @@
+"""The table's lock, shared with Hudi's FileSystemBasedLockProvider and with Hudi's writers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hudi_format.commit.lock import LOCK_PATH, LOCK_PROVIDER, TableLock, foreign_writer_options, read_lock
+from hudi_format.errors import LockLostError
+from hudi_format.storage import LocalStorage
+from stream_runtime.clock import SystemClock
+from stream_runtime.ids import SystemIds
+from tests.interop.judge import HudiJudge
+from tests.interop.test_timeline_with_hudi import rows
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "locked"
+
+
+def our_lock(table: Path) -> TableLock:
+    storage = LocalStorage(table)
+    term_dir = ".hoodie/.aux/tidemark/staging/term-7"
+    storage.make_dir(term_dir)
+    return TableLock(storage, SystemClock(), SystemIds(), term=7, term_dir=term_dir)
+
+
+def hudis_lock(judge: HudiJudge, table: Path) -> Any:
+    """Hudi's own lock provider, with the options that we tell other writers to use."""
+    jvm = judge.spark._jvm
+    properties = jvm.org.apache.hudi.common.config.TypedProperties()
+    properties.setProperty("hoodie.base.path", str(table))
+    for key, value in foreign_writer_options(str(table)).items():
+        properties.setProperty(key, value)
+    configuration = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(
+        judge.spark.sparkContext._jsc.hadoopConfiguration()
+    )
+    provider = jvm.org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider
+    assert LOCK_PROVIDER == "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+    return provider(jvm.org.apache.hudi.common.config.LockConfiguration(properties), configuration)
+
+
+def try_lock(judge: HudiJudge, provider: Any) -> bool:
+    return bool(provider.tryLock(100, judge.spark._jvm.java.util.concurrent.TimeUnit.MILLISECONDS))
+
+
+def test_each_side_waits_for_the_other(judge: HudiJudge, table: Path) -> None:
+    lock = our_lock(table)
+    theirs = hudis_lock(judge, table)
+    assert theirs.getLock() == str(table / LOCK_PATH)
+    assert lock.try_acquire()
+    assert not try_lock(judge, theirs)
+    lock.check()
+    lock.release()
+    assert try_lock(judge, theirs)
+    assert not lock.try_acquire()
+    holder = read_lock(LocalStorage(table))
+    assert holder is not None
+    assert holder.is_foreign
+    assert (table / LOCK_PATH).read_bytes() == b""
+    theirs.unlock()
+    assert lock.try_acquire()
+    lock.release()
+    assert try_lock(judge, theirs)
+    theirs.unlock()
+
+
+def test_closing_hudis_provider_takes_our_lock_away_and_we_notice(judge: HudiJudge, table: Path) -> None:
+    lock = our_lock(table)
+    theirs = hudis_lock(judge, table)
+    assert lock.try_acquire()
+    assert not try_lock(judge, theirs)
+    theirs.close()
+    with pytest.raises(LockLostError, match="gone"):
+        lock.check()
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_a_spark_write_waits_while_we_hold_the_lock_and_goes_on_after(judge: HudiJudge, table: Path) -> None:
+    judge.create_table_with_spark(table, rows(0, 10, 0), table_type="MERGE_ON_READ")
+    options = {
+        **foreign_writer_options(str(table)),
+        "hoodie.write.lock.client.num_retries": "2",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+        "hoodie.write.lock.num_retries": "2",
+        "hoodie.write.lock.wait_time_ms_between_retry": "200",
+    }
+    lock = our_lock(table)
+    assert lock.try_acquire()
+    with pytest.raises(Exception, match=r"(?i)lock"):
+        judge.upsert(table, rows(5, 10, 1), options)
+    assert len(judge.snapshot(table)) == 10
+    lock.release()
+    judge.upsert(table, rows(5, 10, 1), options)
+    assert len(judge.snapshot(table)) == 15
+    assert read_lock(LocalStorage(table)) is None
+
+
+def test_spark_and_we_take_turns_and_never_lose_the_lock_to_each_other(judge: HudiJudge, table: Path) -> None:
+    judge.create_table_with_spark(table, rows(0, 10, 0), table_type="MERGE_ON_READ")
+    options = {
+        **foreign_writer_options(str(table)),
+        "hoodie.write.lock.client.num_retries": "200",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "50",
+    }
+    lock, clock = our_lock(table), SystemClock()
+    failures: list[BaseException] = []
+
+    def write_with_spark() -> None:
+        try:
+            judge.upsert(table, rows(5, 10, 1), options)
+        except BaseException as error:
+            failures.append(error)
+
+    spark = threading.Thread(target=write_with_spark)
+    spark.start()
+    held = waited = 0
+    while spark.is_alive():
+        if not lock.try_acquire():
+            waited += 1
+            continue
+        clock.sleep_ms(100)
+        lock.check()
+        lock.release()
+        held += 1
+        clock.sleep_ms(150)
+    spark.join()
+    assert failures == []
+    assert held > 3
+    assert waited > 0
+    assert len(judge.snapshot(table)) == 15
+    assert read_lock(LocalStorage(table)) is None
