@@ -1,11 +1,12 @@
 """The table's lock: a file that Hudi's FileSystemBasedLockProvider respects (ARCHITECTURE.md, section 6).
 
-What Hudi does with it (FileSystemBasedLockProvider): the lock is the file `lock` in the folder
-`hoodie.write.lock.filesystem.path` (left out: `<base>/.hoodie`). Who finds it there waits; who doesn't
-makes it, with content that nobody reads (an empty file, as it turns out). With
-`hoodie.write.lock.filesystem.expire` above 0 (minutes) a file of that age is deleted and taken, so it has
-to be 0. Unlocking, *and closing a client*, deletes the file whoever made it; and Hadoop's local file system
-makes it by "look, then open", which may empty a file that appeared in between.
+What Hudi 1.2.0 does with it (tests/interop/test_lock_with_hudi.py): the lock is the file `lock` in the
+folder `hoodie.write.lock.filesystem.path` (left out: `<base>/.hoodie`). Who finds it there waits; who
+doesn't makes it, and it stays empty. With `hoodie.write.lock.filesystem.expire` above 0 (minutes) a file of
+that age is deleted and taken, so it has to be 0. Unlocking, and closing the provider, deletes the file
+whoever made it; its writers were not seen to do that to a lock of ours, whether they waited for it or gave
+up. Hadoop's local file system makes the file by "look, then open", which may empty one that appeared in
+between (only read).
 
 So holding the lock is not enough to be safe from Hudi on Spark; knowing that one still holds it is what
 counts:
