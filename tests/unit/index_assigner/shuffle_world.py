@@ -61,7 +61,7 @@ def rules(lanes: int = LANES) -> RecordRules:
     )
 
 
-def order(key: str, at: int = 1, **more: object) -> bytes:
+def order(key: str, at: object = 1, **more: object) -> bytes:
     return json.dumps({"id": key, "day": "2024-01-01", "at": at, **more}).encode()
 
 

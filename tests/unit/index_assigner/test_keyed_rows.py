@@ -1,0 +1,220 @@
+"""Records to keyed rows and to messages: keys, lanes, ordering, deletes, and every reason to refuse."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epoch_protocol.batches import BatchHeader, KeyedOp, decode_batch
+from hudi_format.keys import KeyGenerator
+from hudi_format.record_index_hash import record_index_shard
+from hudi_format.schema import TableSchema
+from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer, RecordRules
+from index_assigner.shuffle.refusals import Reason
+from index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from stream_runtime.kafka.ports import Message
+from tests.unit.index_assigner.shuffle_world import LANES, RECORD_BYTES_MAX, SHARDS, order, rules
+
+KEYER = RecordKeyer(rules())
+
+
+def messages(*values: bytes | None, key: bytes | None = None) -> list[Message]:
+    return [Message("in", 3, 100 + i, key, value, (), 1_000 + i) for i, value in enumerate(values)]
+
+
+def key_values(*values: bytes | None, key: bytes | None = None) -> KeyedRows:
+    return KEYER.key_records(messages(*values, key=key))
+
+
+def without(record: bytes, *names: str) -> bytes:
+    return json.dumps({k: v for k, v in json.loads(record).items() if k not in names}).encode()
+
+
+def test_an_upsert_row():
+    (row,) = key_values(order("a", 7, note="x")).rows.to_pylist()
+    shard = int(record_index_shard(["a"], SHARDS)[0])
+    assert row == {
+        "_tm_key": "a",
+        "_tm_shard": shard,
+        "_tm_partition": "2024-01-01",
+        "_tm_ordering": 7,
+        "_tm_op": KeyedOp.UPSERT,
+        "id": "a",
+        "day": "2024-01-01",
+        "at": 7,
+        "note": "x",
+    }
+
+
+def test_a_typed_delete_needs_its_key_and_ordering_alone():
+    keyed = key_values(
+        order("a", 7, _deleted=True),
+        without(order("b", 8, _deleted=True), "day"),
+        without(order("c", 9, _deleted=True), "at"),
+    )
+    rows = keyed.rows.to_pylist()
+    found = [(r["_tm_key"], r["_tm_partition"], r["_tm_ordering"], r["_tm_op"]) for r in rows]
+    assert found == [("a", "2024-01-01", 7, KeyedOp.DELETE), ("b", None, 8, KeyedOp.DELETE)]
+    assert [(r.position, r.reason) for r in keyed.refused] == [(2, Reason.NULL_ORDERING)]
+
+
+def test_null_values_delete_by_kafka_key_between_other_records_in_order():
+    batch = [
+        Message("in", 0, 0, None, order("a")),
+        Message("in", 0, 1, b"a", None),
+        Message("in", 0, 2, b'{"id":"b"}', None),
+        Message("in", 0, 3, None, order("a", 2)),
+    ]
+    keyed = KEYER.key_records(batch)
+    rows = [(r["_tm_key"], r["_tm_op"], r["_tm_ordering"]) for r in keyed.rows.to_pylist()]
+    assert rows == [("a", 0, 1), ("a", 1, None), ("b", 1, None), ("a", 0, 2)]
+    assert keyed.positions.tolist() == [0, 1, 2, 3]
+
+
+def test_a_table_without_partitions_knows_the_partition_of_a_null_value():
+    schema = TableSchema.from_arrow("t", pa.schema([pa.field("id", pa.string(), nullable=False)]))
+    keyer = RecordKeyer(
+        RecordRules(schema, KeyGenerator.for_table(schema, ["id"]), None, SHARDS, LANES, 1_000)
+    )
+    keyed = keyer.key_records(messages(None, b'{"id":"a"}', key=b"a"))
+    assert keyed.rows.column("_tm_partition").to_pylist() == ["", ""]
+    assert keyed.rows.column("_tm_ordering").null_count == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "reason", "named"),
+    [
+        (without(order("a"), "id"), Reason.MISSING_KEY, "id"),
+        (order("a", id=None), Reason.NULL_KEY, "id"),
+        (order(""), Reason.NULL_KEY, "id"),
+        (without(order("a"), "id")[:-1] + b', "zz":"\xff"}', Reason.MISSING_KEY, "id"),
+        (order("k" * 9_000), Reason.KEY_TOO_LONG, "8192"),
+        (order("a", at=None), Reason.NULL_ORDERING, "at"),
+        (without(order("a"), "at"), Reason.NULL_ORDERING, "at"),
+        (order("a", at="soon"), Reason.MISTYPED_FIELD, "at"),
+        (order("a", day="../x"), Reason.BAD_PARTITION, ".."),
+        (order("a", day="/x"), Reason.BAD_PARTITION, "absolute"),
+        (order("a", day="a\0b"), Reason.BAD_PARTITION, "control"),
+        (order("a", day=None), Reason.BAD_PARTITION, "day"),
+        (without(order("a"), "day"), Reason.BAD_PARTITION, "day"),
+        (order("a", day=5), Reason.MISTYPED_FIELD, "day"),
+        (order("a", note="x" * (RECORD_BYTES_MAX + 1)), Reason.RECORD_TOO_LARGE, "limits.record_bytes"),
+        (None, Reason.NULL_VALUE_WITHOUT_KEY, "Kafka key"),
+    ],
+)
+def test_every_reason_leaves_the_other_records_alone(value, reason, named):
+    keyed = key_values(order("before"), value, order("after"))
+    assert [(r.position, r.reason) for r in keyed.refused] == [(1, reason)]
+    assert named in keyed.refused[0].detail
+    assert keyed.rows.column("_tm_key").to_pylist() == ["before", "after"]
+    assert keyed.positions.tolist() == [0, 2]
+
+
+def test_a_kafka_key_that_is_no_record_key():
+    keyed = key_values(None, key=b"\xff")
+    assert [r.reason for r in keyed.refused] == [Reason.BAD_KEY]
+
+
+def test_a_required_column_must_be_there_in_an_upsert_only():
+    schema = TableSchema.from_arrow(
+        "t",
+        pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("v", pa.int32(), nullable=False)]),
+    )
+    generator = KeyGenerator.for_table(schema, ["id"])
+    keyer = RecordKeyer(RecordRules(schema, generator, None, SHARDS, LANES, 1_000, "gone"))
+    keyed = keyer.key_records(messages(b'{"id":"a"}', b'{"id":"b","gone":true}'))
+    assert [(r.position, r.reason) for r in keyed.refused] == [(0, Reason.MISTYPED_FIELD)]
+    assert keyed.rows.column("_tm_key").to_pylist() == ["b"]
+
+
+def test_lanes_keep_the_order_of_arrival_and_split_under_the_limits():
+    keys = [f"k{i % 50}" for i in range(1_000)]
+    keyed = KEYER.key_records(messages(*(order(key, at) for at, key in enumerate(keys))))
+    encoded = encode_lanes(keyed, batch_bytes=8_000, message_bytes=20_000)
+    assert encoded.refused == []
+    assert max(len(b.value) for b in encoded.batches) <= 20_000
+    assert len(encoded.batches) > 2 * LANES
+    seen: dict[int, list[int]] = {lane: [] for lane in range(LANES)}
+    for batch in encoded.batches:
+        rows = decode_batch(batch.value)
+        assert rows.num_rows == batch.rows
+        assert set(np.asarray(rows.column("_tm_shard")) % LANES) == {batch.lane}
+        seen[batch.lane] += rows.column("_tm_ordering").to_pylist()
+    assert all(lane == sorted(lane) for lane in seen.values())
+    assert sorted(seen[0] + seen[1]) == list(range(1_000))
+
+
+def test_rows_that_need_halving_fit_and_one_that_never_fits_is_refused():
+    values = [order(f"k{i}", note="x" * (10 if i % 10 else 30_000)) for i in range(40)]
+    values[7] = order("huge", note="y" * 200_000)
+    keyed = KEYER.key_records(messages(*values))
+    encoded = encode_lanes(keyed, batch_bytes=1_000_000, message_bytes=70_000)
+    assert [(r.position, r.reason) for r in encoded.refused] == [(7, Reason.RECORD_TOO_LARGE)]
+    assert max(len(b.value) for b in encoded.batches) <= 70_000
+    assert sum(b.rows for b in encoded.batches) == 39
+
+
+def test_messages_are_numbered_per_lane_and_the_entry_says_what_is_in_them():
+    keyed = KEYER.key_records(messages(*(order(f"k{i}") for i in range(500))))
+    batches = encode_lanes(keyed, 6_000, 20_000).batches
+    sent = keyed_messages(batches, "t.keyed", "nonce", "schema")
+    for lane in range(LANES):
+        headers = [BatchHeader.decode(m.headers) for m in sent if m.topic_partition.partition == lane]
+        assert [h.sequence for h in headers] == list(range(len(headers)))
+        assert {(h.nonce, h.schema_id) for h in headers} == {("nonce", "schema")}
+    produced = produced_ranges(batches, range(10, 10 + len(batches)))
+    assert sum(p.records for p in produced) == 500
+    assert {p.partition: p.batches for p in produced} == dict(Counter(b.lane for b in batches))
+
+
+def test_a_dead_letter_says_why_and_where_and_carries_the_record():
+    batch = [Message("in", 3, 17, b"k", b"{" + b"x" * 50, (), 1_234), Message("in", 3, 18, None, None)]
+    keyed = KEYER.key_records(batch)
+    cut, null = dead_letters(batch, keyed.refused, "t.dead-letter", value_bytes_max=10)
+    headers = dict(cut.headers)
+    assert (cut.key, cut.value) == (b"k", b"{" + b"x" * 9)
+    assert (headers["tm-reason"], headers["tm-cut-value"]) == (b"not-json", b"51")
+    assert [headers[f"tm-{n}"] for n in ("topic", "partition", "offset", "timestamp-ms")] == [
+        b"in",
+        b"3",
+        b"17",
+        b"1234",
+    ]
+    assert (null.key, null.value) == (None, None)
+    assert "tm-cut-value" not in dict(null.headers)
+
+
+values = (
+    st.none()
+    | st.binary(max_size=12)
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "id": st.sampled_from(["a", "b", "", "é😀", None, 5]),
+            "day": st.sampled_from(["d1", "d2", "../x", "", None]),
+            "at": st.integers(-5, 5) | st.none() | st.text(max_size=2),
+            "_deleted": st.booleans() | st.none(),
+            "zz": st.integers(),
+        },
+    ).map(lambda record: json.dumps(record).encode())
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=6) | st.just(b'{"id":"q"}'), values), max_size=15))
+def test_every_record_is_a_row_or_a_refusal(batch):
+    records = [Message("in", 0, i, key, value) for i, (key, value) in enumerate(batch)]
+    keyed = KEYER.key_records(records)
+    keyed.rows.validate(full=True)
+    positions = keyed.positions.tolist() + [r.position for r in keyed.refused]
+    assert sorted(positions) == list(range(len(records)))
+    assert keyed.positions.tolist() == sorted(keyed.positions.tolist())
+    encoded = encode_lanes(keyed, 1_000, 10_000)
+    assert sum(b.rows for b in encoded.batches) == keyed.rows.num_rows
