@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
 from commit_coordinator.admin_service import AdminService
+from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
 from commit_coordinator.commit_service import CommitService, Facts, Pause
 from commit_coordinator.context import Context, TableFacts
-from commit_coordinator.coordinator import AttemptDesk, Coordinator
+from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
 from commit_coordinator.context import RecordIndexFile, Report
-from commit_coordinator.coordinator import AttemptDesk, OpenAttemptView
 from commit_coordinator.domain.next_action import AttemptProblem
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.members import Members
@@ -152,7 +152,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         view = self._desk.open_attempt(request.epoch, request.attempt)
         if view is None:
             raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
-        return self._begun(view)
+        return begin_response(view, self._facts.num_shards)
 
     def ReportWritten(  # noqa: N802
         self, request: pb.ReportWrittenRequest, _: object
@@ -179,20 +179,21 @@ class CommitService(rpc.CommitCoordinatorServicer):
         if not self._ready():
             raise NotReadyError("the coordinator is taking over: ask again")
 
-    def _begun(self, view: OpenAttemptView) -> pb.BeginResponse:
-        planned = view.planned
-        manifest = view.manifest
-        return pb.BeginResponse(
-            epoch=planned.epoch,
-            attempt=planned.attempt,
-            instant=planned.instant or "",
-            as_of=planned.as_of,
-            schema_avro=planned.schema,
-            staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
-            num_shards=self._facts.num_shards,
-            data=_ranges(manifest, Topic.DATA),
-            index=_ranges(manifest, Topic.INDEX),
-        )
+
+def begin_response(view: OpenAttemptView, num_shards: int) -> pb.BeginResponse:
+    """What a writer must know of the open attempt."""
+    planned = view.planned
+    return pb.BeginResponse(
+        epoch=planned.epoch,
+        attempt=planned.attempt,
+        instant=planned.instant or "",
+        as_of=planned.as_of,
+        schema_avro=planned.schema,
+        staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
+        num_shards=num_shards,
+        data=_ranges(view.manifest, Topic.DATA),
+        index=_ranges(view.manifest, Topic.INDEX),
+    )
 
 
 def _stage(value: int) -> Stage:
