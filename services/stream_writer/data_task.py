@@ -11,7 +11,8 @@ events in the order in which they apply. What the table already has is read as o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -45,6 +46,8 @@ from ledger_client.named_batches import NamedBatch
 from stream_writer.epoch_tasks import EpochTask
 from stream_writer.publishing import publish_data_file
 
+_PUBLISHERS: Final = 8
+_WAITING_MAX: Final = 16
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
 
@@ -58,6 +61,15 @@ class GroupRows:
     upserts: pa.Table
     deleted_keys: pa.Array
     deleted_ordering: pa.Array
+
+
+@dataclass(frozen=True)
+class MadeFile:
+    """A file's content, and its write status but for the size that it has once it is published."""
+
+    data: bytes
+    marker: MarkerType
+    stat: WriteStat
 
 
 class DataPartitionWriter:
@@ -76,15 +88,23 @@ class DataPartitionWriter:
         self._rows_written = 0
 
     def write(self, batches: Sequence[NamedBatch]) -> list[bytes]:
-        """Publishes all files; returns their HoodieWriteStat as JSON."""
+        """Publishes all files; returns their HoodieWriteStat as JSON.
+
+        Files are made one after the other and published side by side: most of a small file's time is
+        waiting for the disk, and a journal commits what waits together.
+        """
         groups = list(last_rows(batches, self._schema))
         slices = self._slices({group.partition_path for group in groups})
-        stats: list[bytes] = []
-        for group in groups:
-            stat = self._write_group(group, slices.get((group.partition_path, group.file_id)))
-            if stat is not None:
-                stats.append(msgspec.json.encode(stat.to_avro()))
-        return stats
+        stats: list[Future[WriteStat]] = []
+        with ThreadPoolExecutor(_PUBLISHERS) as publishers:
+            for group in groups:
+                made = self._make_file(group, slices.get((group.partition_path, group.file_id)))
+                if made is not None:
+                    stats.append(publishers.submit(self._publish, made))
+                # Bounds the memory of files that wait for the disk.
+                if len(stats) >= _WAITING_MAX:
+                    stats[-_WAITING_MAX].result()
+        return [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
 
     def _slices(self, partitions: set[str]) -> dict[tuple[str, str], FileSlice]:
         files: dict[str, list[str]] = {}
@@ -104,7 +124,7 @@ class DataPartitionWriter:
         except AlreadyExistsError:
             return
 
-    def _write_group(self, group: GroupRows, slice_: FileSlice | None) -> WriteStat | None:
+    def _make_file(self, group: GroupRows, slice_: FileSlice | None) -> MadeFile | None:
         if slice_ is None:
             # Nothing to delete from: a key that came and went within the epoch leaves no trace.
             return self._first_base_file(group) if group.upserts.num_rows else None
@@ -112,13 +132,13 @@ class DataPartitionWriter:
             return self._log_file(group, slice_)
         return self._next_base_file(group, slice_.base_file)
 
-    def _first_base_file(self, group: GroupRows) -> WriteStat:
+    def _first_base_file(self, group: GroupRows) -> MadeFile:
         name = self._base_name(group.file_id)
         rows = self._with_meta(group, name)
-        size = self._publish_base(group, name, rows, MarkerType.CREATE)
-        return new_base_file_stat(group.partition_path, group.file_id, name, size, rows.num_rows)
+        stat = new_base_file_stat(group.partition_path, group.file_id, name, 0, rows.num_rows)
+        return MadeFile(write_base_file(rows, self._schema), MarkerType.CREATE, stat)
 
-    def _next_base_file(self, group: GroupRows, previous: str) -> WriteStat:
+    def _next_base_file(self, group: GroupRows, previous: str) -> MadeFile:
         name = self._base_name(group.file_id)
         existing = read_base_file(self._storage, join_path(group.partition_path, previous))
         schema = self._schema.arrow_with_meta
@@ -130,10 +150,10 @@ class DataPartitionWriter:
             self._ordering,
             name,
         )
-        size = self._publish_base(group, name, merged.rows, MarkerType.MERGE)
-        return rewritten_base_file_stat(group.partition_path, group.file_id, name, size, previous, merged)
+        stat = rewritten_base_file_stat(group.partition_path, group.file_id, name, 0, previous, merged)
+        return MadeFile(write_base_file(merged.rows, self._schema), MarkerType.MERGE, stat)
 
-    def _log_file(self, group: GroupRows, slice_: FileSlice) -> WriteStat:
+    def _log_file(self, group: GroupRows, slice_: FileSlice) -> MadeFile:
         name = str(LogFileName(group.file_id, self._task.instant, 1, self._token))
         rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
         data = data_log_bytes(
@@ -144,19 +164,19 @@ class DataPartitionWriter:
             group.partition_path,
             self._ordering,
         )
-        size = self._publish(group.partition_path, name, data, MarkerType.CREATE)
         inserts = pc.sum(pc.equal(group.upserts.column(OP), DataOp.INSERT)).as_py() or 0
-        return log_append_stat(
+        stat = log_append_stat(
             group.partition_path,
             group.file_id,
             name,
-            size,
+            0,
             self._task.instant,
             slice_.base_file,
             updates=group.upserts.num_rows - inserts,
             inserts=inserts,
             deletes=len(group.deleted_keys),
         )
+        return MadeFile(data, MarkerType.CREATE, stat)
 
     def _deletes(self, group: GroupRows) -> Deletes:
         if self._ordering is None:
@@ -178,14 +198,12 @@ class DataPartitionWriter:
         self._rows_written += rows.num_rows
         return rows
 
-    def _publish_base(self, group: GroupRows, name: str, rows: pa.Table, marker: MarkerType) -> int:
-        return self._publish(group.partition_path, name, write_base_file(rows, self._schema), marker)
-
-    def _publish(self, partition: str, name: str, data: bytes, marker: MarkerType) -> int:
-        task = self._task
-        return publish_data_file(
-            self._storage, task.staging_dir, task.instant, join_path(partition, name), data, marker
+    def _publish(self, made: MadeFile) -> WriteStat:
+        task, stat = self._task, made.stat
+        size = publish_data_file(
+            self._storage, task.staging_dir, task.instant, stat.path, made.data, made.marker
         )
+        return replace(stat, total_write_bytes=size, file_size_in_bytes=size)
 
     def _base_name(self, file_id: str) -> str:
         return str(BaseFileName(file_id, self._token, self._task.instant, "parquet"))
