@@ -1,0 +1,69 @@
+"""A table as `hudi_format` alone reads it: no Spark, no Kafka, no service. One half of each comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from hudi_format.file_group.slice_reader import read_slice
+from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from hudi_format.model import RecordLocation
+from hudi_format.ordering import OrderingField
+from hudi_format.schema import TableSchema
+from hudi_format.storage.base import join_path
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import TableConfig, read_table_config
+from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+
+
+class TableView:
+    """One table, read anew at each call."""
+
+    def __init__(self, table: Path) -> None:
+        self.storage = LocalStorage(table)
+
+    @property
+    def config(self) -> TableConfig:
+        return read_table_config(self.storage)
+
+    def schema(self) -> TableSchema:
+        """The schema of the newest completed instant that carries one."""
+        snapshot = MetadataTableSnapshot.load(self.storage)
+        for instant in sorted(
+            snapshot.data_timeline.completed(), key=lambda each: str(each.completion), reverse=True
+        ):
+            if not instant.action.is_write:
+                continue
+            path = join_path(".hoodie/timeline", instant.file_name)
+            found = decode_commit_metadata(self.storage.read(path), path).extra_metadata.get(SCHEMA_KEY)
+            if found:
+                return TableSchema.from_avro(found, self.config.name)
+        raise AssertionError(f"{self.storage.base_uri}: no commit carries a schema")
+
+    def slices(self) -> list[FileSlice]:
+        """The newest slices, listed through the metadata table."""
+        snapshot = MetadataTableSnapshot.load(self.storage)
+        return build_slices(snapshot.files.names(), snapshot.data_timeline)
+
+    def rows(self) -> pa.Table:
+        """All live rows with meta columns."""
+        config, schema = self.config, self.schema()
+        ordering = OrderingField.of(schema, config.ordering_fields[0]) if config.ordering_fields else None
+        parts = [
+            read_slice(self.storage, each, schema, config.merge_mode, ordering) for each in self.slices()
+        ]
+        return pa.concat_tables([schema.arrow_with_meta.empty_table(), *parts])
+
+    def record_index(self) -> Mapping[str, RecordLocation]:
+        """Every key of the global record index with its location."""
+        snapshot = MetadataTableSnapshot.load(self.storage)
+        entries: dict[str, RecordLocation] = {}
+        for number in range(snapshot.num_shards):
+            found = snapshot.shard(number).entries()
+            for key, location in zip(found.keys.to_pylist(), found.location_ids.tolist(), strict=True):
+                assert key not in entries, f"key {key!r} is in two shards"
+                entries[key] = found.locations[location]
+        return entries
