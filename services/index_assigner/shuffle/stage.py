@@ -1,0 +1,173 @@
+"""The shuffle stage as work of a slot: input partitions in, keyed batches and dead letters out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from epoch_protocol.entries import BatchShuffled, Consumed, Stage
+from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
+from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.input_positions import InputStart, lost_input, start_position
+from index_assigner.shuffle.keyed_rows import RecordKeyer
+from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.shuffle_batch import (
+    encode_lanes,
+    keyed_messages,
+    produced_ranges,
+)
+from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from ledger_client.fold_reader import Applied
+from stream_runtime.kafka.ports import (
+    Isolation,
+    KafkaClient,
+    Message,
+    OffsetOutOfRangeError,
+    TopicPartition,
+)
+from stream_runtime.kafka.topics import TopicNames
+
+_POLL_MESSAGES_MAX: Final = 20_000
+_RECORD_BYTES_GUESS: Final = 512
+
+
+@dataclass(frozen=True)
+class ShuffleSettings:
+    """``schema_id``: fingerprint of the user's schema, for the batches' headers. Sizes in bytes."""
+
+    topics: TopicNames
+    start: InputStart
+    schema_id: str
+    batch_bytes: int
+    message_bytes: int
+    record_bytes_max: int
+
+
+@dataclass
+class _Lane:
+    """``start``: where the next transaction's range starts; ``messages`` wait for it."""
+
+    start: int
+    messages: list[Message] = field(default_factory=list)
+
+
+class _Counts(NamedTuple):
+    """Of one transaction."""
+
+    records: int
+    dead_letters: int
+
+
+class ShuffleWork:
+    """`StageWork` of the shuffle stage. Holds what was gathered for the next transaction and no more."""
+
+    stage = Stage.SHUFFLE
+
+    def __init__(self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings) -> None:
+        self._keyer = keyer
+        self._settings = settings
+        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._admin = client.admin()
+        self._lanes: dict[str, _Lane] = {}
+        self._gathered_bytes = 0
+        self._record_bytes = _RECORD_BYTES_GUESS
+        self._records = 0
+        self._dead_letters = 0
+        self._last = _Counts(0, 0)
+
+    def drop(self, lanes: Collection[str]) -> None:
+        known = [name for name in lanes if name in self._lanes]
+        self._reader.remove([_partition(name) for name in known])
+        for name in known:
+            self._gathered_bytes -= _size(self._lanes.pop(name).messages)
+
+    def start(self, lanes: Mapping[str, int]) -> None:
+        self.drop(lanes.keys())
+        for name, position in lanes.items():
+            if position == 0:
+                position = start_position(self._admin, _partition(name), self._settings.start)
+            self._lanes[name] = _Lane(position)
+        self._reader.add({_partition(name): self._lanes[name].start for name in lanes})
+
+    def observe(self, applied: Sequence[Applied]) -> None:
+        """Nothing but the claims concerns this stage."""
+
+    def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
+        try:
+            messages = self._reader.poll(wanted, timeout_s)
+        except OffsetOutOfRangeError as error:
+            raise lost_input(error) from error
+        if messages:
+            size = _size(messages)
+            self._record_bytes = max(size // len(messages), 1)
+            self._gathered_bytes += size
+            for message in messages:
+                self._lanes[shuffle_lane(message.topic, message.partition)].messages.append(message)
+        waiting = sum(len(lane.messages) for lane in self._lanes.values())
+        return Gathered(waiting, self._gathered_bytes)
+
+    def prepare(self, nonce: str) -> PreparedTransaction | None:
+        filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
+        if not filled:
+            return None
+        messages, consumed = [], []
+        for name, lane in filled.items():
+            messages += lane.messages
+            after = lane.messages[-1].offset + 1
+            consumed.append(Consumed(name, lane.start, after))
+            lane.start, lane.messages = after, []
+        self._gathered_bytes = 0
+        return self._transaction(nonce, messages, consumed)
+
+    def counted(self, prepared: PreparedTransaction, offset: int) -> None:
+        self._records += self._last.records
+        self._dead_letters += self._last.dead_letters
+
+    def uncommitted_entries(self) -> int:
+        return 0
+
+    def figures(self) -> Mapping[str, float]:
+        return {
+            "shuffled_records": float(self._records),
+            "dead_letters": float(self._dead_letters),
+            "gathered_bytes": float(self._gathered_bytes),
+        }
+
+    def close(self) -> None:
+        self._reader.close()
+        self._admin.close()
+
+    def _transaction(
+        self, nonce: str, messages: Sequence[Message], consumed: list[Consumed]
+    ) -> PreparedTransaction:
+        settings = self._settings
+        keyed = self._keyer.key_records(messages)
+        encoded = encode_lanes(keyed, settings.batch_bytes, settings.message_bytes)
+        refused = keyed.refused + encoded.refused
+        letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)
+        batches = encoded.batches
+        self._last = _Counts(len(messages), len(refused))
+
+        def build_entry(offsets: Sequence[int], claims: ClaimFacts) -> BatchShuffled:
+            return BatchShuffled(
+                slot=claims.slot,
+                nonce=nonce,
+                terms=claims.terms,
+                consumed=consumed,
+                produced=produced_ranges(batches, offsets[: len(batches)]),
+                records=len(messages),
+                dead_letters=len(refused),
+            )
+
+        published = keyed_messages(batches, settings.topics.keyed, nonce, settings.schema_id)
+        return PreparedTransaction(nonce, consumed, [*published, *letters], build_entry)
+
+
+def _partition(lane: str) -> TopicPartition:
+    return TopicPartition(*parse_shuffle_lane(lane))
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(len(message.value or b"") + len(message.key or b"") for message in messages)

@@ -1,0 +1,95 @@
+"""What a stage plugs into the transaction loop of `index_assigner.slot`.
+
+The loop owns claims, transactions and the verdicts of the fold; a stage owns its input, its memory and what
+it makes of the one with the other. All calls come from the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from epoch_protocol.entries import Consumed, LedgerEntry, Stage
+from index_assigner.shuffle.keyed_source import Budget
+from ledger_client.fold_reader import Applied
+from stream_runtime.kafka.ledger_transaction import OutgoingMessage
+
+
+class Gathered(NamedTuple):
+    """Input that waits for the next transaction."""
+
+    records: int
+    bytes: int
+
+
+class ClaimFacts(NamedTuple):
+    """What a ledger entry says of the claims that it rests on. ``terms``: of the consumed lanes."""
+
+    slot: int
+    terms: dict[str, int]
+    generation: int
+
+
+@dataclass(frozen=True)
+class PreparedTransaction:
+    """Everything that one transaction publishes. The batches' headers carry the nonce already.
+
+    ``build_entry`` gets the delivered offsets of ``messages``, in order.
+    """
+
+    nonce: str
+    consumed: Sequence[Consumed]
+    messages: Sequence[OutgoingMessage]
+    build_entry: Callable[[Sequence[int], ClaimFacts], LedgerEntry]
+
+
+class StageWork(Protocol):
+    """One stage in one slot.
+
+    Per lane the calls are: `drop`, `start`, then `gather`, `prepare`, `counted` over and over, until the
+    next `drop`. `drop` may come at any time and for lanes that were never started.
+    """
+
+    @property
+    def stage(self) -> Stage: ...
+
+    def drop(self, lanes: Collection[str]) -> None:
+        """Forgets all that is held in memory for the lanes, and reads them no more."""
+        ...
+
+    def start(self, lanes: Mapping[str, int]) -> None:
+        """The own claim was read back: work on each lane goes on at this position, the ledger's ``next``.
+
+        0: the lane never counted.
+        """
+        ...
+
+    def observe(self, applied: Sequence[Applied]) -> None:
+        """What the fold took since the last call, in order; called before anything else is asked."""
+        ...
+
+    def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        """Reads input for the next transaction, at most about the budget; returns all that waits now.
+
+        Waits up to ``timeout_s`` for the first record.
+        """
+        ...
+
+    def prepare(self, nonce: str) -> PreparedTransaction | None:
+        """Turns what was gathered into a transaction (None: nothing to publish, or not possible yet)."""
+        ...
+
+    def counted(self, prepared: PreparedTransaction, offset: int) -> None:
+        """The transaction counts; ``offset`` is its place in the ledger."""
+        ...
+
+    def uncommitted_entries(self) -> int:
+        """Index entries in memory that no committed epoch covers (limits.uncommitted_entries)."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Current figures for `tidemark status`: name -> value."""
+        ...
+
+    def close(self) -> None: ...

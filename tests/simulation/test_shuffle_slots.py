@@ -1,0 +1,235 @@
+"""Shufflers under every fault that we know of: each input record ends up keyed or dead-lettered, once."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from index_assigner.errors import InputLostError
+from index_assigner.failpoints import AssignerFailpoint
+from index_assigner.shuffle.input_positions import InputStart
+from stream_runtime.failpoint import FailpointHitError
+from stream_runtime.kafka.memory import EndFault
+from stream_runtime.kafka.ports import TopicPartition
+from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
+
+SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(12))
+
+
+def test_two_shufflers_share_the_lanes():
+    cluster = ShuffleCluster(1)
+    for slot in range(2):
+        cluster.add_shuffler(slot)
+    cluster.leases[0].lanes = frozenset(cluster.lanes[:2])
+    cluster.leases[1].lanes = frozenset(cluster.lanes[2:])
+    cluster.produce(300)
+    cluster.settle(0, 1)
+    cluster.check()
+    assert all(loop.counters.claims == 1 and not loop.counters.not_counted for loop in cluster.loops)
+    assert {e.slot for e in cluster.counted()} == {0, 1}
+    assert set(cluster.leases[0].reported.lanes_held) == set(cluster.lanes[:2])
+    assert cluster.leases[0].reported.figures["shuffled_records"] > 0
+
+
+def test_transactions_keep_to_their_limit_and_interval():
+    cluster = ShuffleCluster(2)
+    cluster.add_shuffler(0)
+    cluster.share(0)
+    cluster.step(0, 5)
+    cluster.produce(1)
+    started = cluster.clock.monotonic_s()
+    while not cluster.counted():
+        cluster.step(0)
+        assert cluster.clock.monotonic_s() - started < 0.4
+    assert cluster.clock.monotonic_s() - started >= 0.2
+    cluster.produce(400)
+    cluster.settle(0)
+    cluster.check()
+    assert max(e.records for e in cluster.counted()) <= 50 + 1
+
+
+def test_a_shuffler_that_does_not_know_that_it_lost_its_lanes_does_not_count():
+    cluster = ShuffleCluster(3)
+    first, second = cluster.add_shuffler(0), cluster.add_shuffler(1)
+    cluster.leases[first].lanes = frozenset(cluster.lanes)
+    cluster.produce(40)
+    cluster.settle(first)
+    cluster.leases[second].lanes = frozenset(cluster.lanes)
+    cluster.settle(second)
+    cluster.produce(40)
+    cluster.settle(first, second)
+    cluster.leases[first].lanes = frozenset()
+    cluster.settle(first, second)
+    cluster.check()
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        AssignerFailpoint.SHUFFLE_CLAIM,
+        AssignerFailpoint.SHUFFLE_BEGUN,
+        AssignerFailpoint.SHUFFLE_BATCHES,
+        AssignerFailpoint.SHUFFLE_ENTRY,
+        AssignerFailpoint.SHUFFLE_COMMIT,
+        AssignerFailpoint.SHUFFLE_COMMITTED,
+    ],
+)
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_shuffler_that_dies_anywhere_is_replaced_in_its_slot(place, nth):
+    cluster = ShuffleCluster(4)
+    first = cluster.add_shuffler(0)
+    cluster.share(first)
+    cluster.failpoints[first].arm(place, nth)
+    died = False
+    for _ in range(30):
+        cluster.produce(10)
+        try:
+            cluster.settle(first) if not died else None
+        except FailpointHitError:
+            died = True
+            break
+        if place is AssignerFailpoint.SHUFFLE_CLAIM:
+            # Claims come after doubt only.
+            cluster.broker.faults.on_next_end("orders-shuffle-0", EndFault.LOST_ANSWER)
+    assert died
+    second = cluster.add_shuffler(0)
+    cluster.share(second)
+    cluster.produce(50)
+    cluster.settle(second)
+    cluster.check()
+
+
+@pytest.mark.parametrize("fault", list(EndFault))
+def test_every_fault_of_a_transaction_end(fault):
+    cluster = ShuffleCluster(5)
+    only = cluster.add_shuffler(0)
+    cluster.share(only)
+    for _ in range(6):
+        cluster.produce(30)
+        cluster.broker.faults.on_next_end("orders-shuffle-0", fault)
+        for _ in range(40):
+            cluster.step(only)
+            cluster.broker.deliver_late_ends()
+            cluster.clock.advance(0.02)
+    cluster.settle(only)
+    cluster.check()
+
+
+def test_lost_messages_and_acknowledgements_are_shuffled_again():
+    cluster = ShuffleCluster(6)
+    only = cluster.add_shuffler(0)
+    cluster.share(only)
+    for topic in (cluster.names.keyed, cluster.names.ledger, cluster.names.dead_letter):
+        cluster.produce(40)
+        cluster.broker.faults.lose_messages(topic)
+        cluster.settle(only)
+        cluster.produce(40)
+        cluster.broker.faults.lose_acknowledgements(topic)
+        cluster.settle(only)
+    cluster.check()
+    assert cluster.loops[only].counters.doubts
+
+
+def test_without_an_answer_of_the_coordinator_nobody_claims():
+    cluster = ShuffleCluster(7)
+    only = cluster.add_shuffler(0)
+    cluster.leases[only].answers = False
+    cluster.share(only)
+    cluster.produce(20)
+    cluster.settle(only)
+    assert cluster.ledger() == []
+    cluster.leases[only].answers = True
+    cluster.settle(only)
+    cluster.check()
+
+
+def test_a_broker_that_is_away_for_a_while_costs_nothing():
+    cluster = ShuffleCluster(8)
+    only = cluster.add_shuffler(0)
+    cluster.share(only)
+    cluster.produce(60)
+    cluster.step(only, 6)
+    cluster.broker.stop()
+    cluster.step(only, 10)
+    cluster.broker.start()
+    cluster.settle(only)
+    cluster.check()
+
+
+def test_a_new_slot_starts_over_under_the_new_id():
+    cluster = ShuffleCluster(9)
+    only = cluster.add_shuffler(0)
+    cluster.share(only)
+    cluster.produce(60)
+    cluster.settle(only)
+    cluster.leases[only].slot = 7
+    cluster.produce(60)
+    cluster.settle(only)
+    cluster.check()
+    assert [e.slot for e in cluster.counted()][-1] == 7
+
+
+def test_latest_begins_behind_what_was_there():
+    cluster = ShuffleCluster(10, start=InputStart.LATEST)
+    cluster.produce(50)
+    cluster.sent, cluster.bad = [], 1
+    only = cluster.add_shuffler(0)
+    cluster.share(only)
+    cluster.settle(only)
+    cluster.bad = 0
+    cluster.sent = []
+    cluster.produce(16)
+    cluster.settle(only)
+    assert sorted(cluster.keyed()) == sorted(cluster.sent)
+
+
+def test_deleted_unread_input_stops_the_shuffler():
+    cluster = ShuffleCluster(11)
+    first = cluster.add_shuffler(0)
+    cluster.share(first)
+    cluster.produce(80)
+    cluster.settle(first)
+    cluster.leases[first].lanes = frozenset()
+    cluster.settle(first)
+    cluster.produce(80)
+    ends = {TopicPartition(INPUT, p): 26 for p in range(PARTITIONS)}
+    cluster.client.admin().delete_records(ends)
+    second = cluster.add_shuffler(1)
+    cluster.share(second)
+    with pytest.raises(InputLostError, match="retention"):
+        cluster.settle(second)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_mix_of_faults(seed):
+    cluster = ShuffleCluster(seed)
+    random = cluster.random
+    alive = [cluster.add_shuffler(slot) for slot in range(3)]
+    cluster.broker.faults.marker_delay_max_s = 0.05
+    for _ in range(60):
+        dice = random.random()
+        if dice < 0.2:
+            cluster.share(*random.sample(alive, random.randint(1, 3)))
+        elif dice < 0.35:
+            fault = random.choice(list(EndFault))
+            cluster.broker.faults.on_next_end(f"orders-shuffle-{random.randrange(3)}", fault)
+        elif dice < 0.45:
+            cluster.broker.deliver_late_ends()
+        elif dice < 0.5:
+            cluster.broker.faults.lose_acknowledgements(cluster.names.keyed)
+        elif dice < 0.55:
+            at = random.randrange(3)
+            alive[at] = cluster.add_shuffler(at)
+        elif dice < 0.6:
+            cluster.leases[random.choice(alive)].answers = random.random() < 0.5
+        cluster.produce(random.randint(0, 25))
+        for _ in range(random.randint(1, 12)):
+            cluster.step(random.choice(alive))
+            cluster.clock.advance(random.uniform(0.0, 0.05))
+    for number in alive:
+        cluster.leases[number].answers = True
+    cluster.share(*alive)
+    cluster.clock.advance(15.0)
+    cluster.settle(*alive)
+    cluster.check()
