@@ -6,6 +6,7 @@
         terms/<term>/                 this term's own folder: completed files and the lock pass through it
             attempt-<epoch>-<attempt>/    writers of the attempt publish out of it
             voided-<epoch>-<attempt>/     … until it is renamed away
+        terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
         ended/<term>/                 folders of terms that a successor ended
         store/<sha256>.json           content-addressed documents (write statuses, fold snapshots)
 
@@ -55,9 +56,11 @@ def open_term(storage: Storage, term: int) -> str:
     return path
 
 
-def remove_ended(storage: Storage) -> int:
-    """Deletes what earlier terms left behind; returns the number of files."""
-    return storage.delete_tree(ENDED)
+def remove_ended(storage: Storage, term: int) -> int:
+    """Deletes what terms before ``term`` left behind; returns the number of files."""
+    fresh = [info for info in storage.list(TERMS) if info.name.startswith("fresh-")]
+    older = [info.path for info in fresh if int(info.name.split("-")[1]) < term]
+    return sum(map(storage.delete_tree, [ENDED, *older]))
 
 
 def open_attempt(storage: Storage, term: int, epoch: int, attempt: int, nonce: str) -> str:
@@ -65,7 +68,7 @@ def open_attempt(storage: Storage, term: int, epoch: int, attempt: int, nonce: s
     path = attempt_dir(term, epoch, attempt)
     if storage.exists(path):
         return path
-    fresh = join_path(ROOT, f"fresh-{nonce}")
+    fresh = join_path(TERMS, f"fresh-{term}-{nonce}")
     storage.make_dir(fresh, exclusive=True)
     try:
         storage.rename(fresh, path)

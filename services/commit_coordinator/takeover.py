@@ -31,7 +31,7 @@ def take_over(storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], own
     log.catch_up()
     if fold().state.coordinator_term != term:
         raise SupersededError("a newer coordinator has claimed this table")
-    remove_ended(storage)
+    remove_ended(storage, term)
     return folder
 
 

@@ -204,6 +204,52 @@ def test_rename_of_what_is_absent_or_onto_what_exists_fails(storage: Storage) ->
     assert storage.read("b") == b"b"
 
 
+def test_a_folder_is_never_renamed_onto_a_file_or_onto_a_folder_with_something_in_it(
+    storage: Storage,
+) -> None:
+    storage.create("ours/owner", b"1")
+    storage.create("t/file", b"")
+    storage.create("t/folder/owner", b"2")
+    for taken in ("t/file", "t/folder"):
+        with pytest.raises(AlreadyExistsError):
+            storage.rename("ours", taken)
+    with pytest.raises(FileMissingError):
+        storage.rename("ours", "t/file/below")
+    assert [info.path for info in storage.walk("")] == ["ours/owner", "t/file", "t/folder/owner"]
+    assert storage.read("t/folder/owner") == b"2"
+    with pytest.raises(FileMissingError):
+        storage.read("t/file/owner")
+
+
+def test_of_many_that_rename_folders_to_one_name_exactly_one_wins_and_files_count(storage: Storage) -> None:
+    for number in range(6):
+        storage.create(f"ours/{number}/owner", b"%d" % number)
+    storage.make_dir("t")
+    won: list[str] = []
+    ready = threading.Barrier(8)
+
+    def compete(number: int) -> None:
+        ready.wait()
+        try:
+            if number < 6:
+                storage.rename(f"ours/{number}", "t/lock")
+            else:
+                storage.create("t/lock", b"")
+            won.append(str(number) if number < 6 else "file")
+        except AlreadyExistsError:
+            pass
+
+    threads = [threading.Thread(target=compete, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    if won != ["file"]:
+        assert storage.read("t/lock/owner") == won[0].encode()
+    assert len([each for each in storage.list("ours") if each.is_dir]) == (6 if won == ["file"] else 5)
+
+
 def test_delete_tells_whether_there_was_a_file_and_takes_its_checksum_along(storage: Storage) -> None:
     storage.create("a/file", b"x")
     storage.create("a/.file.crc", b"x")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from hudi_format.commit.lock import LOCK_PATH, LOCK_PROVIDER, TableLock, foreign_writer_options, read_lock
-from hudi_format.errors import LockLostError
 from hudi_format.storage import LocalStorage
 from stream_runtime.clock import SystemClock
 from stream_runtime.ids import SystemIds
@@ -31,12 +34,12 @@ def our_lock(table: Path) -> TableLock:
     return TableLock(storage, SystemClock(), SystemIds(), term=7, term_dir=term_dir)
 
 
-def hudis_lock(judge: HudiJudge, table: Path) -> Any:
+def hudis_lock(judge: HudiJudge, table: Path, **changed: str) -> Any:
     """Hudi's own lock provider, with the options that we tell other writers to use."""
     jvm = judge.spark._jvm
     properties = jvm.org.apache.hudi.common.config.TypedProperties()
     properties.setProperty("hoodie.base.path", str(table))
-    for key, value in foreign_writer_options(str(table)).items():
+    for key, value in {**foreign_writer_options(str(table)), **changed}.items():
         properties.setProperty(key, value)
     configuration = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(
         judge.spark.sparkContext._jsc.hadoopConfiguration()
@@ -71,15 +74,48 @@ def test_each_side_waits_for_the_other(judge: HudiJudge, table: Path) -> None:
     theirs.unlock()
 
 
-def test_closing_hudis_provider_takes_our_lock_away_and_we_notice(judge: HudiJudge, table: Path) -> None:
+def test_a_hudi_client_that_closes_does_not_free_our_lock(judge: HudiJudge, table: Path) -> None:
     lock = our_lock(table)
     theirs = hudis_lock(judge, table)
     assert lock.try_acquire()
     assert not try_lock(judge, theirs)
     theirs.close()
-    with pytest.raises(LockLostError, match="gone"):
-        lock.check()
+    lock.check()
+    assert not try_lock(judge, hudis_lock(judge, table))
+    lock.release()
+    again = hudis_lock(judge, table)
+    assert try_lock(judge, again)
+    again.unlock()
+
+
+def test_a_hudi_client_that_unlocked_before_frees_nothing_of_ours_when_it_closes(
+    judge: HudiJudge, table: Path
+) -> None:
+    """Hudi deletes twice: when it unlocks, and when it closes, which may be after we took the lock."""
+    lock = our_lock(table)
+    theirs = hudis_lock(judge, table)
+    assert try_lock(judge, theirs)
+    theirs.unlock()
     assert lock.try_acquire()
+    theirs.close()
+    lock.check()
+    lock.release()
+    assert read_lock(LocalStorage(table)) is None
+
+
+def test_a_hudi_client_with_an_expiry_can_not_take_our_old_lock(judge: HudiJudge, table: Path) -> None:
+    lock = our_lock(table)
+    assert lock.try_acquire()
+    long_ago = time.time() - 600
+    for path in (table / LOCK_PATH / "owner", table / LOCK_PATH):
+        os.utime(path, (long_ago, long_ago))
+    theirs = hudis_lock(judge, table, **{"hoodie.write.lock.filesystem.expire": "1"})
+    with contextlib.suppress(Py4JJavaError):
+        assert not try_lock(judge, theirs)
+    lock.check()
+    with contextlib.suppress(Py4JJavaError):
+        theirs.close()
+    lock.check()
     lock.release()
 
 
@@ -89,13 +125,13 @@ def test_a_spark_write_waits_while_we_hold_the_lock_and_goes_on_after(judge: Hud
         **foreign_writer_options(str(table)),
         "hoodie.write.lock.client.num_retries": "2",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
-        "hoodie.write.lock.num_retries": "2",
-        "hoodie.write.lock.wait_time_ms_between_retry": "200",
     }
     lock = our_lock(table)
     assert lock.try_acquire()
     with pytest.raises(Exception, match=r"(?i)lock"):
         judge.upsert(table, rows(5, 10, 1), options)
+    # It closed its client, and that deleted a lock *file* of ours.
+    lock.check()
     assert len(judge.snapshot(table)) == 10
     lock.release()
     judge.upsert(table, rows(5, 10, 1), options)

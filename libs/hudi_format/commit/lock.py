@@ -1,27 +1,30 @@
-"""The table's lock: a file that Hudi's FileSystemBasedLockProvider respects (ARCHITECTURE.md, section 6).
+"""The table's lock, shared with Hudi's FileSystemBasedLockProvider (ARCHITECTURE.md, section 4, "Commit").
 
-What Hudi 1.2.0 does with it (tests/interop/test_lock_with_hudi.py): the lock is the file `lock` in the
-folder `hoodie.write.lock.filesystem.path` (left out: `<base>/.hoodie`). Who finds it there waits; who
-doesn't makes it, and it stays empty. With `hoodie.write.lock.filesystem.expire` above 0 (minutes) a file of
-that age is deleted and taken, so it has to be 0. Unlocking, and closing the provider, deletes the file
-whoever made it; its writers were not seen to do that to a lock of ours, whether they waited for it or gave
-up. Hadoop's local file system makes the file by "look, then open", which may empty one that appeared in
-between (only read).
+Hudi 1.2.0 takes the lock `<base>/.hoodie/lock` (`hoodie.write.lock.filesystem.path`) as a *file*: who finds
+something of that name waits. Tidemark takes it as a *directory* that holds one file, for what Hudi does to a
+file that is not its own (tests/interop/test_lock_with_hudi.py runs all of it):
 
-So holding the lock is not enough to be safe from Hudi on Spark; knowing that one still holds it is what
-counts:
+- a client that closes, or gives up waiting, deletes the file whoever made it; so does one with
+  `hoodie.write.lock.filesystem.expire` set once the file is that old. Hudi deletes not recursively, which
+  fails on a directory that is not empty: it says so in its log, and our lock stays;
+- Hadoop's local file system makes the file by "look, then open", which may empty one that appeared in
+  between. A directory can't be opened for writing.
 
-- our file holds a nonce. `check` compares it, and is called right before each create that needs the lock;
-- after taking it we wait a moment and check, so that a writer that was just between looking and opening
-  shows;
-- it appears by `publish` out of the term's staging folder, and goes by a rename into it: a coordinator
-  whose folder was renamed away by its successor can neither take the lock nor free the successor's;
-- a lock of an older term is taken over in one step, never free in between. First rename the older term's
-  folder.
+A term has one such directory, in its own folder or renamed to the lock's place. `rename` puts a directory
+neither on a file nor on a directory that holds something. Both ways work only while the term's folder is
+there: a coordinator whose folder was renamed away by its successor can neither take the lock nor free the
+successor's. There is no moment at which the directory is empty.
+
+A lock of an older term is taken over in two steps, old one into our folder, ours in; another writer may get
+in between, and then we wait like everybody else. Rename the older term's folder away first.
+
+Holding the lock is one thing, knowing that one still holds it another (somebody may delete anything by hand):
+`check` compares the nonce, and is called right before each create that needs the lock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,25 +34,26 @@ from hudi_format.errors import (
     FileMissingError,
     LockHeldError,
     LockLostError,
+    StagingGoneError,
 )
-from hudi_format.model import instant_from_ms
 from hudi_format.ports import Clock, IdSource
-from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.base import Storage, join_path, parent_of
 
 LOCK_FOLDER: Final = ".hoodie"
 LOCK_PATH: Final = ".hoodie/lock"
 LOCK_PROVIDER: Final = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider"
+_OWNER_FILE: Final = "owner"
 _OWNER_KEY: Final = "tidemark"
-# Longer than a JVM takes from `exists` to `open` of the same file, unless it is paused just there.
-SETTLE_MS: Final = 20
 POLL_MS: Final = 100
+_LOOKS_MAX: Final = 3
 
 
 def foreign_writer_options(base_uri: str) -> dict[str, str]:
     """The options that every other writer of the table needs to share this lock with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. Optimistic concurrency control makes it take
-    locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat.
+    locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat, and the retries
+    (a minute) outlast an epoch of ours that holds the lock from plan to commit.
     """
     return {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -57,13 +61,15 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
         "hoodie.write.lock.provider": LOCK_PROVIDER,
         "hoodie.write.lock.filesystem.path": f"{base_uri.rstrip('/')}/{LOCK_FOLDER}",
         "hoodie.write.lock.filesystem.expire": "0",
+        "hoodie.write.lock.client.num_retries": "120",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "500",
     }
 
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """Who holds the lock. `term` and `nonce` are None for another engine's lock; `since_ms` is the file's
-    time.
+    """Who holds the lock. `term` and `nonce` are None for another engine's lock; `since_ms` is the time of
+    its file, for ours the time when the term made its directory.
     """
 
     term: int | None
@@ -78,13 +84,7 @@ class LockHolder:
 
 def read_lock(storage: Storage) -> LockHolder | None:
     """Who holds the lock; None when it is free."""
-    info = storage.stat(LOCK_PATH)
-    try:
-        content = storage.read(LOCK_PATH)
-    except FileMissingError:
-        return None
-    term, nonce = _parse(content)
-    return LockHolder(term, nonce, info.mtime_ms if info is not None else 0)
+    return _holder_at(storage, LOCK_PATH)
 
 
 class TableLock:
@@ -99,6 +99,7 @@ class TableLock:
         self._ids = ids
         self._term = term
         self._term_dir = term_dir
+        self._own_nonce: str | None = None
         self._nonce: str | None = None
 
     @property
@@ -116,24 +117,16 @@ class TableLock:
             self.check()
             return True
         holder = read_lock(self._storage)
-        if holder is not None and holder.is_foreign:
-            return False
-        if holder is not None and holder.term is not None and holder.term > self._term:
-            raise LockLostError(f"{LOCK_PATH} is held by term {holder.term}, this is term {self._term}")
-        nonce = self._ids.uuid()
-        try:
-            # An older term's lock is replaced, this term's own is a leftover of an acquire of unknown
-            # outcome.
-            content = self._content(nonce)
-            self._storage.publish(self._term_dir, LOCK_PATH, content, overwrite=holder is not None)
-        except AlreadyExistsError:
-            return False
-        self._clock.sleep_ms(SETTLE_MS)
-        current = read_lock(self._storage)
-        if current is None or current.nonce != nonce:
-            return False
-        self._nonce = nonce
-        return True
+        if holder is not None:
+            if holder.term is None:
+                return False
+            if holder.term > self._term:
+                raise LockLostError(f"{LOCK_PATH} is held by term {holder.term}, this is term {self._term}")
+            if holder.nonce == self._own_nonce:  # taken by a call whose outcome was not known
+                self._nonce = holder.nonce
+                return True
+            self._take_away(holder)
+        return self._put_in_place()
 
     def acquire(self, timeout_ms: int) -> None:
         """Takes the lock, waiting up to `timeout_ms`. Raises `LockHeldError`, and what `try_acquire`
@@ -146,18 +139,16 @@ class TableLock:
             self._clock.sleep_ms(POLL_MS)
 
     def check(self) -> None:
-        """Raises `LockLostError` unless the lock file still holds our nonce. Call it right before each
-        create.
-        """
+        """Raises `LockLostError` unless the lock still holds our nonce. Call it right before each create."""
         if self._nonce is None:
             raise LockLostError(f"term {self._term} does not hold {LOCK_PATH}")
         holder = read_lock(self._storage)
         if holder is None or holder.nonce != self._nonce:
-            self._nonce = None
+            self._nonce = self._own_nonce = None
             found = "is gone" if holder is None else "was taken by another writer"
             raise LockLostError(
-                f"{LOCK_PATH} {found}: a writer closed, or runs with other lock settings. "
-                "Other writers need hoodie.write.lock.filesystem.expire=0"
+                f"{LOCK_PATH} {found}: somebody deleted it while it was held. "
+                "Delete that directory only when no coordinator runs"
             )
 
     def release(self) -> None:
@@ -165,42 +156,99 @@ class TableLock:
         changed.
         """
         self.check()
-        released = join_path(self._term_dir, f"released-lock-{self._nonce}")
+        assert self._nonce is not None
         nonce, self._nonce = self._nonce, None
         try:
-            self._storage.rename(LOCK_PATH, released)
+            self._move_away(self._prepared_path(nonce), nonce)
         except FileMissingError as error:
             raise LockLostError(f"{LOCK_PATH} or the folder of term {self._term} is gone") from error
-        content = self._storage.read(released)
-        self._storage.delete(released)
-        if _parse(content)[1] != nonce:
-            # Between the check and the rename another writer deleted our lock and made its own: put that
-            # one back.
-            self._storage.create(LOCK_PATH, content)
-            raise LockLostError(f"{LOCK_PATH} was taken by another writer while it was released")
+
+    def _put_in_place(self) -> bool:
+        """Renames our directory onto the lock's place; False when another writer was faster."""
+        if self._own_nonce is None:
+            self._own_nonce = self._prepare()
+        try:
+            self._storage.rename(self._prepared_path(self._own_nonce), LOCK_PATH)
+        except AlreadyExistsError:
+            return False
+        except FileMissingError as error:
+            self._own_nonce = None
+            raise self._term_is_over() from error
+        self._nonce = self._own_nonce
+        return True
+
+    def _prepare(self) -> str:
+        """Puts a lock directory into the term's folder, which is never made here: it is the fence."""
+        nonce = self._ids.uuid()
+        fresh = join_path(parent_of(self._term_dir), f"fresh-{self._term}-{nonce}")
+        self._storage.create(join_path(fresh, _OWNER_FILE), self._content(nonce))
+        try:
+            self._storage.rename(fresh, self._prepared_path(nonce))
+        except FileMissingError as error:
+            self._storage.delete_tree(fresh)
+            raise self._term_is_over() from error
+        return nonce
+
+    def _prepared_path(self, nonce: str) -> str:
+        return join_path(self._term_dir, f"lock-{nonce}")
+
+    def _take_away(self, holder: LockHolder) -> None:
+        """Moves an older lock of ours out of the way, unless it went by itself."""
+        taken = join_path(self._term_dir, f"taken-lock-{self._ids.uuid()}")
+        try:
+            self._move_away(taken, holder.nonce)
+        except FileMissingError as error:
+            if not self._storage.exists(self._term_dir):
+                raise self._term_is_over() from error
+            return
+        self._storage.delete_tree(taken)
+
+    def _move_away(self, target: str, nonce: str | None) -> None:
+        """Renames the lock into the term's folder; puts it back if it isn't the one with that nonce.
+
+        Raises `FileMissingError` when the lock or the term's folder is gone.
+        """
+        self._storage.rename(LOCK_PATH, target)
+        moved = _holder_at(self._storage, target)
+        if moved is not None and moved.nonce == nonce:
+            return
+        with contextlib.suppress(AlreadyExistsError):
+            self._storage.rename(target, LOCK_PATH)
+        raise LockLostError(f"{LOCK_PATH} changed hands while it was moved: another writer has it now")
+
+    def _term_is_over(self) -> StagingGoneError:
+        return StagingGoneError(f"{self._term_dir} is gone: a newer coordinator ended term {self._term}")
 
     def _content(self, nonce: str) -> bytes:
-        # The first three keys are those of Hudi's own lock info, for whoever looks at the file.
-        info = {
-            "lockCreateTime": instant_from_ms(self._clock.now_ms()),
-            "lockThreadName": "tidemark-coordinator",
-            "lockStacksInfo": [],
-            _OWNER_KEY: {"term": self._term, "nonce": nonce},
-        }
-        return json.dumps(info).encode()
+        return json.dumps({_OWNER_KEY: {"term": self._term, "nonce": nonce}}).encode()
 
     def _held_text(self) -> str:
         holder = read_lock(self._storage)
         since = "a moment" if holder is None else f"{max(0, self._clock.now_ms() - holder.since_ms)} ms"
         path = join_path(self._storage.base_uri, LOCK_PATH)
-        return (
-            f"the table's lock {path} is held by another writer for {since}. "
-            "If that writer is dead, delete the file"
-        )
+        return f"the table's lock {path} is held by another writer for {since}. If it is dead, delete it"
+
+
+def _holder_at(storage: Storage, path: str) -> LockHolder | None:
+    """Who holds the lock at `path`: ours is a directory with an owner file, anything else is foreign."""
+    since_ms = 0
+    for _ in range(_LOOKS_MAX):
+        info = storage.stat(path)
+        if info is None:
+            return None
+        since_ms = info.mtime_ms
+        if not info.is_dir:
+            break
+        try:
+            term, nonce = _parse(storage.read(join_path(path, _OWNER_FILE)))
+        except FileMissingError:  # it changed hands between the two looks
+            continue
+        return LockHolder(term, nonce, since_ms)
+    return LockHolder(None, None, since_ms)
 
 
 def _parse(content: bytes) -> tuple[int | None, str | None]:
-    """Term and nonce of a lock file of ours, (None, None) for any other content."""
+    """Term and nonce of an owner file of ours, (None, None) for any other content."""
     try:
         parsed: Any = json.loads(content)
         owner = parsed[_OWNER_KEY]

@@ -111,8 +111,9 @@ class Storage(Protocol):
         fence.
 
         Raises `FileMissingError` when `src` or the folder of `dst` is absent, `AlreadyExistsError` when
-        `dst` exists (of several that rename the same `src`, one succeeds; `dst` names have to be the
-        caller's own).
+        `dst` exists. Of several that rename the same `src`, one succeeds. Of several that rename folders
+        with something in them to the same `dst`, one succeeds too, also against one that makes a file there;
+        for a file or an empty folder `dst` has to be the caller's own name.
         """
         ...
 

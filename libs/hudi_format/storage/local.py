@@ -9,6 +9,7 @@ data listings pass over.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import shutil
@@ -30,6 +31,8 @@ from hudi_format.storage.base import (
 
 _PARENT_RETRIES_MAX: Final = 3
 _TEMPORARY_NAMES_MAX: Final = 10_000
+# What rename(2) says of a target that it will not replace.
+_TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
 _counter = itertools.count()
 
 
@@ -197,12 +200,14 @@ class LocalStorage:
             raise AlreadyExistsError(f"{dst!r} exists already under {self._base}")
         try:
             os.rename(source, target)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
         except OSError as error:
-            if os.path.lexists(target):
+            # The error itself says whether something is there: looking again may find it gone already.
+            folders = os.path.isdir(source) and os.path.isdir(os.path.dirname(target))
+            if error.errno in _TARGET_EXISTS or (error.errno == errno.ENOTDIR and folders):
                 raise AlreadyExistsError(f"{dst!r} exists already under {self._base}") from error
-            raise
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise
+            raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
         for folder in {os.path.dirname(source), os.path.dirname(target)}:
             with contextlib.suppress(FileNotFoundError):
                 _sync_dir(folder)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+from collections.abc import Callable
 
 import pytest
 
 from hudi_format.commit.lock import LOCK_PATH, TableLock, foreign_writer_options, read_lock
 from hudi_format.errors import ErrorKind, LockHeldError, LockLostError, StagingGoneError
 from hudi_format.storage import InMemoryStorage
+from hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
 
 SPARKS_LOCK = b""
@@ -22,6 +24,7 @@ class Table:
         self.ids = CountingIds()
         self.storage = InMemoryStorage(clock=self.clock)
         self.storage.make_dir("terms")
+        self.storage.make_dir(".hoodie")
 
     def term(self, number: int) -> TableLock:
         self.storage.make_dir(f"terms/{number}")
@@ -45,14 +48,46 @@ def test_a_free_lock_is_taken_checked_and_given_back(table: Table) -> None:
     holder = read_lock(table.storage)
     assert holder is not None
     assert (holder.term, holder.is_foreign) == (5, False)
-    assert {"lockCreateTime", "lockThreadName", "lockStacksInfo"} < set(
-        json.loads(table.storage.read(LOCK_PATH))
-    )
     lock.release()
     assert read_lock(table.storage) is None
-    assert table.storage.list("terms/5") == []
+    assert [info.name[:5] for info in table.storage.list("terms/5")] == ["lock-"]
     with pytest.raises(LockLostError):
         lock.check()
+
+
+def test_a_term_uses_one_directory_again_and_again(table: Table) -> None:
+    lock = table.term(5)
+    for _ in range(3):
+        assert lock.try_acquire()
+        lock.check()
+        lock.release()
+    assert [info.path for info in table.storage.walk("")] == [
+        f"{table.storage.list('terms/5')[0].path}/owner",
+    ]
+
+
+def test_an_acquire_of_unknown_outcome_is_repeated_by_the_same_lock(table: Table) -> None:
+    storage = FaultyStorage(table.storage)
+    table.storage.make_dir("terms/5")
+    lock = TableLock(storage, table.clock, table.ids, term=5, term_dir="terms/5")
+    storage.fail("rename", nth=2, when=When.AFTER)
+    with pytest.raises(InjectedFaultError):
+        lock.try_acquire()
+    assert not lock.is_held
+    assert lock.try_acquire()
+    lock.check()
+    lock.release()
+    assert read_lock(storage) is None
+
+
+def test_a_lock_that_was_deleted_by_hand_is_made_anew(table: Table) -> None:
+    lock = table.term(5)
+    assert lock.try_acquire()
+    table.storage.delete_tree(LOCK_PATH)
+    with pytest.raises(LockLostError):
+        lock.check()
+    assert lock.try_acquire()
+    lock.check()
 
 
 def test_the_lock_of_another_engine_is_respected_until_it_is_gone(table: Table) -> None:
@@ -60,7 +95,7 @@ def test_the_lock_of_another_engine_is_respected_until_it_is_gone(table: Table) 
     lock = table.term(5)
     assert not lock.try_acquire()
     started = table.clock.now_ms()
-    with pytest.raises(LockHeldError, match="delete the file") as held:
+    with pytest.raises(LockHeldError, match="delete it") as held:
         lock.acquire(timeout_ms=1000)
     assert held.value.kind is ErrorKind.RETRYABLE
     assert 1000 <= table.clock.now_ms() - started < 1500
@@ -75,28 +110,143 @@ def test_the_lock_of_another_engine_is_respected_until_it_is_gone(table: Table) 
     lock.check()
 
 
-def test_a_lock_that_another_engine_emptied_while_it_settled_is_not_held(table: Table) -> None:
+def test_a_lock_that_another_engine_takes_at_the_last_moment_is_not_held(table: Table) -> None:
     lock = table.term(5)
-    table.clock.on_sleep = lambda: table.storage.replace(LOCK_PATH, SPARKS_LOCK)
+    rename = table.storage.rename
+
+    def other_engine_first(src: str, dst: str) -> None:
+        if dst == LOCK_PATH:
+            table.storage.create(LOCK_PATH, SPARKS_LOCK)
+        rename(src, dst)
+
+    table.storage.rename = other_engine_first  # type: ignore[method-assign]
     assert not lock.try_acquire()
     assert not lock.is_held
     assert table.storage.read(LOCK_PATH) == SPARKS_LOCK
+    assert len(table.storage.list("terms/5")) == 1
 
 
-@pytest.mark.parametrize("content", [None, SPARKS_LOCK, b'{"tidemark": {"term": 5, "nonce": "other"}}'])
-def test_losing_the_lock_is_noticed_by_check_and_by_release(table: Table, content: bytes | None) -> None:
+@pytest.mark.parametrize("found", ["nothing", "a file", "another nonce", "a directory without owner"])
+def test_losing_the_lock_is_noticed_by_check_and_by_release(table: Table, found: str) -> None:
+    def after() -> list[tuple[str, bytes]]:
+        return [(info.path, table.storage.read(info.path)) for info in table.storage.walk(".hoodie")]
+
     for step in ("check", "release"):
         lock = table.term(5)
-        table.storage.delete(LOCK_PATH)
         assert lock.try_acquire()
-        table.storage.delete(LOCK_PATH)
-        if content is not None:
-            table.storage.create(LOCK_PATH, content)
+        table.storage.delete_tree(LOCK_PATH)
+        if found == "a file":
+            table.storage.create(LOCK_PATH, SPARKS_LOCK)
+        elif found == "another nonce":
+            table.storage.create(f"{LOCK_PATH}/owner", b'{"tidemark": {"term": 5, "nonce": "other"}}')
+        elif found == "a directory without owner":
+            table.storage.make_dir(LOCK_PATH)
+        before = after()
         with pytest.raises(LockLostError) as lost:
             getattr(lock, step)()
         assert lost.value.kind is ErrorKind.FENCED
         assert not lock.is_held
-        assert (table.storage.read(LOCK_PATH) if table.storage.exists(LOCK_PATH) else None) == content
+        assert after() == before
+        table.storage.delete(LOCK_PATH)
+        table.storage.delete_tree(LOCK_PATH)
+
+
+def test_a_directory_without_owner_is_somebody_elses(table: Table) -> None:
+    table.storage.make_dir(LOCK_PATH)
+    holder = read_lock(table.storage)
+    assert holder is not None
+    assert holder.is_foreign
+    assert not table.term(5).try_acquire()
+
+
+def test_there_is_no_moment_at_which_the_lock_directory_is_empty(table: Table) -> None:
+    """An empty directory would give way to a rename, and Hudi can delete it."""
+    older, newer = table.term(5), table.term(6)
+    storage = table.storage
+    seen: list[bool] = []
+
+    def looking(step: Callable[..., object]) -> Callable[..., object]:
+        def stepped(*args: object, **kwargs: object) -> object:
+            result = step(*args, **kwargs)
+            if LOCK_PATH in storage._dirs:
+                seen.append(f"{LOCK_PATH}/owner" in storage._files)
+            return result
+
+        return stepped
+
+    for name in ("create", "rename", "delete", "delete_tree", "make_dir"):
+        setattr(storage, name, looking(getattr(storage, name)))
+    assert older.try_acquire()
+    assert newer.try_acquire()
+    newer.release()
+    assert seen
+    assert all(seen)
+    assert not storage.exists(LOCK_PATH)
+
+
+def test_another_engine_gets_in_between_the_two_steps_of_a_takeover(table: Table) -> None:
+    older = table.term(5)
+    assert older.try_acquire()
+    table.end_term(5)
+    newer = table.term(6)
+    rename = table.storage.rename
+
+    def engine_takes_the_free_lock(src: str, dst: str) -> None:
+        rename(src, dst)
+        if src == LOCK_PATH:
+            table.storage.create(LOCK_PATH, SPARKS_LOCK)
+
+    table.storage.rename = engine_takes_the_free_lock  # type: ignore[method-assign]
+    assert not newer.try_acquire()
+    assert table.storage.read(LOCK_PATH) == SPARKS_LOCK
+    with pytest.raises(LockLostError):
+        older.check()
+    table.storage.delete(LOCK_PATH)
+    assert newer.try_acquire()
+    newer.check()
+
+
+@pytest.mark.parametrize("frozen_at", range(1, 6))
+def test_two_successors_race_for_the_lock_and_the_newest_has_it(table: Table, frozen_at: int) -> None:
+    """Term 6 is frozen before its nth rename or create; 7 ends it and takes over; then 6 goes on."""
+    older = table.term(5)
+    assert older.try_acquire()
+    table.end_term(5)
+    middle = table.term(6)
+    storage, steps = table.storage, itertools.count(1)
+    newest: list[TableLock] = []
+
+    def freezing(step: Callable[..., object]) -> Callable[..., object]:
+        def stepped(*args: object) -> object:
+            if next(steps) == frozen_at:
+                table.end_term(6)
+                newest.append(table.term(7))
+                assert newest[0].try_acquire()
+            return step(*args)
+
+        return stepped
+
+    for name in ("create", "rename", "delete_tree"):
+        setattr(storage, name, freezing(getattr(storage, name)))
+    try:
+        taken = middle.try_acquire()
+    except (StagingGoneError, LockLostError):
+        taken = False
+    assert newest
+    newest[0].check()
+    assert not taken
+    assert not storage.exists("terms/6")
+
+
+def test_a_lock_taken_by_the_middle_term_before_it_was_ended_goes_to_the_newest(table: Table) -> None:
+    middle = table.term(6)
+    assert middle.try_acquire()
+    table.end_term(6)
+    newest = table.term(7)
+    assert newest.try_acquire()
+    newest.check()
+    with pytest.raises(LockLostError):
+        middle.check()
 
 
 def test_what_was_never_taken_can_not_be_checked_or_released(table: Table) -> None:
@@ -160,7 +310,9 @@ def test_releasing_puts_back_a_lock_that_another_engine_took_in_between(table: T
     rename = table.storage.rename
 
     def other_engine_first(src: str, dst: str) -> None:
-        table.storage.replace(LOCK_PATH, SPARKS_LOCK)
+        if src == LOCK_PATH:
+            table.storage.delete_tree(LOCK_PATH)
+            table.storage.create(LOCK_PATH, SPARKS_LOCK)
         rename(src, dst)
 
     table.storage.rename = other_engine_first  # type: ignore[method-assign]
@@ -169,8 +321,12 @@ def test_releasing_puts_back_a_lock_that_another_engine_took_in_between(table: T
     assert table.storage.read(LOCK_PATH) == SPARKS_LOCK
 
 
-def test_foreign_writers_are_told_to_use_the_same_file_without_expiry() -> None:
+def test_foreign_writers_are_told_to_use_the_same_name_without_expiry() -> None:
     options = foreign_writer_options("file:/warehouse/t/")
     assert options["hoodie.write.lock.filesystem.path"] == "file:/warehouse/t/.hoodie"
     assert options["hoodie.write.lock.filesystem.expire"] == "0"
     assert LOCK_PATH == ".hoodie/lock"
+    waits_ms = int(options["hoodie.write.lock.client.num_retries"]) * int(
+        options["hoodie.write.lock.client.wait_time_ms_between_retry"]
+    )
+    assert waits_ms == 60_000
