@@ -1,0 +1,121 @@
+"""`tidemark.assigner.v1.IndexAssigner`: where a key lives, asked by gRPC threads, answered by the loop's.
+
+The index belongs to one thread. Questions wait in a bounded queue until the assign stage comes by.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Collection, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from epoch_protocol.lanes import lane_of_shard
+from hudi_format.record_index_hash import record_index_shard
+from index_assigner.domain.locations import Int32Array, Locations
+from index_assigner.errors import AssignerError
+from index_assigner.index.ports import KeyIndex, Tier
+from stream_runtime.errors import ErrorKind
+from tidemark.assigner.v1 import assigner_pb2 as pb
+from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
+
+_WAITING_MAX: Final = 16
+_KEYS_MAX: Final = 10_000
+_TIMEOUT_S: Final = 5.0
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexAssigner"].full_name
+
+
+class LookupBusyError(AssignerError):
+    """The assign stage did not come by in time: try again."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class BadLookupError(AssignerError):
+    """Another table, or too many keys at once."""
+
+    kind = ErrorKind.INVALID
+
+
+class LookupDesk:
+    """Thread-safe for `ask`; `answer` is for the thread that owns the index."""
+
+    def __init__(self, locations: Locations, num_shards: int, lanes: int) -> None:
+        self._locations = locations
+        self._num_shards = num_shards
+        self._lanes = lanes
+        self._waiting: queue.Queue[tuple[list[str], Future[list[pb.LookupResponse.Found]]]] = queue.Queue(
+            _WAITING_MAX
+        )
+
+    def ask(self, keys: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[pb.LookupResponse.Found]:
+        """One answer per distinct key, in order of first mention. Raises LookupBusyError."""
+        future: Future[list[pb.LookupResponse.Found]] = Future()
+        try:
+            self._waiting.put_nowait((list(dict.fromkeys(keys)), future))
+            return future.result(timeout_s)
+        except (queue.Full, FutureTimeoutError) as error:
+            future.cancel()
+            raise LookupBusyError("the assign stage is busy: try again") from error
+
+    def answer(self, index: KeyIndex, lanes: Collection[int]) -> None:
+        """Answers all that waits; ``lanes`` are those whose index is open."""
+        while True:
+            try:
+                keys, future = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._look_up(index, lanes, keys))
+            except Exception as error:  # a question must not end the stage
+                future.set_exception(error)
+
+    def _look_up(
+        self, index: KeyIndex, lanes: Collection[int], keys: list[str]
+    ) -> list[pb.LookupResponse.Found]:
+        shards = record_index_shard(pa.array(keys, pa.string()), self._num_shards)
+        found = [pb.LookupResponse.Found(key=k, shard=int(s)) for k, s in zip(keys, shards, strict=True)]
+        lane_of = np.array([lane_of_shard(int(shard), self._lanes) for shard in shards], np.int32)
+        for lane in lanes:
+            members = np.flatnonzero(lane_of == lane)
+            if len(members):
+                self._fill(index, lane, [found[at] for at in members.tolist()], shards[members])
+        return found
+
+    def _fill(
+        self, index: KeyIndex, lane: int, found: list[pb.LookupResponse.Found], shards: Int32Array
+    ) -> None:
+        answer = index.lookup(lane, pa.array([each.key for each in found], pa.string()), shards)
+        stored = answer.stored
+        for at, each in enumerate(found):
+            present = bool(stored.present[at])
+            each.tier = Tier(int(answer.tier[at])).name.lower() if present else Tier.NONE.name.lower()
+            each.has_ordering = bool(stored.has_ordering[at])
+            each.ordering = int(stored.ordering[at]) if each.has_ordering else 0
+            each.ordering_exact = bool(stored.exact[at])
+            if present:
+                location = int(stored.location[at])
+                each.partition_path = self._locations.partition_paths[location]
+                each.file_id = self._locations.file_ids[location]
+
+
+class LookupService(rpc.IndexAssignerServicer):
+    """Handlers only."""
+
+    def __init__(self, table: str, desk: LookupDesk) -> None:
+        self._table = table
+        self._desk = desk
+
+    def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
+        """Raises BadLookupError, LookupBusyError."""
+        if request.table != self._table:
+            raise BadLookupError(f"this assigner serves table {self._table!r}, not {request.table!r}")
+        if len(request.keys) > _KEYS_MAX:
+            raise BadLookupError(f"{len(request.keys)} keys at once; ask for at most {_KEYS_MAX}")
+        return pb.LookupResponse(found=self._desk.ask(list(request.keys)))

@@ -1,0 +1,274 @@
+"""The assign stage in one slot: a `StageWork` of the transaction loop.
+
+What the fold takes is followed entry by entry, in its order: the own transaction counts before the epoch that
+covers it is promoted, and a lane that another claims is closed before anything later is applied to it.
+RocksDB would otherwise be stamped with an epoch whose entries it does not hold, and keys be inserted twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from epoch_protocol.entries import (
+    Consumed,
+    Counts,
+    EpochCommitted,
+    EpochPlanned,
+    LanesClaimed,
+    LedgerEntry,
+    Rewound,
+    Stage,
+    Topic,
+    TransactionTagged,
+)
+from epoch_protocol.fold import Verdict
+from hudi_format.schema import TableSchema
+from index_assigner.assign.emit import Emitter, EncodedBatch, outgoing, produced_ranges
+from index_assigner.assign.keyed_batch import keyed_batch
+from index_assigner.assign.lane_opening import LaneOpener
+from index_assigner.assign.lookups import LookupDesk
+from index_assigner.assign.placement import Placement
+from index_assigner.assign.tagger import BatchTagger, TaggedBatch
+from index_assigner.domain.locations import Locations
+from index_assigner.index.ports import KeyIndex
+from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
+from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from ledger_client.fold_reader import Applied, FoldReader
+from stream_runtime.clock import Clock
+from stream_runtime.kafka.topics import TopicNames
+
+_FAILURES_MAX: Final = 200
+_FAILURE_WAIT_S: Final = 0.1
+_FIGURES_EVERY_S: Final = 1.0
+_log = logging.getLogger("tidemark.assigner")
+
+
+@dataclass(frozen=True)
+class AssignParts:
+    """What the stage is made of; `wiring.assign_work` puts it together for a service."""
+
+    topics: TopicNames
+    schema: TableSchema
+    folds: FoldReader
+    source: KeyedSource
+    locations: Locations
+    index: KeyIndex
+    opener: LaneOpener
+    placement: Placement
+    tagger: BatchTagger
+    emitter: Emitter
+    lookups: LookupDesk
+    clock: Clock
+    uncommitted_entries_max: int
+
+
+@dataclass
+class _InFlight:
+    """The one transaction whose verdict is awaited."""
+
+    nonce: str
+    lanes: set[int]
+    counts: Counts
+    tombstones_next: dict[int, int] = field(default_factory=dict)
+
+
+class AssignWork:
+    """A `StageWork`. Owned by the loop's thread."""
+
+    def __init__(self, parts: AssignParts) -> None:
+        self._parts = parts
+        self._open: set[int] = set()
+        self._to_open: dict[int, int] = {}
+        self._slices: list[KeyedSlice] = []
+        self._in_flight: _InFlight | None = None
+        self._planned: EpochPlanned | None = parts.folds.fold.state.planned
+        self._failures = 0
+        self._figures: dict[str, float] = {}
+        self._figures_until_s = 0.0
+        self.counts = Counts()
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.ASSIGN
+
+    # ------------------------------------------------------------ lanes
+
+    def drop(self, lanes: Collection[str]) -> None:
+        numbers = {int(lane) for lane in lanes}
+        for lane in sorted(numbers):
+            self._parts.source.release(str(lane))
+            self._to_open.pop(lane, None)
+            self._parts.index.close_lane(lane)
+        self._open -= numbers
+        self._slices = [each for each in self._slices if int(each.lane) not in numbers]
+        if self._in_flight is not None:
+            self._in_flight.lanes -= numbers
+
+    def start(self, lanes: Mapping[str, int]) -> None:
+        self._to_open.update({int(lane): position for lane, position in lanes.items()})
+        self._open_lanes()
+
+    def _open_lanes(self) -> None:
+        """Opens what was started; what cannot be opened now is tried again with the next `gather`."""
+        if not self._to_open:
+            return
+        lanes = sorted(self._to_open)
+        try:
+            self._parts.opener.open(lanes, self._parts.folds.fold.state)
+        except Exception as error:
+            for lane in lanes:
+                self._parts.index.close_lane(lane)
+            self._failed("opening lanes", error)
+            return
+        for lane in lanes:
+            self._parts.source.assign(str(lane), self._to_open.pop(lane))
+        self._open.update(lanes)
+        self._failures = 0
+
+    # ------------------------------------------------------------ what the fold takes
+
+    def observe(self, applied: Sequence[Applied]) -> None:
+        for each in applied:
+            self._follow(each)
+        self._planned = self._parts.folds.fold.state.planned
+        self._parts.lookups.answer(self._parts.index, self._open)
+
+    def _follow(self, applied: Applied) -> None:
+        entry, verdict = applied.entry, applied.verdict
+        if isinstance(entry, TransactionTagged):
+            if verdict is Verdict.COUNTS and self._in_flight and entry.nonce == self._in_flight.nonce:
+                self._take_counted(self._in_flight, applied.offset)
+        elif isinstance(entry, LanesClaimed):
+            if verdict is Verdict.CLAIMED and entry.stage is Stage.ASSIGN:
+                held = self._open | self._to_open.keys()
+                self.drop([lane for lane in entry.lanes if int(lane) in held])
+        elif verdict is not Verdict.APPLIED:
+            return
+        elif isinstance(entry, EpochPlanned):
+            self._planned = entry
+        elif isinstance(entry, EpochCommitted):
+            assert self._planned is not None
+            self._parts.index.promote(self._planned.through, entry.completion, entry.epoch)
+        elif isinstance(entry, Rewound):
+            self.drop([str(lane) for lane in self._open | self._to_open.keys()])
+            self._parts.index.rewind()
+            self._parts.placement.forget()
+
+    # ------------------------------------------------------------ transactions
+
+    def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        self._open_lanes()
+        if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
+            self._parts.clock.sleep(timeout_s)
+        else:
+            self._slices += self._parts.source.poll(budget, timeout_s)
+        records = sum(each.records for each in self._slices)
+        size = sum(batch.nbytes for each in self._slices for batch in each.batches)
+        letters = sum(len(m.value or b"") for each in self._slices for m in each.dead_letters)
+        return Gathered(records, size + letters)
+
+    def prepare(self, nonce: str) -> PreparedTransaction | None:
+        if not self._slices:
+            return None
+        parts = self._parts
+        try:
+            tagged = parts.tagger.tag(keyed_batch(self._slices, parts.schema, parts.locations))
+            batches = parts.emitter.encode(tagged)
+        except Exception as error:
+            # Nothing is staged yet: the same slices are tagged again with the next call.
+            self._failed("tagging", error)
+            return None
+        self._failures = 0
+        slices, self._slices = self._slices, []
+        for lane, changes in tagged.staged.items():
+            parts.index.stage(lane, changes)
+        self._in_flight = in_flight = _InFlight(nonce, {int(each.lane) for each in slices}, tagged.counts)
+        consumed = _consumed(slices)
+        messages = outgoing(batches, parts.topics, nonce, parts.schema.fingerprint)
+        letters = [letter for each in slices for letter in each.dead_letters]
+
+        def build_entry(offsets: Sequence[int], facts: ClaimFacts) -> LedgerEntry:
+            entry = _entry(nonce, consumed, batches, offsets[: len(batches)], tagged, facts, parts.schema)
+            in_flight.tombstones_next = {
+                part.partition: part.last + 1 for part in entry.produced if part.topic is Topic.TOMBSTONES
+            }
+            return entry
+
+        return PreparedTransaction(nonce, consumed, [*messages, *letters], build_entry)
+
+    def counted(self, prepared: PreparedTransaction, offset: int) -> None:
+        """`observe` has seen the entry before: nothing is left to do."""
+        assert self._in_flight is None or self._in_flight.nonce != prepared.nonce, prepared.nonce
+
+    def _take_counted(self, in_flight: _InFlight, offset: int) -> None:
+        self._parts.index.counted(sorted(in_flight.lanes), offset, in_flight.tombstones_next)
+        self.counts += in_flight.counts
+        self._in_flight = None
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Waits before the next try, or raises what no retry cures."""
+        self._failures += 1
+        kind = getattr(getattr(error, "kind", None), "name", "")
+        if kind not in ("RETRYABLE", "CONFLICT") or self._failures >= _FAILURES_MAX:
+            raise error
+        _log.warning("%s failed, try %d follows: %s", what, self._failures + 1, error)
+        self._parts.clock.sleep(_FAILURE_WAIT_S)
+
+    # ------------------------------------------------------------ figures
+
+    def uncommitted_entries(self) -> int:
+        return self._parts.index.uncommitted_entries()
+
+    def figures(self) -> Mapping[str, float]:
+        now_s = self._parts.clock.monotonic_s()
+        if now_s >= self._figures_until_s:
+            self._figures_until_s = now_s + _FIGURES_EVERY_S
+            self._figures = {
+                **self._parts.index.figures(),
+                **{f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()},
+                **{f"lag_lane_{lane}": float(lag) for lane, lag in self._parts.source.lags().items()},
+            }
+        return self._figures
+
+    def close(self) -> None:
+        self._parts.source.close()
+        self._parts.opener.close()
+
+
+def _fields(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in counts.__struct_fields__}
+
+
+def _consumed(slices: Sequence[KeyedSlice]) -> list[Consumed]:
+    """One range per lane; the slices of a lane follow each other."""
+    ranges: dict[str, Consumed] = {}
+    for each in slices:
+        before = ranges.get(each.lane)
+        assert before is None or before.next == each.start, (before, each.start)
+        ranges[each.lane] = Consumed(each.lane, before.start if before else each.start, each.next)
+    return list(ranges.values())
+
+
+def _entry(
+    nonce: str,
+    consumed: list[Consumed],
+    batches: Sequence[EncodedBatch],
+    offsets: Sequence[int],
+    tagged: TaggedBatch,
+    facts: ClaimFacts,
+    schema: TableSchema,
+) -> TransactionTagged:
+    return TransactionTagged(
+        slot=facts.slot,
+        nonce=nonce,
+        generation=facts.generation,
+        terms=facts.terms,
+        consumed=consumed,
+        produced=produced_ranges(batches, offsets),
+        counts=tagged.counts,
+        bytes=sum(len(batch.value) for batch in batches),
+        schema_id=schema.fingerprint,
+    )
