@@ -5,6 +5,10 @@ strings, that is by UTF-16 units, in log blocks and in compacted base files alik
 tests/golden/record_index/mor_global). The two orders differ only between characters above U+FFFF and those
 of U+E000 to U+FFFF. Where they would send a key to different blocks, neither block alone proves that the
 key is absent, so the answer then says so.
+
+Hudi itself is not safe with such keys: its reader seeks by UTF-8 bytes for keys that it sorted as Java
+strings. Asked for both sorts of characters at once in one shard, it did not find all of them in a table
+that Spark had written, and failed with "backward seekTo" on one written here (tried with 1.2.0).
 """
 
 from __future__ import annotations
