@@ -1,0 +1,44 @@
+"""What can go wrong in the tiered index, grouped by what the caller must do."""
+
+from __future__ import annotations
+
+from index_assigner.errors import AssignerError
+from stream_runtime.errors import ErrorKind
+
+
+class LaneNotOpenError(AssignerError):
+    """The lane was asked before `open_lane`, or after it was closed or rewound: open it first."""
+
+    kind = ErrorKind.INVALID
+
+
+class SnapshotBehindError(AssignerError):
+    """The metadata table snapshot does not show the last committed epoch yet: load a new one."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class IndexOutdatedError(AssignerError):
+    """Another writer committed since the index was brought up to date; it now is again: look the keys up
+    anew.
+    """
+
+    kind = ErrorKind.CONFLICT
+
+
+class IndexMismatchError(AssignerError):
+    """The record index names a file group that does not hold the key: index and data disagree, stop."""
+
+    kind = ErrorKind.CORRUPT
+
+
+class CacheInUseError(AssignerError):
+    """Another process holds the cache folder."""
+
+    kind = ErrorKind.INVALID
+
+
+class CacheCorruptError(AssignerError):
+    """The RocksDB folder is damaged. The next start moves it aside and fills a new one."""
+
+    kind = ErrorKind.CORRUPT

@@ -1,0 +1,42 @@
+"""How `state.memory` and `state.disk` of one assigner are shared out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLimits:
+    """Bytes of memory for the caches together, and of disk for the RocksDB folder.
+
+    Uncommitted entries are not in it: their number is bounded for the whole table
+    (`limits.uncommitted_entries`).
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+
+    @property
+    def rocks_memory(self) -> int:
+        """RocksDB's block cache and write buffers."""
+        return self.memory_bytes * 3 // 8
+
+    @property
+    def hot_cache(self) -> int:
+        """Committed locations used lately."""
+        return self.memory_bytes * 3 // 8
+
+    @property
+    def decoded_blocks(self) -> int:
+        """Blocks of the metadata table, used only when the disk is full."""
+        return self.memory_bytes // 8
+
+    @property
+    def slice_values(self) -> int:
+        """Keys and ordering values of file slices."""
+        return self.memory_bytes // 8
+
+    @property
+    def disk_for_blocks(self) -> int:
+        """Above this no more blocks are taken over: the rest is for promotions and compactions."""
+        return self.disk_bytes * 3 // 4

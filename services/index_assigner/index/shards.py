@@ -1,0 +1,223 @@
+"""What RocksDB holds of each record index shard, and how it is brought and kept up to date.
+
+Invariant of an open shard with stamp S, read through a snapshot whose base file is B: a key that has an entry
+here is where the entry says as of S; a key that has none is, as of S, where B says; and it is absent when its
+block of B was taken over whole. It holds because the log files' changes are taken over when a shard is first
+used, because every later change is written here together with its stamp, because no entry is ever removed on
+its own, and because a block never overwrites an entry (entries are newer than base files).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from hudi_format.hfile import KeyValues
+from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
+from hudi_format.metadata_table.record_index import decode_entries
+from hudi_format.metadata_table.shard import ShardSnapshot
+from hudi_format.metadata_table.shard_changes import BEGINNING
+from hudi_format.timeline import Timeline
+from index_assigner.domain.locations import Int32Array, Locations
+from index_assigner.domain.reduce import BoolArray
+from index_assigner.index.rocks import RocksTier
+from index_assigner.index.rocks_layout import (
+    COVERAGE_PREFIX,
+    ENTRY,
+    STATE_PREFIX,
+    ShardRecord,
+    composite_keys,
+    pack,
+    shard_bytes,
+    shard_range,
+)
+from index_assigner.index.rocks_locations import StoredLocations
+from index_assigner.index.slice_values import commits_after
+
+_log = logging.getLogger(__name__)
+_BLOCKS_PER_BATCH: Final = 64
+_ENTRIES_PER_BATCH: Final = 50_000
+_STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
+
+Puts = list[tuple[list[bytes], list[bytes]]]
+
+
+@dataclass(slots=True)
+class OpenShard:
+    """A shard in use. `covered[i]`: block i of the snapshot's base file was taken over whole."""
+
+    number: int
+    snapshot: ShardSnapshot
+    stamp: str
+    generation: int
+    covered: BoolArray
+
+    def record(self) -> ShardRecord:
+        """As it is stored."""
+        return ShardRecord(self.stamp, self.generation, self.snapshot.base_name, len(self.covered))
+
+
+def newest_completion(timeline: Timeline) -> str:
+    """Completion time of the newest completed instant of the data table; "0" on an empty one."""
+    newest = timeline.latest_completion()
+    if newest is None and timeline.archive is not None:
+        newest = max(timeline.archive.completion_times().values(), default=None)
+    return newest or BEGINNING
+
+
+class ShardStore:
+    """The shards' content in RocksDB."""
+
+    def __init__(self, rocks: RocksTier, locations: Locations, stored: StoredLocations) -> None:
+        self._rocks, self._locations, self._stored = rocks, locations, stored
+        self.blocks_read = 0
+        self.shards_dropped = 0
+
+    def open(self, number: int, snapshot: MetadataTableSnapshot) -> OpenShard:
+        """Brings the shard to the snapshot: from its stamp by the changes since, or from nothing."""
+        newest = newest_completion(snapshot.data_timeline)
+        value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
+        if value is None:
+            return self._take_over(number, snapshot, newest, 0)
+        record = msgspec.json.decode(value, type=ShardRecord)
+        fresh = snapshot.shard(number)
+        changes = [] if record.stamp == newest else fresh.changes_after(record.stamp)
+        if changes is None:
+            _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
+            self.drop(number)
+            return self._take_over(number, snapshot, newest, record.generation + 1)
+        moved_on = commits_after(snapshot.data_timeline, record.stamp)
+        shard = OpenShard(
+            number, fresh, newest, record.generation + moved_on, self._coverage(number, record, fresh)
+        )
+        if newest != record.stamp or fresh.base_name != record.base_name:
+            entries = RecordIndexEntries.newest_wins([each for _, each in changes])
+            self._rocks.write([*self._located(number, entries), *self._bookkeeping(shard)])
+        return shard
+
+    def drop(self, number: int) -> None:
+        """Forgets all that is stored of the shard, its stamp and coverage included; space is given back."""
+        key = shard_bytes(number)
+        first, end = shard_range(b"", number)
+        self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
+        self._rocks.reclaim(first, end)
+        self.shards_dropped += 1
+
+    def stored_shards(self) -> list[int]:
+        """Shards that RocksDB holds something of."""
+        return [int.from_bytes(key[2:], "big") for key in self._rocks.keys_between(STATE_PREFIX, _STATE_END)]
+
+    def promote(
+        self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
+    ) -> None:
+        """Writes committed entries (`ENTRY`, with local location ids) and the new stamp in one batch."""
+        values = rows.copy()
+        values["location"] = self._stored.to_stored(rows["location"])
+        values["generation"] = shard.generation
+        shard.stamp = max(shard.stamp, completion)
+        self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
+
+    def take_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[RecordIndexEntries]:
+        """Reads blocks of the base file and stores their entries, some blocks at a time; yields all of
+        their entries.
+        """
+        for at in range(0, len(numbers), _BLOCKS_PER_BATCH):
+            some = numbers[at : at + _BLOCKS_PER_BATCH]
+            runs = list(self.read_blocks(shard, some))
+            puts: Puts = []
+            for entries in runs:
+                puts.extend(self._new_entries(shard.number, entries))
+            covered = shard.covered.copy()
+            covered[list(some)] = True
+            self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
+            shard.covered = covered
+            yield from runs
+
+    def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[RecordIndexEntries]:
+        """The entries of blocks (ascending numbers), neighbours read and decoded together."""
+        base = shard.snapshot.base
+        assert base is not None
+        self.blocks_read += len(numbers)
+        for first, last in _runs(numbers):
+            blocks: list[KeyValues] = list(base.blocks(first, last))
+            keys = pa.concat_arrays([block.keys for block in blocks])
+            values = pa.concat_arrays([block.values for block in blocks])
+            yield decode_entries(keys, values, base.schema, base.name)
+
+    def local_ids(self, entries: RecordIndexEntries) -> Int32Array:
+        """The entries' locations as this process's ids, -1 for deletes."""
+        ids = [self._locations.intern(each.partition_path, each.file_id) for each in entries.locations]
+        return np.array([*ids, -1], np.int32)[entries.location_ids]
+
+    def _take_over(
+        self, number: int, snapshot: MetadataTableSnapshot, newest: str, generation: int
+    ) -> OpenShard:
+        """Starts with the changes of the slice's log files; the record comes last and makes them count."""
+        changes = snapshot.shard(number).log_changes()
+        self._rocks.write([], [], [shard_range(b"", number)])
+        for at in range(0, len(changes), _ENTRIES_PER_BATCH):
+            part = changes.take(np.arange(at, min(at + _ENTRIES_PER_BATCH, len(changes))))
+            self._rocks.write(self._located(number, part))
+        # Another view of the shard: the one above holds on to the merged log files.
+        fresh = snapshot.shard(number)
+        shard = OpenShard(number, fresh, newest, generation, np.zeros(fresh.block_count, np.bool_))
+        self._rocks.write(self._bookkeeping(shard))
+        return shard
+
+    def _coverage(self, number: int, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
+        blocks = fresh.block_count
+        if record.base_name != fresh.base_name or record.blocks != blocks:
+            return np.zeros(blocks, np.bool_)
+        value = self._rocks.get(COVERAGE_PREFIX + shard_bytes(number)) or b""
+        bits = np.unpackbits(np.frombuffer(value, np.uint8), count=blocks)
+        return bits.astype(np.bool_)
+
+    def _bookkeeping(self, shard: OpenShard) -> Puts:
+        return [*self._state(shard), self._coverage_put(shard.number, shard.covered)]
+
+    def _state(self, shard: OpenShard) -> Puts:
+        return [([STATE_PREFIX + shard_bytes(shard.number)], [msgspec.json.encode(shard.record())])]
+
+    def _coverage_put(self, number: int, covered: BoolArray) -> tuple[list[bytes], list[bytes]]:
+        return [COVERAGE_PREFIX + shard_bytes(number)], [np.packbits(covered).tobytes()]
+
+    def _located(self, number: int, entries: RecordIndexEntries) -> Puts:
+        """Entries of the record index: a location, or absent; the ordering value is not known."""
+        if not len(entries):
+            return []
+        keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
+        return [(keys, self._values(entries))]
+
+    def _values(self, entries: RecordIndexEntries) -> list[bytes]:
+        rows = np.zeros(len(entries), ENTRY)
+        rows["location"] = self._stored.to_stored(self.local_ids(entries))
+        return pack(rows)
+
+    def _new_entries(self, number: int, entries: RecordIndexEntries) -> Puts:
+        """Those of neighbouring blocks' entries that RocksDB has no (hence newer) entry for."""
+        if not len(entries):
+            return []
+        keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
+        held = self._rocks.keys_between(min(keys), max(keys) + b"\0")
+        values = self._values(entries)
+        if not held:
+            return [(keys, values)]
+        known = set(held)
+        new = [each for each, key in enumerate(keys) if key not in known]
+        return [([keys[each] for each in new], [values[each] for each in new])]
+
+
+def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
+    """Half-open ranges of neighbouring numbers."""
+    ordered = np.asarray(numbers, np.int64)
+    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
+    for run in np.split(ordered, breaks):
+        if run.size:
+            yield int(run[0]), int(run[-1]) + 1

@@ -1,0 +1,145 @@
+"""Stored ordering values from the file slices of the data table, as of its newest committed instant.
+
+All counted entries after that instant are in the memory of whoever owns the key's lane, so the greater one
+of the two is the stored value. The view (timeline, slices by partition) is kept until `forget`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from hudi_format.errors import FileMissingError, TimelineConflictError
+from hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
+from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.ordering import NO_ORDERING, OrderingField
+from hudi_format.schema import TableSchema
+from hudi_format.storage.base import Storage
+from hudi_format.table_config import MergeMode
+from hudi_format.timeline import DATA_ROOT, Action, Timeline, load_timeline
+from index_assigner.domain.locations import Int32Array, Locations
+from index_assigner.domain.reduce import BoolArray, Int64Array
+
+_ATTEMPTS_MAX: Final = 4
+# Actions that leave every record where it is, and its ordering value as it is.
+_KEEPING: Final = frozenset(
+    {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
+)
+_REMOVING: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
+
+
+@dataclass(frozen=True, slots=True)
+class HeldValues:
+    """Per key: whether its slice has a row or a delete of it (`known`), whether a row that is live (`live`),
+    and the ordering value to reach.
+    """
+
+    known: BoolArray
+    live: BoolArray
+    ordering: Int64Array
+
+
+class SliceValues:
+    """See the module. `schema` may be replaced when the table's evolves."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        locations: Locations,
+        schema: TableSchema,
+        mode: MergeMode,
+        ordering: OrderingField | None,
+        cache_bytes: int,
+    ) -> None:
+        self.schema = schema
+        self._storage, self._locations = storage, locations
+        self._mode, self._ordering = mode, ordering
+        self._cache = SliceOrderingCache(cache_bytes)
+        self._timeline: Timeline | None = None
+        self._slices: dict[str, dict[str, FileSlice]] = {}
+
+    def forget(self) -> None:
+        """The next question loads timeline and listings anew."""
+        self._timeline = None
+        self._slices = {}
+
+    def changed_since(self, stamp: str) -> bool:
+        """Whether the view shows commits that completed after the stamp."""
+        return commits_after(self._loaded_timeline(), stamp)
+
+    def of(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
+        """What the slice at each key's location holds of it. No location: nothing.
+
+        Raises TimelineConflictError when files keep vanishing.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return self._read(keys, locations)
+            except FileMissingError:
+                self.forget()
+        raise TimelineConflictError(
+            f"{self._storage.base_uri}: files of the newest slices vanished in each of {_ATTEMPTS_MAX} reads"
+        )
+
+    def _read(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
+        count = len(keys)
+        held = HeldValues(
+            np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.full(count, NO_ORDERING, np.int64)
+        )
+        order = np.argsort(locations, kind="stable")
+        groups, starts = np.unique(locations[order], return_index=True)
+        paths = {self._locations.partition_paths[each] for each in groups.tolist() if each >= 0}
+        self._list(paths - self._slices.keys())
+        for group, members in zip(groups.tolist(), np.split(order, starts[1:]), strict=True):
+            if group < 0:
+                continue
+            path, file_id = self._locations.partition_paths[group], self._locations.file_ids[group]
+            file_slice = self._slices[path].get(file_id)
+            if file_slice is None:
+                continue
+            found = slice_ordering(
+                self._storage,
+                file_slice,
+                self.schema,
+                keys.take(pa.array(members)),
+                self._mode,
+                self._ordering,
+                self._cache,
+            )
+            held.known[members] = found.found
+            held.live[members] = found.found & ~found.is_deleted
+            held.ordering[members] = found.ordering
+        return held
+
+    def _loaded_timeline(self) -> Timeline:
+        if self._timeline is None:
+            self._timeline = load_timeline(self._storage, DATA_ROOT)
+        return self._timeline
+
+    def _list(self, partition_paths: set[str]) -> None:
+        """Slices of these partitions. A clean or rollback that began meanwhile may have torn the listing."""
+        if not partition_paths:
+            return
+        timeline = self._loaded_timeline()
+        names = {path: [each.name for each in self._storage.list(path)] for path in partition_paths}
+        if _removals(load_timeline(self._storage, DATA_ROOT)) != _removals(timeline):
+            raise FileMissingError(f"{self._storage.base_uri}: files were removed while they were listed")
+        for path in partition_paths:
+            self._slices[path] = {}
+        for each in build_slices(names, timeline):
+            self._slices[each.partition_path][each.file_id] = each
+
+
+def commits_after(timeline: Timeline, stamp: str) -> bool:
+    """Whether instants that change records completed after the stamp."""
+    return any(
+        each.completion is not None and each.completion > stamp and each.action not in _KEEPING
+        for each in timeline.completed()
+    )
+
+
+def _removals(timeline: Timeline) -> frozenset[str]:
+    return frozenset(each.requested for each in timeline.instants if each.action in _REMOVING)
