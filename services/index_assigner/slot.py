@@ -68,6 +68,16 @@ class SlotCounters:
     not_counted: int = 0
     doubts: dict[str, int] = field(default_factory=dict)
 
+    def figures(self) -> dict[str, float]:
+        """For `tidemark status`."""
+        return {
+            "claims": float(self.claims),
+            "transactions": float(self.transactions),
+            "transactions_counted": float(self.counted),
+            "transactions_not_counted": float(self.not_counted),
+            "doubts": float(sum(self.doubts.values())),
+        }
+
 
 class SlotLoop:
     """Owned by one thread. `run` until told to stop, or `step` by hand; `close` in the end."""
@@ -193,7 +203,8 @@ class SlotLoop:
 
     def _report(self) -> None:
         held = self._lanes.names(LaneStatus.CLAIMED, LaneStatus.CURRENT)
-        report = StageReport(held, self._work.uncommitted_entries(), self._work.figures())
+        figures = {**self._work.figures(), **self.counters.figures()}
+        report = StageReport(held, self._work.uncommitted_entries(), figures)
         self._parts.lease.report(report)
         self._reported_s = self._parts.clock.monotonic_s()
 

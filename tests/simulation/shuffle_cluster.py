@@ -1,4 +1,4 @@
-"""Several shufflers on one in-memory broker, stepped one at a time, under a coordinator that changes its mind.
+"""Several shufflers on one in-memory broker, stepped one by one, under a coordinator that changes its mind.
 
 The coordinator here keeps no promise but the names of slots: it moves lanes at any moment, also without being
 told that the former holder gave them up, and sometimes does not answer. Whatever it does, the fold has to

@@ -1,0 +1,257 @@
+"""Wires the stages of one process, and runs them until they are told to stop or one of them has to.
+
+One thread a stage (its transaction loop), one a stage for its lease, gRPC on threads of its own. The first
+error of any stage stops the process: whoever started it starts it again, and the fold tells where to go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from epoch_protocol.entries import Stage
+from hudi_format.schema import TableSchema
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import read_table_config
+from index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
+from index_assigner.errors import SetupError
+from index_assigner.membership import Identity, JoinFacts, MembershipClient
+from index_assigner.pace import TransactionLimits
+from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from index_assigner.slot import SlotLoop, SlotParts
+from index_assigner.stage_context import StageContext, StageFactory
+from index_assigner.stage_work import StageWork
+from ledger_client.fold_reader import FoldReader
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import Address, InputFormat, InputPartitioning
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.kafka.topics import TopicNames
+from stream_runtime.rpc.channel import open_channel
+from stream_runtime.rpc.server import RpcServer, start_server
+from tidemark.assigner.v1 import assigner_pb2_grpc
+from tidemark.commit.v1 import commit_pb2_grpc
+
+_LOOPBACK: Final = "127.0.0.1"
+_ANY: Final = "0.0.0.0"
+_STOP_WAIT_S: Final = 30.0
+_log = logging.getLogger("tidemark.assigner")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The outside world."""
+
+    kafka: KafkaClient
+    storage: LocalStorage
+    clock: Clock
+    ids: IdSource
+    failpoints: FailpointRegistry
+
+
+def shuffle_work(context: StageContext) -> StageWork:
+    """The shuffle stage."""
+    config = context.config
+    settings = ShuffleSettings(
+        topics=context.topics,
+        start=config.input.start,
+        schema_id=context.facts.schema_id,
+        batch_bytes=config.limits.batch_bytes,
+        message_bytes=config.limits.message_bytes,
+        record_bytes_max=config.limits.record_bytes,
+    )
+    return ShuffleWork(context.client, context.keyer(), settings)
+
+
+class AssignerService:
+    """One process of the index-assigner service."""
+
+    def __init__(
+        self, config: TableConfigFile, ports: Ports, factories: Mapping[Stage, StageFactory]
+    ) -> None:
+        """``factories``: the stages to run. Raises SetupError for an input format that is not served."""
+        if config.input.format is not InputFormat.JSON:
+            raise SetupError(
+                f"{config.file}: input.format: {config.input.format.value} is not served by this release: "
+                "use json"
+            )
+        self._config = config
+        self._ports = ports
+        self._factories = _wanted(config, factories)
+        self._topics = TopicNames(config.table.name)
+        self._process_id = f"assigner-{ports.ids.uuid()}"
+        text = config.table.schema.read_text(encoding="utf-8")
+        self._schema = TableSchema.from_avro(text, config.table.name)
+        self._lookups = LookupGate()
+        self._failure: BaseException | None = None
+        self._ended = threading.Event()
+
+    def run(self, stop: threading.Event) -> None:
+        """Runs the stages until ``stop``. Raises the first error that stopped one of them."""
+        config = self._config
+        channel = open_channel(config.services.coordinator, message_bytes_max=config.limits.rpc_message_bytes)
+        stub = commit_pb2_grpc.CommitCoordinatorStub(channel)
+        server = self._serve()
+        address = self._address(server)
+        members = {stage: self._member(stage, stub, address) for stage in self._factories}
+        threads: list[threading.Thread] = []
+        try:
+            for member in members.values():
+                member.start()
+            for stage, member in members.items():
+                facts = member.facts(stop)
+                if facts is None:
+                    return
+                loop = self._loop(stage, self._context(facts, stub, stop), member)
+                threads.append(self._start(stage, loop, stop))
+            server.set_serving(True)
+            _log.info("running %s of table %s", ", ".join(s.value for s in members), config.table.name)
+            while not stop.wait(0.2) and not self._ended.is_set():
+                pass
+        finally:
+            self._end(stop, threads, list(members.values()), server)
+            channel.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _end(
+        self,
+        stop: threading.Event,
+        threads: Sequence[threading.Thread],
+        members: Sequence[MembershipClient],
+        server: RpcServer,
+    ) -> None:
+        """In this order: transactions end, then lanes are free, then nobody can ask us any more."""
+        stop.set()
+        for thread in threads:
+            thread.join(_STOP_WAIT_S)
+        for member in members:
+            member.stop()
+        server.stop()
+
+    def _start(self, stage: Stage, loop: SlotLoop, stop: threading.Event) -> threading.Thread:
+        def work() -> None:
+            try:
+                loop.run(stop)
+            except BaseException as error:
+                _log.error("the %s stage ends: %s", stage.value, error)
+                if self._failure is None:
+                    self._failure = error
+                stop.set()
+            finally:
+                self._ended.set()
+
+        thread = threading.Thread(target=work, name=f"stage-{stage.value}", daemon=True)
+        thread.start()
+        return thread
+
+    def _loop(self, stage: Stage, context: StageContext, member: MembershipClient) -> SlotLoop:
+        limits = self._config.limits
+        parts = SlotParts(
+            topics=self._topics,
+            client=self._ports.kafka,
+            folds=context.folds,
+            lease=member,
+            limits=TransactionLimits(
+                limits.transaction_interval_ms, limits.transaction_records, limits.transaction_bytes
+            ),
+            clock=self._ports.clock,
+            ids=self._ports.ids,
+            failpoints=self._ports.failpoints,
+            owner=self._process_id,
+        )
+        return SlotLoop(parts, self._factories[stage](context))
+
+    def _context(
+        self, facts: JoinFacts, stub: commit_pb2_grpc.CommitCoordinatorStub, stop: threading.Event
+    ) -> StageContext:
+        config, ports = self._config, self._ports
+        if facts.lanes != config.table.index.lanes:
+            raise SetupError(
+                f"{config.file}: table.index.lanes is {config.table.index.lanes}, the coordinator has "
+                f"{facts.lanes}: use one configuration for all services of a table"
+            )
+        admin = ports.kafka.admin()
+        try:
+            admin.check_broker()
+            check_topics(config, admin, ports.storage)
+        finally:
+            admin.close()
+        return StageContext(
+            config=config,
+            topics=self._topics,
+            client=ports.kafka,
+            storage=ports.storage,
+            table=read_table_config(ports.storage),
+            schema=self._schema,
+            facts=facts,
+            folds=self._caught_up(stop),
+            coordinator=stub,
+            lookups=self._lookups,
+            clock=ports.clock,
+            ids=ports.ids,
+            process_id=self._process_id,
+        )
+
+    def _caught_up(self, stop: threading.Event) -> FoldReader:
+        """A reader that has seen all there was; one stage's own."""
+        reader = FoldReader(
+            self._ports.kafka,
+            self._topics.ledger,
+            self._topics.epochs,
+            snapshot_loader(self._ports.storage),
+            self._ports.clock,
+        )
+        reader.start()
+        while not stop.is_set():
+            try:
+                reader.catch_up(1.0)
+                break
+            except DeadlineExceededError as error:
+                _log.warning("waiting for the ledger: %s", error)
+        return reader
+
+    def _member(
+        self, stage: Stage, stub: commit_pb2_grpc.CommitCoordinatorStub, address: str
+    ) -> MembershipClient:
+        identity = Identity(self._config.table.name, stage, self._process_id, address, self._schema.avro_json)
+        return MembershipClient(stub, identity, self._ports.clock)
+
+    def _serve(self) -> RpcServer:
+        services = self._config.services
+        host = services.bind or (_ANY if services.allow_remote else _LOOPBACK)
+        return start_server(
+            Address(host, 0),
+            [
+                (
+                    LOOKUP_SERVICE,
+                    lambda s: assigner_pb2_grpc.add_IndexAssignerServicer_to_server(self._lookups, s),
+                )
+            ],
+            allow_remote=services.allow_remote,
+            message_bytes_max=self._config.limits.rpc_message_bytes,
+        )
+
+    def _address(self, server: RpcServer) -> str:
+        """Where the coordinator finds this process."""
+        remote = self._config.services.allow_remote
+        host = socket.gethostname() if remote else server.address.host
+        return str(Address(host, server.address.port))
+
+
+def _wanted(config: TableConfigFile, factories: Mapping[Stage, StageFactory]) -> dict[Stage, StageFactory]:
+    """With partitioning by shard there is nothing to shuffle."""
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    wanted = {s: f for s, f in factories.items() if not (sharded and s is Stage.SHUFFLE)}
+    if not wanted:
+        raise SetupError(
+            f"{config.file}: with input.partitioning: shard there is no shuffle stage: run --stages assign"
+        )
+    return wanted

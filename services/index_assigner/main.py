@@ -1,0 +1,43 @@
+"""`tidemark assigner -c F --stages shuffle,assign`: one index-assigner process of a table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from epoch_protocol.entries import Stage
+from hudi_format.storage.locate import open_storage
+from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
+from index_assigner.failpoints import AssignerFailpoint
+from index_assigner.stage_context import StageFactory
+from stream_runtime.clock import SystemClock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import SystemIds
+from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+
+FACTORIES: Final[Mapping[Stage, StageFactory]] = {Stage.SHUFFLE: shuffle_work}
+
+
+def run(
+    config: TableConfigFile,
+    stages: Collection[Stage] = frozenset(Stage),
+    foreign_failpoints: frozenset[str] = frozenset(),
+) -> None:
+    """Runs until SIGTERM or SIGINT. Raises what stopped it: InputLostError, SetupError, RpcError …"""
+    clock = SystemClock()
+    ports = Ports(
+        kafka=ConfluentKafkaClient.from_config(config, clock=clock),
+        storage=open_storage(config.table.path),
+        clock=clock,
+        ids=SystemIds(),
+        failpoints=FailpointRegistry.from_environment(AssignerFailpoint, os.environ, foreign_failpoints),
+    )
+    service = AssignerService(config, ports, {s: f for s, f in FACTORIES.items() if s in stages})
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service.run(stop)

@@ -1,0 +1,93 @@
+"""What a stage is made from, once the coordinator has said what table it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hudi_format.keys import KeyGenerator
+from hudi_format.ordering import OrderingField, table_ordering
+from hudi_format.schema import TableSchema
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import TableConfig
+from index_assigner.adapters import LookupGate
+from index_assigner.membership import JoinFacts
+from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from index_assigner.shuffle.keyed_source import KeyedSource
+from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from index_assigner.stage_work import StageWork
+from ledger_client.fold_reader import FoldReader
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import InputPartitioning, UnknownFields
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.kafka.topics import TopicNames
+from tidemark.commit.v1 import commit_pb2_grpc
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Read-only. ``schema`` is the configured one; ``folds`` is caught up and the stage's own."""
+
+    config: TableConfigFile
+    topics: TopicNames
+    client: KafkaClient
+    storage: LocalStorage
+    table: TableConfig
+    schema: TableSchema
+    facts: JoinFacts
+    folds: FoldReader
+    coordinator: commit_pb2_grpc.CommitCoordinatorStub
+    lookups: LookupGate
+    clock: Clock
+    ids: IdSource
+    process_id: str
+
+    @property
+    def ordering(self) -> OrderingField | None:
+        """The table's ordering field; None: arrival decides."""
+        return table_ordering(self.table, self.schema)[1]
+
+    def keyer(self) -> RecordKeyer:
+        """Reads input records as the table and the configuration say."""
+        config = self.config
+        limits = config.limits
+        return RecordKeyer(
+            RecordRules(
+                schema=self.schema,
+                generator=KeyGenerator.from_table_config(self.table, self.schema, limits.key_bytes),
+                ordering=self.ordering,
+                num_shards=self.facts.num_shards,
+                lanes=self.facts.lanes,
+                record_bytes_max=limits.record_bytes,
+                delete_field=config.input.delete_field,
+                forbid_unknown_fields=config.input.unknown_fields is UnknownFields.ERROR,
+            )
+        )
+
+    def keyed_source(self) -> KeyedSource:
+        """Where the assign stage reads: the keyed topic, or with partitioning by shard the input itself."""
+        config = self.config
+        if config.input.partitioning is InputPartitioning.SHARD:
+            return ShardedInputSource(
+                self.client,
+                config.input.topics[0],
+                self.keyer(),
+                config.input.start,
+                self.topics.dead_letter,
+                config.limits.record_bytes,
+            )
+        return KeyedTopicSource(
+            self.client,
+            self.topics.keyed,
+            self.folds,
+            self.topics.ledger_partition,
+            read_ahead_bytes=2 * config.limits.transaction_bytes,
+            batch_bytes=config.limits.batch_bytes,
+        )
+
+
+StageFactory: TypeAlias = Callable[[StageContext], StageWork]
