@@ -1,4 +1,6 @@
-"""When the next transaction of a slot is due: some time after its first record, or when it is large."""
+"""When the next transaction of a slot is due: some time after its first record, when it is large, or when
+its stage says that there is no more input to wait for.
+"""
 
 from __future__ import annotations
 
@@ -62,4 +64,5 @@ class TransactionPace:
         """Whether the transaction should run now."""
         if self._first_record_s is None:
             return False
-        return self.budget() is None or self.wait_s(self._limits.interval_ms / 1000) == 0.0
+        due = self._gathered.drained or self.budget() is None
+        return due or self.wait_s(self._limits.interval_ms / 1000) == 0.0

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from epoch_protocol.entries import LanesClaimed, Stage
@@ -23,6 +23,7 @@ from epoch_protocol.state import LaneState
 from index_assigner.lane_table import LaneTable
 from index_assigner.lease import Lease, SlotLease, StageReport
 from index_assigner.pace import TransactionLimits, TransactionPace
+from index_assigner.slot_counters import SlotCounters
 from index_assigner.slot_producer import SlotProducer
 from index_assigner.stage_work import ClaimFacts, PreparedTransaction, StageWork
 from ledger_client.fold_reader import Applied, FoldReader
@@ -56,27 +57,6 @@ class SlotParts:
     ids: IdSource
     failpoints: FailpointRegistry
     owner: str
-
-
-@dataclass
-class SlotCounters:
-    """What happened so far in this slot, for metrics and tests."""
-
-    claims: int = 0
-    transactions: int = 0
-    counted: int = 0
-    not_counted: int = 0
-    doubts: dict[str, int] = field(default_factory=dict)
-
-    def figures(self) -> dict[str, float]:
-        """For `tidemark status`."""
-        return {
-            "claims": float(self.claims),
-            "transactions": float(self.transactions),
-            "transactions_counted": float(self.counted),
-            "transactions_not_counted": float(self.not_counted),
-            "doubts": float(sum(self.doubts.values())),
-        }
 
 
 class SlotLoop:
@@ -294,8 +274,7 @@ class SlotLoop:
             return
         self._work.drop(doubted)
         self._pace.forget()
-        kind = reason.split(":")[0]
-        self.counters.doubts[kind] = self.counters.doubts.get(kind, 0) + 1
+        self.counters.doubt(reason)
         _log.warning(
             "%s slot %d starts over on lanes %s: %s",
             self._stage.value,

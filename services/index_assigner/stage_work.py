@@ -17,10 +17,11 @@ from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 
 class Gathered(NamedTuple):
-    """Input that waits for the next transaction."""
+    """Input that waits for the next transaction. ``drained``: no more came for a while, do not wait."""
 
     records: int
     bytes: int
+    drained: bool = False
 
 
 class ClaimFacts(NamedTuple):

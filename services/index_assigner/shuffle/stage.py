@@ -30,6 +30,8 @@ from stream_runtime.kafka.topics import TopicNames
 
 _POLL_MESSAGES_MAX: Final = 20_000
 _RECORD_BYTES_GUESS: Final = 512
+# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+_QUIET_S: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class ShuffleWork:
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
+        if self._gathered_bytes:
+            timeout_s = min(timeout_s, _QUIET_S)
         try:
             messages = self._reader.poll(wanted, timeout_s)
         except OffsetOutOfRangeError as error:
@@ -106,7 +110,7 @@ class ShuffleWork:
             for message in messages:
                 self._lanes[shuffle_lane(message.topic, message.partition)].messages.append(message)
         waiting = sum(len(lane.messages) for lane in self._lanes.values())
-        return Gathered(waiting, self._gathered_bytes)
+        return Gathered(waiting, self._gathered_bytes, waiting > 0 and not messages and timeout_s >= _QUIET_S)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}

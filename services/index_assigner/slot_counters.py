@@ -1,0 +1,31 @@
+"""What happened so far in a slot, for `tidemark status` and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class SlotCounters:
+    """``doubts``: why everything held was dropped, and how often."""
+
+    claims: int = 0
+    transactions: int = 0
+    counted: int = 0
+    not_counted: int = 0
+    doubts: dict[str, int] = field(default_factory=dict)
+
+    def doubt(self, reason: str) -> None:
+        """Counts under what stands before the first colon."""
+        kind = reason.split(":")[0]
+        self.doubts[kind] = self.doubts.get(kind, 0) + 1
+
+    def figures(self) -> dict[str, float]:
+        """Name -> value."""
+        return {
+            "claims": float(self.claims),
+            "transactions": float(self.transactions),
+            "transactions_counted": float(self.counted),
+            "transactions_not_counted": float(self.not_counted),
+            "doubts": float(sum(self.doubts.values())),
+        }
