@@ -1,0 +1,404 @@
+"""What each tier answers, and what happens at its edges: limits, damage, catch-up, takeover, tombstones."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from hudi_format.errors import CorruptFileError
+from index_assigner.index.errors import (
+    CacheCorruptError,
+    CacheInUseError,
+    IndexMismatchError,
+    IndexOutdatedError,
+    LaneNotOpenError,
+    SnapshotBehindError,
+)
+from index_assigner.index.limits import IndexLimits
+from index_assigner.index.lookup import look_up_key
+from index_assigner.index.ports import Tier
+from tests.unit.index_assigner.index_world import (
+    INDEX_FOLDER,
+    LANES,
+    TTL_MS,
+    Assigner,
+    Change,
+    DataTable,
+    Found,
+    tombstone_rows,
+)
+
+# Enough for base files that are read in pieces, and for several blocks in RocksDB.
+BIG = {sha256(str(number).encode()).hexdigest(): (1 + number % 3, number) for number in range(4000)}
+MANY = {f"k{number:04d}": (1 + number % 3, number) for number in range(400)}
+
+
+@pytest.fixture
+def assigners(tmp_path):
+    """Makes assigners, each in a folder by name, and closes them."""
+    made = []
+
+    def make(table, name="a", **settings):
+        made.append(Assigner(table, tmp_path / name, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def promoted(assigner, table, changes, offset, epoch=1):
+    """One whole epoch of these changes."""
+    assigner.stage(changes)
+    assigner.index.counted(range(LANES), offset)
+    upserts = {key: (c.group, c.ordering) for key, c in changes.items() if c.group is not None}
+    deletes = {
+        key: c.ordering
+        for key, c in changes.items()
+        if c.group is None and key in table.rows and c.ordering is not None
+    }
+    completion = table.commit_rows(upserts, deletes)
+    assigner.index.promote(offset, completion, epoch)
+    return completion
+
+
+def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 10), "b": (1, 11), "gone": (1, 12)})
+    table.compact_index(clean=True)
+    table.commit_rows({}, {"gone": 13})
+    one = assigners(table).open()
+    first = one.ask(["a", "b", "gone", "never"])
+    assert first == {
+        "a": Found(1, None, False, Tier.MDT),
+        "b": Found(1, None, False, Tier.MDT),
+        "gone": Found(None, None, False, Tier.ROCKSDB),
+        "never": Found(None, None, False, Tier.NONE),
+    }
+    assert one.ask(["a"])["a"].tier is Tier.HOT
+    one.stage({"a": Change(2, 20), "never": Change(1, 5)})
+    assert one.ask(["a", "never"]) == {
+        "a": Found(2, 20, True, Tier.UNCOMMITTED),
+        "never": Found(1, 5, True, Tier.UNCOMMITTED),
+    }
+    one.close()
+    two = assigners(table).open()
+    assert two.ask(["b", "never"]) == {
+        "b": Found(1, None, False, Tier.ROCKSDB),
+        "never": Found(None, None, False, Tier.NONE),
+    }
+    assert two.index.figures()["blocks_read"] == 0, "the blocks' coverage outlives the process"
+    assert two.index.figures()["keys_rocksdb"] == 1
+
+
+def test_a_lane_answers_nothing_before_it_is_open(assigners):
+    table = DataTable()
+    one = assigners(table)
+    with pytest.raises(LaneNotOpenError):
+        one.ask(["a"])
+    one.open()
+    assert one.ask(["a"])["a"].tier is Tier.NONE
+    one.index.rewind()
+    with pytest.raises(LaneNotOpenError):
+        one.ask(["a"])
+    one.open()
+    for lane in range(LANES):
+        one.index.close_lane(lane)
+    with pytest.raises(LaneNotOpenError):
+        one.stage({"a": Change(1, 1)})
+
+
+def test_a_snapshot_behind_the_last_committed_epoch_is_refused(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 1)})
+    stale = table.snapshot()
+    completion = table.commit_rows({"b": (1, 1)})
+    one = assigners(table)
+    with pytest.raises(SnapshotBehindError):
+        one.index.open_lane(0, stale, completion)
+    one.open(completion)
+    assert one.ask(["b"])["b"].group == 1
+    with pytest.raises(SnapshotBehindError):
+        one.index.open_lane(0, stale)
+
+
+def test_a_damaged_index_block_is_an_error_and_not_an_absent_key(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    for info in table.storage.list(INDEX_FOLDER):
+        if info.name.endswith(".hfile"):
+            data = bytearray(table.storage.read(info.path))
+            data[40:60] = b"\xff" * 20
+            table.storage.delete(info.path)
+            table.storage.create(info.path, bytes(data))
+    one = assigners(table).open()
+    with pytest.raises(CorruptFileError):
+        one.ask(list(MANY))
+
+
+def test_changes_of_others_are_caught_up_from_the_stamp_and_values_become_bounds(assigners):
+    table = DataTable()
+    one = assigners(table).open()
+    promoted(one, table, {"a": Change(1, 10), "b": Change(1, 10), "c": Change(1, 10)}, 5)
+    assert one.ask("abc")["a"] == Found(1, 10, True, Tier.HOT)
+    one.close()
+    table.commit_rows({"a": (2, 30), "d": (2, 30)}, {"b": 31})
+    two = assigners(table).open()
+    assert two.ask("abcd") == {
+        "a": Found(2, None, False, Tier.ROCKSDB),
+        "b": Found(None, None, False, Tier.ROCKSDB),
+        "c": Found(1, 10, False, Tier.ROCKSDB),
+        "d": Found(2, None, False, Tier.ROCKSDB),
+    }
+    assert two.index.figures()["shards_dropped"] == 0
+    assert two.exact("a", 2) == 30
+    assert two.exact("c", 1) == 10
+
+
+def test_a_shard_whose_changes_are_gone_is_filled_again(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 1), "b": (1, 1), "c": (1, 1)})
+    one = assigners(table).open()
+    one.ask("abc")
+    one.close()
+    table.commit_rows({"a": (2, 2), "d": (1, 1)}, {"b": 2})
+    table.compact_index(clean=True)
+    two = assigners(table).open()
+    assert {key: found.group for key, found in two.ask("abcd").items()} == {
+        "a": 2,
+        "b": None,
+        "c": 1,
+        "d": 1,
+    }
+    assert two.index.figures()["shards_dropped"] > 0
+
+
+def test_a_compaction_drops_the_coverage_and_keeps_the_entries(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    one = assigners(table).open()
+    one.ask(list(MANY))
+    one.close()
+    table.compact_index(clean=True)
+    two = assigners(table).open()
+    found = two.ask([*MANY, "k0007x"])
+    assert {each.tier for key, each in found.items() if key != "k0007x"} == {Tier.ROCKSDB}
+    assert found["k0007x"] == Found(None, None, False, Tier.NONE)
+    assert two.index.figures()["blocks_read"] == 1, "only the block of the absent key proves it absent"
+    assert two.index.figures()["shards_dropped"] == 0
+
+
+def test_files_that_were_cleaned_under_an_open_lane_make_it_load_a_newer_snapshot(assigners):
+    table = DataTable(shards=1)
+    table.commit_rows(BIG)
+    table.compact_index(clean=True)
+    one = assigners(table).open()
+    first, second, *others = sorted(BIG)
+    one.stage({second: Change(9, 10_000)})
+    table.commit_rows({"new": (1, 1)}, {first: 10_000})
+    table.compact_index(clean=True)
+    found = one.ask([*BIG, "new"])
+    assert found[first].group is None
+    assert found["new"].group == 1
+    assert found[second] == Found(9, 10_000, True, Tier.UNCOMMITTED)
+    assert all(found[key].group == BIG[key][0] for key in others)
+
+
+def test_promotion_is_repeatable_and_later_entries_stay_in_memory(assigners):
+    table = DataTable()
+    one = assigners(table).open()
+    one.stage({"a": Change(1, 1), "b": Change(1, 1)})
+    one.index.counted(range(LANES), 7)
+    one.stage({"a": Change(1, 5, updated=True)})
+    one.index.counted(range(LANES), 9)
+    one.stage({"c": Change(2, 1)})
+    assert one.index.uncommitted_entries() == 4
+    completion = table.commit_rows({"a": (1, 1), "b": (1, 1)})
+    for _ in range(2):
+        one.index.promote(7, completion, 1)
+        assert one.index.uncommitted_entries() == 2
+        assert one.ask("abc") == {
+            "a": Found(1, 5, True, Tier.UNCOMMITTED),
+            "b": Found(1, 1, True, Tier.HOT),
+            "c": Found(2, 1, True, Tier.UNCOMMITTED),
+        }
+    for lane in range(LANES):
+        one.index.drop_staged(lane)
+    assert one.ask("ac") == {
+        "a": Found(1, 5, True, Tier.UNCOMMITTED),
+        "c": Found(None, None, False, Tier.NONE),
+    }
+
+
+def test_a_key_that_is_not_where_the_index_places_it_stops_loudly(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 4)})
+    table.commit({"a": 2})
+    one = assigners(table).open()
+    assert one.ask("a")["a"].group == 2
+    with pytest.raises(IndexMismatchError, match=r"'a'.*partition 'p'.*000000000002"):
+        one.exact("a", 2)
+
+
+def test_a_key_that_another_writer_moved_is_looked_up_again(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 4)})
+    one = assigners(table).open()
+    assert one.ask("a")["a"].group == 1
+    table.commit_rows({"a": (2, 6)})
+    with pytest.raises(IndexOutdatedError):
+        one.exact("a", 1)
+    assert one.ask("a")["a"].group == 2
+    assert one.exact("a", 2) == 6
+
+
+def test_the_exact_value_is_the_greater_one_of_slice_and_memory(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 10), "b": (1, 10)})
+    one = assigners(table).open()
+    one.stage({"a": Change(1, 7, exact=False, updated=True), "b": Change(1, 12, exact=False, updated=True)})
+    assert [one.exact(key, 1) for key in "ab"] == [10, 12]
+
+
+def test_a_tombstone_lasts_until_its_time_and_until_its_slice_forgot_the_key(assigners):
+    table = DataTable()
+    one = assigners(table).open()
+    promoted(one, table, {"a": Change(1, 10)}, 5)
+    promoted(one, table, {"a": Change(None, 20, deleted_from=1), "no": Change(None, 20)}, 6, 2)
+    assert one.ask(["a", "no"]) == {
+        "a": Found(None, 20, True, Tier.ROCKSDB, 1),
+        "no": Found(None, 20, True, Tier.ROCKSDB),
+    }
+    one.clock.advance(2 * TTL_MS / 1000)
+    assert one.ask(["a", "no"]) == {
+        "a": Found(None, 20, True, Tier.ROCKSDB, 1),
+        "no": Found(None, None, False, Tier.ROCKSDB),
+    }
+    names = [info.path for info in table.storage.list("p")]
+    for path in names:
+        table.storage.delete(path)
+    table.has_base.clear()
+    promoted(one, table, {"z": Change(1, 1)}, 7, 3)
+    assert one.ask("a")["a"] == Found(None, None, False, Tier.ROCKSDB)
+
+
+def test_tombstones_come_from_the_topic_after_a_takeover_and_the_greatest_stays(assigners):
+    table = DataTable()
+    one = assigners(table).open()
+    later = one.clock.now_ms() + TTL_MS
+    assert [one.index.tombstones_position(lane) for lane in range(LANES)] == [0, 0]
+    for ordering, position in ((9, 3), (5, 4)):
+        rows = tombstone_rows({"a": Change(None, ordering, deleted_from=1)}, table.shards, later)
+        for lane, mine in one.by_lane("a").items():
+            one.index.load_tombstones(lane, [rows] if mine else [], position)
+    assert one.ask("a")["a"] == Found(None, 9, True, Tier.NONE, 1)
+    one.close()
+    two = assigners(table).open()
+    assert [two.index.tombstones_position(lane) for lane in range(LANES)] == [4, 4]
+    assert two.ask("a")["a"].ordering == 9
+
+
+def test_memory_stays_below_its_limits(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    limits = IndexLimits(memory_bytes=32 << 10, disk_bytes=1 << 30)
+    one = assigners(table, limits=limits).open()
+    for _ in range(3):
+        assert {key: each.group for key, each in one.ask(list(MANY)).items()} == {
+            key: group for key, (group, _) in MANY.items()
+        }
+        figures = one.index.figures()
+        assert 0 < figures["hot_bytes"] <= limits.hot_cache
+        assert 0 < figures["hot_entries"] < len(MANY)
+
+
+def test_without_room_on_disk_blocks_are_answered_from_memory(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    one = assigners(table, limits=IndexLimits(1 << 20, disk_bytes=1)).open()
+    assert {key: each.group for key, each in one.ask([*MANY, "absent"]).items()} == {
+        **{key: group for key, (group, _) in MANY.items()},
+        "absent": None,
+    }
+    assert one.index.figures()["block_cache_bytes"] > 0
+    changes = {"k0000": Change(None, 1000, deleted_from=1), "new": Change(2, 1)}
+    promoted(one, table, changes, 5)
+    found = one.ask([*MANY, "new"])
+    assert found["k0000"] == Found(None, 1000, True, found["k0000"].tier, 1)
+    assert found["new"].group == 2
+    assert one.index.figures()["shards_dropped"] >= table.shards
+    assert all(found[key].group == group for key, (group, _) in MANY.items() if key > "k0000")
+
+
+def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, tmp_path, caplog):
+    table = DataTable()
+    table.commit_rows(MANY)
+    one = assigners(table).open()
+    one.close()
+    for path in (tmp_path / "a").glob("MANIFEST-*"):
+        path.write_bytes(b"no manifest")
+    two = assigners(table).open()
+    assert "damaged" in caplog.text
+    assert (tmp_path / "a.damaged").is_dir()
+    assert two.ask(["k0003"])["k0003"].group == MANY["k0003"][0]
+
+
+def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, tmp_path):
+    table = DataTable()
+    table.commit_rows(BIG)
+    one = assigners(table).open()
+    one.rocks.reclaim(b"\x00\x00", b"\xff\xff")
+    one.close()
+    for path in (tmp_path / "a").glob("*.sst"):
+        data = bytearray(path.read_bytes())
+        data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+        path.write_bytes(data)
+    two = assigners(table).open()
+    with pytest.raises(CacheCorruptError, match="start again"):
+        two.ask(list(BIG))
+    two.close()
+    three = assigners(table).open()
+    assert {key: each.group for key, each in three.ask(list(BIG)).items()} == {
+        key: group for key, (group, _) in BIG.items()
+    }
+
+
+def test_one_process_a_folder_which_nobody_else_may_read(assigners, tmp_path):
+    one = assigners(DataTable())
+    with pytest.raises(CacheInUseError, match="another process"):
+        assigners(one.table)
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+
+
+def test_content_of_another_table_is_thrown_away(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 1)})
+    one = assigners(table).open()
+    one.close()
+    other = DataTable(shards=4)
+    other.commit_rows({"b": (1, 1)})
+    two = assigners(other).open()
+    assert {key: found.group for key, found in two.ask("ab").items()} == {"a": None, "b": 1}
+
+
+def test_the_answer_for_one_key(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (2, 10)})
+    one = assigners(table).open()
+    answer = look_up_key(one.index, one.locations, "a", table.shards, LANES)
+    assert (answer.present, answer.tier, answer.partition_path, answer.ordering) == (
+        True,
+        "ROCKSDB",
+        "p",
+        None,
+    )
+    assert answer.file_id is not None
+    assert answer.file_id.startswith("11111111")
+    assert answer.shard % LANES == answer.lane
+    missing = look_up_key(one.index, one.locations, "zz", table.shards, LANES)
+    assert (missing.present, missing.tier, missing.file_id) == (False, "NONE", None)
