@@ -14,6 +14,7 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
+from stream_runtime.rpc.health import wait_until_serving
 from stream_writer.coordinator_client import GrpcCoordinator
 from stream_writer.epoch_stream import EpochStream
 from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
@@ -49,6 +50,7 @@ def run_writer(config: TableConfigFile, stop: threading.Event, clock: Clock, ids
     service = WriterService(coordinator, engine, _planner(config), clock)
     topic = TopicNames(config.table.name).epochs
     try:
+        wait_until_serving(config.services.coordinator, stop)
         EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
     finally:
         coordinator.close()

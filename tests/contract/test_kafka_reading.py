@@ -10,6 +10,7 @@ from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    Isolation,
     KafkaConfigError,
     MissingTopicError,
     OffsetOutOfRangeError,
@@ -255,3 +256,13 @@ def test_plain_producer_reports_a_failure_at_flush(cluster: KafkaCluster):
 
 def test_broker_settings_that_safety_rests_on_are_checked(cluster: KafkaCluster):
     cluster.admin().check_broker()
+
+
+def test_deleted_topics_are_gone_and_may_come_back_empty(cluster: KafkaCluster):
+    name, admin = cluster.topic(2), cluster.admin()
+    commit(cluster.producer(), TopicPartition(name, 1), b"a")
+    admin.delete_topics([name, f"{cluster.unique}-nowhere"])
+    assert admin.partitions(name) is None
+    admin.create_topics([TopicSpec(name, 1)])
+    assert admin.partitions(name) == 1
+    assert admin.end_offset(TopicPartition(name, 0), Isolation.READ_UNCOMMITTED) == 0

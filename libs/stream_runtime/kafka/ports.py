@@ -228,6 +228,10 @@ class Admin(Protocol):
         """Creates what is missing. An existing topic with another partition count is a KafkaConfigError."""
         ...
 
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Deletes those that exist; returns when they are gone, so that they can be created anew."""
+        ...
+
     def partitions(self, topic: str) -> int | None:
         """The number of partitions, or None when there is no such topic."""
         ...

@@ -10,15 +10,18 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
+from stream_runtime.clock import Clock
 from stream_runtime.kafka.confluent.connection_log import ConnectionLog
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.confluent.translate import client_error, translate
 from stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError, MissingTopicError
 from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from stream_runtime.retry import Deadline
 
 # The package does not export these names to type checkers.
 _client: Any = confluent_kafka.admin
 _TIMEOUT_S: Final = 15.0
+_DELETED_POLL_S: Final = 0.1
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -26,8 +29,9 @@ _ISOLATION: Final = {
 
 
 class ConfluentAdmin:
-    def __init__(self, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._settings = settings
+        self._clock = clock
         try:
             self._admin: Any = _client.AdminClient(settings.admin(), logger=ConnectionLog("admin"))
         except KafkaException as error:
@@ -62,6 +66,22 @@ class ConfluentAdmin:
                 f"topic {spec.name} has {partitions} partitions and {spec.partitions} are wanted: "
                 "partition counts must not change"
             )
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        there = [name for name in names if self.partitions(name) is not None]
+        if not there:
+            return
+        for name, future in self._admin.delete_topics(there, request_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if client_error(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                    raise translate(client_error(error), f"deleting topic {name}") from None
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while left := [name for name in there if self.partitions(name) is not None]:
+            if deadline.is_over:
+                raise KafkaUnavailableError(f"topics {', '.join(left)} are still there after their deletion")
+            deadline.sleep(_DELETED_POLL_S)
 
     def partitions(self, topic: str) -> int | None:
         try:

@@ -66,4 +66,4 @@ class ConfluentKafkaClient:
         return ConfluentRangeReader(self._settings, self._clock)
 
     def admin(self) -> ConfluentAdmin:
-        return ConfluentAdmin(self._settings)
+        return ConfluentAdmin(self._settings, self._clock)

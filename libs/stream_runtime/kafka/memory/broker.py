@@ -95,6 +95,13 @@ class MemoryBroker:
                     "wanted: partition counts must not change"
                 )
 
+    def delete_topic(self, name: str) -> None:
+        with self.lock:
+            self.check_running()
+            spec = self._topics.pop(name, None)
+            for partition in range(spec.partitions if spec is not None else 0):
+                del self._logs[TopicPartition(name, partition)]
+
     def topic(self, name: str) -> TopicSpec | None:
         with self.lock:
             self.check_running()

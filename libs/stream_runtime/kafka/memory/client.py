@@ -23,6 +23,10 @@ class MemoryAdmin:
         for spec in specs:
             self._broker.create_topic(spec)
 
+    def delete_topics(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._broker.delete_topic(name)
+
     def partitions(self, topic: str) -> int | None:
         spec = self._broker.topic(topic)
         return spec.partitions if spec is not None else None

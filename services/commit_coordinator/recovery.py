@@ -1,0 +1,109 @@
+"""`tidemark recover`: what a coordinator does first, without staying: one term, no new epoch.
+
+A decided epoch is finished. An attempt that was planned and not decided is voided and rolled back; its
+input stays in the topics, the next coordinator plans it again. Then the lock is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from commit_coordinator.attempt_effects import clean_voided, void_attempt
+from commit_coordinator.commit_effects import finish
+from commit_coordinator.context import Context, TableFacts
+from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
+from commit_coordinator.staging import load_document
+from commit_coordinator.table_state import load_timelines
+from commit_coordinator.takeover import check_agreement, take_over
+from hudi_format.commit.lock import TableLock
+from hudi_format.model import InstantGenerator
+from hudi_format.storage.base import Storage
+from hudi_format.table_config import read_table_config
+from hudi_format.timeline import Action
+from ledger_client.fold_reader import FoldReader
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.kafka.topics import TopicNames
+
+_LOCK_WAIT_MS: Final = 5_000
+_REASON: Final = "tidemark recover"
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was found open: the epoch that was finished, the epochs whose attempts were rolled back."""
+
+    finished: int | None
+    voided: tuple[int, ...]
+
+
+def recover(
+    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
+) -> Recovered:
+    """Claims the table, ends what is open, frees the lock. Repeatable; fences a coordinator that lives.
+
+    Raises LockHeldError (another engine's lock), SupersededError, DivergedError, MissingTopicError.
+    """
+    topics = TopicNames(config.table.name)
+    reader = FoldReader(
+        kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
+    )
+    log = DecisionsLog(
+        kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
+    )
+    try:
+        folder = take_over(storage, log, lambda: reader.fold, f"recover-{ids.uuid()}")
+        check_agreement(storage, load_timelines(storage), reader.fold.state)
+        context = _context(config, storage, clock, ids, log, folder, reader)
+        return _end_what_is_open(context)
+    finally:
+        log.close()
+        reader.close()
+
+
+def _end_what_is_open(context: Context) -> Recovered:
+    state = context.fold().state
+    finished = None
+    if state.planned is not None and state.decided is not None:
+        finish(context, Finish(state.planned, state.decided))
+        finished = state.planned.epoch
+    elif state.planned is not None:
+        void_attempt(context, VoidAttempt(state.planned, _REASON, rewind=False))
+    voided = tuple(context.fold().state.voided)
+    if voided:
+        clean_voided(context, CleanVoided(voided))
+    # A lock that an older term left is taken over, then given back.
+    context.lock.acquire(context.lock_wait_ms)
+    context.lock.release()
+    return Recovered(finished, tuple(each.epoch for each in voided))
+
+
+def _context(
+    config: TableConfigFile,
+    storage: Storage,
+    clock: Clock,
+    ids: IdSource,
+    log: DecisionsLog,
+    folder: str,
+    reader: FoldReader,
+) -> Context:
+    table = read_table_config(storage)
+    action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
+    topics = TopicNames(config.table.name)
+    return Context(
+        # No epoch is planned here: the schema of one is never asked for.
+        table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _: ""),
+        storage=storage,
+        clock=clock,
+        ids=ids,
+        log=log,
+        lock=TableLock(storage, clock, ids, term=log.term, term_dir=folder),
+        instants=InstantGenerator(clock),
+        fold=lambda: reader.fold,
+        lock_wait_ms=_LOCK_WAIT_MS,
+        hit=lambda _: None,
+    )

@@ -1,0 +1,156 @@
+"""`tidemark flush`, `status`, `lookup`, `pause`, `resume`: what one asks of a running coordinator."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidemark_cli.commands.arguments import Commands, add_command, duration
+from tidemark_cli.output import Output, columns
+
+_FLUSH_MS: Final = 60_000
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands."""
+    flush = add_command(
+        commands,
+        "flush",
+        run_flush,
+        "return when all that is in the input topics now is committed; prints epoch and instant",
+        "  tidemark flush -c flights.yaml\n  tidemark flush -c flights.yaml --timeout 5m --json",
+    )
+    flush.add_argument(
+        "--timeout", type=duration, default=_FLUSH_MS, metavar="T", help="give up after T (default: 60s)"
+    )
+    add_command(
+        commands,
+        "status",
+        run_status,
+        "show services, lag, epochs in flight, last commit, cache tiers, dead letters, warnings",
+        "  tidemark status -c flights.yaml\n  tidemark status -c flights.yaml --json | jq .lag",
+    )
+    lookup = add_command(
+        commands,
+        "lookup",
+        run_lookup,
+        "show where record keys live, and in which tier of the index each was found",
+        "  tidemark lookup -c flights.yaml 'flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR'",
+    )
+    lookup.add_argument("keys", nargs="+", metavar="KEY", help="record keys, as _hoodie_record_key has them")
+    pause = add_command(
+        commands,
+        "pause",
+        run_pause,
+        "stop tagging; nothing is lost, input waits in Kafka until `tidemark resume`",
+        "  tidemark pause -c flights.yaml --reason 'table maintenance'",
+    )
+    pause.add_argument("--reason", default="", metavar="TEXT", help="shown by `tidemark status`")
+    add_command(commands, "resume", run_resume, "go on tagging after `tidemark pause`")
+
+
+def run_flush(options: argparse.Namespace) -> int:
+    """Exit code 1 when it is not all committed in time."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        done = client.flush(options.timeout)
+    Output(options.json).answer(
+        done, [f"epoch {done['epoch']}, instant {done['instant'] or '(no rows yet)'}"]
+    )
+    return 0
+
+
+def run_status(options: argparse.Namespace) -> int:
+    """Prints the coordinator's document, or a page made of it."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        document = client.status()
+    Output(options.json).answer(document, status_lines(document))
+    return 0
+
+
+def run_lookup(options: argparse.Namespace) -> int:
+    """Exit code 0 also for keys that are not there: that is an answer."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        found = client.lookup(options.keys)
+    rows = [("KEY", "TIER", "PARTITION", "FILE GROUP", "SHARD", "ORDERING")]
+    for each in found:
+        ordering = "-" if each["ordering"] is None else str(each["ordering"])
+        if each["ordering_exact"] is False:
+            ordering = f">= {ordering}"
+        partition = "-" if each["partition_path"] is None else each["partition_path"] or "(none)"
+        rows.append(
+            (each["key"], each["tier"], partition, each["file_id"] or "-", str(each["shard"]), ordering)
+        )
+    Output(options.json).answer({"found": found}, columns(rows))
+    return 0
+
+
+def run_pause(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        client.pause(options.reason)
+    Output(options.json).answer({"paused": True}, ["paused: `tidemark resume` goes on"])
+    return 0
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        client.resume()
+    Output(options.json).answer({"paused": False}, ["resumed"])
+    return 0
+
+
+def status_lines(document: dict[str, Any]) -> Iterator[str]:
+    """The page of `tidemark status`."""
+    coordinator, last, flight = document["coordinator"], document["last_commit"], document["in_flight"]
+    yield f"table         {document['table']}  {document['path']}"
+    doing = coordinator["doing"] + (f" ({coordinator['waiting_for']})" if coordinator["waiting_for"] else "")
+    yield f"coordinator   term {coordinator['term']}, generation {coordinator['generation']}, {doing}"
+    for stage, members in document["services"].items():
+        for member in members:
+            lanes = ", ".join(member["lanes"]) or "none"
+            yield f"{stage:<13} slot {member['slot']} at {member['address']}: lanes {lanes}"
+            yield from _figures(member["figures"])
+        if not members:
+            yield f"{stage:<13} nobody"
+    paused = document["paused"]
+    if paused["paused"]:
+        yield f"paused        {paused['reason']}"
+    yield f"last commit   epoch {last['epoch']}, instant {last['instant'] or '-'}"
+    if flight["epoch"] is not None:
+        waits = ", ".join(flight["not_reported"]) or "nobody"
+        yield (
+            f"in flight     epoch {flight['epoch']} attempt {flight['attempt']}, {flight['age_ms']} ms, "
+            f"waits for {waits}"
+        )
+    lag, records = document["lag"], document["records"]
+    yield (
+        f"lag           {lag['input_offsets_not_shuffled']} input offsets not shuffled, "
+        f"{lag['input_offsets_not_committed']} not committed"
+    )
+    committed = records["committed"]
+    yield (
+        f"records       {committed['input']} committed ({committed['inserts']} inserts, "
+        f"{committed['updates']} updates, {committed['deletes']} deletes, "
+        f"{committed['superseded']} superseded, {committed['no_ops']} no-ops)"
+    )
+    yield f"dead letters  {records['dead_letters']}"
+    for warning in document["warnings"]:
+        yield f"WARNING       {warning}"
+
+
+def _figures(figures: dict[str, float]) -> Iterator[str]:
+    if figures:
+        shown = ", ".join(f"{name} {value:g}" for name, value in sorted(figures.items()))
+        yield f"              {shown}"

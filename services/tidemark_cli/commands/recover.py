@@ -1,0 +1,49 @@
+"""`tidemark recover`: makes a table free that a coordinator left in the middle of something."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark_cli.commands.arguments import Commands, add_command
+from tidemark_cli.output import Output
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    add_command(
+        commands,
+        "recover",
+        run_recover,
+        "finish a decided epoch and free the table's lock when no coordinator will come back",
+        "  tidemark recover -c flights.yaml      a coordinator that starts does the same by itself",
+    )
+
+
+def run_recover(options: argparse.Namespace) -> int:
+    """Exit code 1 while a coordinator answers, or another writer holds the lock."""
+    from commit_coordinator.recovery import recover
+    from hudi_format.storage.locate import open_storage
+    from stream_runtime.clock import SystemClock
+    from stream_runtime.config import load_config
+    from stream_runtime.ids import SystemIds
+    from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+    from stream_runtime.rpc.health import is_serving
+    from tidemark_cli.errors import CliError
+    from tidemark_cli.reachable_kafka import reachable_kafka
+
+    output, clock = Output(options.json), SystemClock()
+    with reachable_kafka(load_config(options.config), clock, output.say, "tidemark recover") as config:
+        at = config.services.coordinator
+        if at.port and is_serving(at):
+            raise CliError(f"a coordinator serves at {at}: it recovers the table by itself. Stop it first")
+        client = ConfluentKafkaClient.from_config(config, clock=clock)
+        done = recover(config, client, open_storage(config.table.path), clock, SystemIds())
+    lines = [
+        f"epoch {done.finished} finished" if done.finished is not None else "no epoch was decided",
+        *(f"attempt at epoch {epoch} rolled back" for epoch in done.voided),
+        "the table's lock is free",
+    ]
+    output.answer(
+        {"finished_epoch": done.finished, "rolled_back_epochs": list(done.voided), "lock_free": True}, lines
+    )
+    return 0

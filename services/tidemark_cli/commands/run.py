@@ -1,0 +1,42 @@
+"""`tidemark run`: all services of a table in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark_cli.commands.arguments import Commands, add_command
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    add_command(
+        commands,
+        "run",
+        run,
+        "run all services of a table in the foreground; starting again goes on where it stopped",
+        "  tidemark run -c flights.yaml          Ctrl-C stops in order, twice: at once",
+        json=False,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until SIGINT or SIGTERM; 2 when a service cannot work with this configuration."""
+    import signal
+    import threading
+
+    from stream_runtime.clock import SystemClock
+    from stream_runtime.config import load_config
+    from stream_runtime.ids import SystemIds
+    from tidemark_cli.output import Output
+    from tidemark_cli.run.supervisor import Supervisor
+
+    config = load_config(options.config)
+    stop, hurry = threading.Event(), threading.Event()
+
+    def on_signal(*_: object) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    Supervisor(config, SystemClock(), SystemIds(), Output().say).run(stop, hurry)
+    return 0

@@ -1,0 +1,89 @@
+"""`tidemark coordinator`, `assigner`, `writer`: one service in the foreground, as containers run them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.config.run_file import resolve_addresses
+from tidemark_cli.commands.arguments import Commands, add_command
+
+STAGES: Final = ("shuffle", "assign")
+
+
+def add(commands: Commands) -> None:
+    """Adds the three services."""
+    add_command(
+        commands,
+        "coordinator",
+        run_coordinator,
+        "run the commit coordinator of a table in the foreground",
+        "  tidemark coordinator -c flights.yaml",
+        json=False,
+    )
+    assigner = add_command(
+        commands,
+        "assigner",
+        run_assigner,
+        "run one index-assigner in the foreground; any number may share a table's lanes",
+        "  tidemark assigner -c flights.yaml\n"
+        "  tidemark assigner -c flights.yaml --stages assign     only tag, others shuffle",
+        json=False,
+    )
+    assigner.add_argument(
+        "--stages",
+        type=stages,
+        default=STAGES,
+        metavar="S,S",
+        help="shuffle, assign, or both separated by a comma (default: both)",
+    )
+    add_command(
+        commands,
+        "writer",
+        run_writer,
+        "run the Spark writer of a table in the foreground",
+        "  tidemark writer -c flights.yaml",
+        json=False,
+    )
+
+
+def stages(text: str) -> tuple[str, ...]:
+    """The named stages in their order of flow."""
+    named = [part.strip() for part in text.split(",")]
+    unknown = [part for part in named if part not in STAGES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no stage: use {' or '.join(STAGES)}, or both")
+    return tuple(stage for stage in STAGES if stage in named)
+
+
+def run_coordinator(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    from commit_coordinator.main import run
+
+    run(_service_config(options, "coordinator"))
+    return 0
+
+
+def run_assigner(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    from epoch_protocol.entries import Stage
+    from index_assigner.main import run
+
+    run(_service_config(options, "assigner"), frozenset(Stage(stage) for stage in options.stages))
+    return 0
+
+
+def run_writer(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    from stream_writer.main import run
+
+    run(_service_config(options, "writer"))
+    return 0
+
+
+def _service_config(options: argparse.Namespace, service: str) -> TableConfigFile:
+    from stream_runtime.logging import configure_logging
+
+    configure_logging(service)
+    return resolve_addresses(load_config(options.config))

@@ -1,0 +1,88 @@
+"""`tidemark table create`, `adopt`, `describe`: the Hudi table itself, without any service."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark_cli.commands.arguments import Commands, add_command, add_group
+from tidemark_cli.output import Output
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "table", "create, take over or describe the Hudi table of a configuration")
+    add_command(
+        group,
+        "table create",
+        run_create,
+        "create the Hudi table with its record index (`tidemark run` does it too when there is none)",
+        "  tidemark table create -c flights.yaml",
+    )
+    adopt = add_command(
+        group,
+        "table adopt",
+        run_adopt,
+        "take over a table that Hudi on Spark made, or whose topics were lost",
+        "  tidemark table adopt -c flights.yaml                  check it, set its time zone to UTC\n"
+        "  tidemark table adopt -c flights.yaml --drop-stats     also switch column and partition stats off\n"
+        "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline",
+    )
+    adopt.add_argument(
+        "--drop-stats",
+        action="store_true",
+        help="switch the metadata table's column and partition stats off: Tidemark does not maintain them",
+    )
+    adopt.add_argument(
+        "--new-ledger",
+        action="store_true",
+        help="delete Tidemark's own topics and begin anew at the input positions of the newest commit; what "
+        "was committed after them is applied again (at least once), tombstones are lost",
+    )
+    add_command(
+        group,
+        "table describe",
+        run_describe,
+        "describe the table: keys, index, files, newest commit, lock, and what other writers must set",
+        "  tidemark table describe -c flights.yaml",
+    )
+
+
+def run_create(options: argparse.Namespace) -> int:
+    """Exit code 1 when there is a table already."""
+    from stream_runtime.clock import SystemClock
+    from stream_runtime.config import load_config
+    from tidemark_cli.tables import create_table
+
+    table = create_table(load_config(options.config), SystemClock())
+    Output(options.json).answer(
+        table, [f"created {table['type']} table {table['name']} at {table['path']}: {table['shards']} shards"]
+    )
+    return 0
+
+
+def run_adopt(options: argparse.Namespace) -> int:
+    """Refuses while services of the table run."""
+    from stream_runtime.clock import SystemClock
+    from stream_runtime.config import load_config
+    from stream_runtime.ids import SystemIds
+    from tidemark_cli.tables import adopt_table, begin_new_ledger
+
+    config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
+    output = Output(options.json)
+    document, lines = adopt_table(config, clock, ids, options.drop_stats, options.new_ledger)
+    if options.new_ledger:
+        begun, more = begin_new_ledger(config, clock, ids, output.say)
+        document["new_ledger"] = begun
+        lines += more
+    output.answer(document, lines)
+    return 0
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Reads files only."""
+    from stream_runtime.config import load_config
+    from tidemark_cli.table_description import describe_table, description_lines
+
+    document = describe_table(load_config(options.config))
+    Output(options.json).answer(document, description_lines(document))
+    return 0

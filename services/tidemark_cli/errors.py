@@ -1,0 +1,52 @@
+"""From an exception to what the user sees: one line, and an exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+
+from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.kafka.errors import KafkaUnavailableError
+from stream_runtime.rpc.errors import RpcError
+
+DONE: Final = 0
+FAILED: Final = 1
+WRONG_USE: Final = 2
+
+
+class CliError(StreamRuntimeError):
+    """A command cannot do what was asked; the text says why and what to do."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def expected_error(error: BaseException) -> bool:
+    """Whether the error is one that our packages raise on purpose: its text is made for the user."""
+    named = getattr(getattr(error, "kind", None), "name", None)
+    return named in ErrorKind.__members__ or isinstance(error, OSError)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """2 for what will never succeed unchanged (configuration, table, arguments), else 1."""
+    if isinstance(error, CliError):
+        return error.exit_code
+    if isinstance(error, RpcError):
+        return WRONG_USE if error.status is grpc.StatusCode.INVALID_ARGUMENT else FAILED
+    if getattr(getattr(error, "kind", None), "name", "") == ErrorKind.INVALID.name:
+        return WRONG_USE
+    return FAILED
+
+
+def message_of(error: BaseException, config_file: str | None) -> str:
+    """The error as one line; where its text lacks what to do, that is added."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KafkaUnavailableError) and config_file:
+        text += f" (kafka.bootstrap.servers in {config_file}: is that broker running, and reachable?)"
+    if isinstance(error, PermissionError):
+        text = f"{error.filename or 'a file'}: no permission to do this: make it writable for this user"
+    elif isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    return text

@@ -1,0 +1,48 @@
+"""Where a command writes: its answer to stdout (text, or one JSON document), everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+
+class Output:
+    """`as_json`: the answer is one JSON document, and nothing else goes to stdout."""
+
+    def __init__(
+        self, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.as_json = as_json
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+
+    def answer(self, document: Any, lines: Iterable[str]) -> None:
+        """The command's answer: `document` with --json, else the lines."""
+        if self.as_json:
+            self._stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        else:
+            for line in lines:
+                self._stdout.write(line + "\n")
+        self._stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Progress; a line on stderr."""
+        self._stderr.write(text + "\n")
+        self._stderr.flush()
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as aligned lines; the columns numbered in `right` are set to the right."""
+    if not rows:
+        return []
+    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(widths[number]) if number in right else cell.ljust(widths[number])
+            for number, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

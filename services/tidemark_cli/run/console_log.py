@@ -1,0 +1,81 @@
+"""What a child process writes: kept in a file of bounded size, its warnings handed on.
+
+The child appends to the file itself, so it never waits for us. Rotation copies the file away and cuts it in
+place (the child's handle appends, so it goes on at the start); a line written in that very moment may be
+lost, nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+BYTES_MAX: Final = 8 << 20
+KEPT: Final = 2
+_READ_MAX: Final = 1 << 20
+_LINE_MAX: Final = 4_000
+_TAIL_LINES: Final = 20
+_NOTABLE: Final = re.compile(
+    r"\blevel=(warning|error|critical)\b|\"level\": \"(warning|error|critical)\"|^tidemark \w+:"
+)
+
+
+class ConsoleLog:
+    """`forward` gets each line of level WARNING and above. For one thread."""
+
+    def __init__(self, path: Path, forward: Callable[[str], None], bytes_max: int = BYTES_MAX) -> None:
+        self.path = path
+        self._forward = forward
+        self._bytes_max = bytes_max
+        self._partial = b""
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # What an earlier run left is history: shown by nobody, rotated with the rest.
+        self._position = path.stat().st_size if path.exists() else 0
+
+    def poll(self) -> None:
+        """Hands on what came since the last call, and rotates a file that has grown too large."""
+        while self._read():
+            pass
+        if self._position > self._bytes_max:
+            self._rotate()
+
+    def last_lines(self) -> list[str]:
+        """The end of what was written, for a process that died without a word of its own."""
+        return list(self._tail)
+
+    def _read(self) -> bool:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._position)
+                content = file.read(_READ_MAX)
+        except FileNotFoundError:
+            return False
+        if not content:
+            return False
+        self._position += len(content)
+        *lines, self._partial = (self._partial + content).split(b"\n")
+        self._partial = self._partial[-_LINE_MAX:]
+        for line in lines:
+            text = line.decode(errors="replace").rstrip()[:_LINE_MAX]
+            self._tail.append(text)
+            if _NOTABLE.search(text):
+                self._forward(text)
+        return True
+
+    def _rotate(self) -> None:
+        for number in range(KEPT - 1, 0, -1):
+            older = self._kept(number)
+            if older.exists():
+                older.replace(self._kept(number + 1))
+        shutil.copyfile(self.path, self._kept(1))
+        with self.path.open("r+b") as file:
+            file.truncate(0)
+        self._position = 0
+
+    def _kept(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{number}")

@@ -1,0 +1,115 @@
+"""One child process that is started again when it ends, with growing pauses.
+
+A process that exits with code 2 says that it will never work as configured: it is not started again.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from stream_runtime.clock import Clock
+from stream_runtime.platform import child
+from tidemark_cli.errors import WRONG_USE, CliError
+from tidemark_cli.run.console_log import ConsoleLog
+
+_WAIT_MIN_S: Final = 0.25
+_WAIT_MAX_S: Final = 10.0
+_SETTLED_S: Final = 30.0
+
+
+class ServiceRefusedError(CliError):
+    """A service cannot work with this configuration or table; its own message says why."""
+
+    def __init__(self, role: str, message: str) -> None:
+        super().__init__(f"{role}: {message}", WRONG_USE)
+
+
+class Backoff:
+    """How long to wait before the next start: doubles with each quick death, forgotten after a long life."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait_s(self, lived_s: float) -> float:
+        """Seconds to wait now that a process ended after `lived_s`."""
+        self._failures = 1 if lived_s >= _SETTLED_S else self._failures + 1
+        return float(min(_WAIT_MAX_S, _WAIT_MIN_S * 2 ** min(self._failures - 1, 16)))
+
+
+class SupervisedProcess:
+    """Call `step` often, always from one thread: the child lives no longer than that thread."""
+
+    def __init__(
+        self,
+        role: str,
+        command: Sequence[str],
+        console: ConsoleLog,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self.role = role
+        self.starts = 0
+        self._command = list(command)
+        self._console = console
+        self._clock = clock
+        self._say = say
+        self._backoff = Backoff()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._start_at_s = 0.0
+
+    @property
+    def pids(self) -> list[int]:
+        """The process that runs now, if one does."""
+        running = self._process is not None and self._process.poll() is None
+        return [self._process.pid] if running and self._process is not None else []
+
+    def step(self) -> None:
+        """Starts what should run, notices what ended. Raises ServiceRefusedError."""
+        self._console.poll()
+        now_s = self._clock.monotonic_s()
+        if self._process is None:
+            if now_s >= self._start_at_s:
+                self._start(now_s)
+        elif self._process.poll() is not None:
+            self._ended(int(self._process.returncode), now_s)
+
+    def restart(self) -> None:
+        """Ends it at once; the next `step` starts it anew."""
+        if self._process is not None:
+            child.kill(self._process, self._clock)
+            self._process, self._start_at_s = None, 0.0
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`. Repeatable."""
+        if self._process is not None:
+            child.end(self._process, self._clock, grace_s)
+            self._process = None
+        self._console.poll()
+
+    def _start(self, now_s: float) -> None:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._process = child.spawn(self._command, self._console.path, environment=environment)
+        self._started_s = now_s
+        self.starts += 1
+
+    def _ended(self, code: int, now_s: float) -> None:
+        self._process = None
+        self._console.poll()
+        if code == WRONG_USE:
+            raise ServiceRefusedError(self.role, _own_words(self._console.last_lines()))
+        wait_s = self._backoff.wait_s(now_s - self._started_s)
+        self._start_at_s = now_s + wait_s
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        self._say(f"{self.role} {how}; it starts again in {wait_s:.1f} s (log: {self._console.path})")
+
+
+def _own_words(lines: Sequence[str]) -> str:
+    """The last line that the command line printed as its error, without the command's name."""
+    for line in reversed(lines):
+        if line.startswith("tidemark "):
+            return line.split(": ", 1)[-1]
+    return lines[-1] if lines else "ended with code 2 and no message"

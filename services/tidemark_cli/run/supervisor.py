@@ -1,0 +1,167 @@
+"""`tidemark run`: the embedded Kafka and the three services of a table, watched until it is told to stop.
+
+Start: Kafka, run.json, then all services at once (they wait for each other). Stop, in this order and each
+within a bound: assigner, writer, coordinator, Kafka. All children end with this process, however it ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from stream_runtime.clock import Clock
+from stream_runtime.config import Address, ServicesConfig, TableConfigFile
+from stream_runtime.config.run_file import RunFile, run_file_path, write_run_file
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.platform.broker_files import free_ports
+from tidemark_cli.run.console_log import ConsoleLog
+from tidemark_cli.run.run_metrics import RunMetrics
+from tidemark_cli.run.state_lock import state_lock
+from tidemark_cli.run.supervised_kafka import SupervisedKafka
+from tidemark_cli.run.supervised_process import SupervisedProcess
+
+SERVICES: Final = ("coordinator", "assigner", "writer")
+_STOP_ORDER: Final = ("assigner", "writer", "coordinator")
+_GRACE_S: Final[Mapping[str, float]] = {"assigner": 10.0, "writer": 20.0, "coordinator": 10.0}
+_KAFKA_GRACE_S: Final = 15.0
+_TICK_S: Final = 0.1
+LOGS: Final = "logs"
+
+
+class Supervisor:
+    """`run` is called once, by the thread that the children shall live and die with.
+
+    `command_of` gives the command of a service; `say` takes lines for the user.
+    """
+
+    def __init__(
+        self,
+        config: TableConfigFile,
+        clock: Clock,
+        ids: IdSource,
+        say: Callable[[str], None],
+        command_of: Callable[[str, Path], list[str]] | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._ids = ids
+        self._say = say
+        self._command_of = command_of or service_command
+        self._kafka: SupervisedKafka | None = None
+        self._processes: dict[str, SupervisedProcess] = {}
+        self._written: RunFile | None = None
+
+    def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
+        """Until `stop`; with `hurry` set nothing is waited for at the end.
+
+        Raises CliError (the state folder is in use), ServiceRefusedError, KafkaError, PlatformError.
+        """
+        state = self._config.state.path
+        with state_lock(state, f"tidemark run -c {self._config.file}"):
+            # What a killed run left would tell others of addresses that are not there.
+            run_file_path(state).unlink(missing_ok=True)
+            metrics: RunMetrics | None = None
+            try:
+                config = self._start()
+                metrics = RunMetrics(config, self._processes, self._say)
+                metrics.start()
+                self._watch(stop)
+            finally:
+                if metrics is not None:
+                    metrics.stop()
+                self._stop(hurry or threading.Event())
+                run_file_path(state).unlink(missing_ok=True)
+
+    def _start(self) -> TableConfigFile:
+        config, state = self._config, self._config.state.path
+        if config.kafka.embedded:
+            self._say("starting Kafka")
+            self._kafka = SupervisedKafka(state, self._clock, self._say)
+            self._kafka.start()
+            config = dataclasses.replace(
+                config, kafka=config.kafka.with_bootstrap_servers(self._kafka.bootstrap_servers)
+            )
+        admin = ConfluentKafkaClient.from_config(config, clock=self._clock).admin()
+        try:
+            admin.check_broker()
+        finally:
+            admin.close()
+        config = dataclasses.replace(config, services=self._with_ports(config))
+        self._config = config
+        self._update_run_file()
+        for role in SERVICES:
+            console = ConsoleLog(state / LOGS / f"{role}.log", self._forwarder(role))
+            command = self._command_of(role, config.file)
+            self._processes[role] = SupervisedProcess(role, command, console, self._clock, self._say)
+        at = config.services.coordinator
+        self._say(
+            f"table {config.table.name}: Kafka at {config.kafka.bootstrap_servers}, coordinator at {at}, "
+            f"logs in {state / LOGS}"
+        )
+        return config
+
+    def _watch(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            if self._kafka is not None:
+                self._kafka.step()
+                self._follow_kafka(self._kafka.bootstrap_servers)
+            for process in self._processes.values():
+                process.step()
+            self._update_run_file()
+            stop.wait(_TICK_S)
+
+    def _follow_kafka(self, servers: str) -> None:
+        if servers == self._config.kafka.bootstrap_servers:
+            return
+        self._say(f"Kafka is now at {servers}: its former port was taken. Restarting all services")
+        kafka = self._config.kafka.with_bootstrap_servers(servers)
+        self._config = dataclasses.replace(self._config, kafka=kafka)
+        self._update_run_file()
+        for process in self._processes.values():
+            process.restart()
+
+    def _update_run_file(self) -> None:
+        pids = {role: process.pids for role, process in self._processes.items()}
+        if self._kafka is not None:
+            pids["kafka"] = self._kafka.pids
+        services = self._config.services
+        content = RunFile(
+            self._config.kafka.bootstrap_servers, services.coordinator, services.metrics, os.getpid(), pids
+        )
+        if content != self._written:
+            write_run_file(self._config.state.path, content)
+            self._written = content
+
+    def _stop(self, hurry: threading.Event) -> None:
+        if self._processes:
+            self._say("stopping")
+        for role in _STOP_ORDER:
+            if role in self._processes:
+                self._processes[role].stop(0.0 if hurry.is_set() else _GRACE_S[role])
+        if self._kafka is not None:
+            self._kafka.stop(0.0 if hurry.is_set() else _KAFKA_GRACE_S)
+
+    def _with_ports(self, config: TableConfigFile) -> ServicesConfig:
+        """Port 0 becomes a free one."""
+        services = config.services
+        ports = free_ports(2, self._ids.random())
+        coordinator, metrics = services.coordinator, services.metrics
+        return dataclasses.replace(
+            services,
+            coordinator=Address(coordinator.host, coordinator.port or ports[0]),
+            metrics=Address(metrics.host, metrics.port or ports[1]),
+        )
+
+    def _forwarder(self, role: str) -> Callable[[str], None]:
+        return lambda line: self._say(f"[{role}] {line}")
+
+
+def service_command(role: str, file: Path) -> list[str]:
+    """The command that runs one service of the table."""
+    return [sys.executable, "-m", "tidemark_cli.main", role, "-c", str(file)]

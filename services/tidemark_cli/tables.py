@@ -1,0 +1,129 @@
+"""What `tidemark table create` and `adopt` do to a table; no service may run meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from commit_coordinator.new_ledger import new_ledger
+from commit_coordinator.staging import ROOT
+from commit_coordinator.table_open import OpenedTable, open_table
+from hudi_format.commit.lock import TableLock
+from hudi_format.errors import LockLostError
+from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import PROPERTIES_PATH
+from hudi_format.timeline import load_timeline
+from hudi_format.validation import drop_stats, pin_timezone
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.run_file import read_run_file
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.rpc.health import is_serving
+from tidemark_cli.errors import CliError
+from tidemark_cli.reachable_kafka import reachable_kafka
+
+_LOCK_WAIT_MS: Final = 5_000
+# Below every coordinator's term: one that starts takes this lock over and so ends the command.
+_NO_TERM: Final = -1
+
+
+def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
+    """A new table. Raises CliError when there is one, TableMismatchError for a folder in use."""
+    storage = open_storage(config.table.path)
+    if storage.exists(PROPERTIES_PATH):
+        raise CliError(
+            f"{storage.base_uri} is a Hudi table already: `tidemark table describe` shows it, "
+            "`tidemark table adopt` takes it over"
+        )
+    return _summary(config, open_table(config, storage, clock))
+
+
+def adopt_table(
+    config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Checks the table against the configuration; sets its time zone, drops its stats where `stats` is set.
+
+    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left. Raises CliError (no
+    table, services run), UnsupportedTableError, TableMismatchError, LockHeldError.
+    """
+    refuse_while_serving(config)
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH):
+        raise CliError(
+            f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
+            "`tidemark table create`"
+        )
+    with _table_lock(storage, clock, ids):
+        pinned = pin_timezone(storage, clock)
+        dropped = sorted(drop_stats(storage)) if stats else []
+    pending = [each.requested for each in load_timeline(storage).pending()] if pending_allowed else []
+    document = _summary(config, open_table(config, storage, clock, pending))
+    document |= {"timezone_set": pinned, "dropped": dropped}
+    lines = [f"{document['type']} table {document['name']} at {document['path']} can be served"]
+    lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
+    lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
+    return document, lines
+
+
+def begin_new_ledger(
+    config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None]
+) -> tuple[dict[str, Any], list[str]]:
+    """See `commit_coordinator.new_ledger`. Raises CliError while services run."""
+    refuse_while_serving(config)
+    with reachable_kafka(config, clock, say, "tidemark table adopt --new-ledger") as reachable:
+        client = ConfluentKafkaClient.from_config(reachable, clock=clock)
+        begun = new_ledger(reachable, client, open_storage(config.table.path), clock, ids)
+    lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
+    lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
+    lines += [f"  {lane} begins at input.start: its topic does not hold the position" for lane in begun.anew]
+    lines += [f"  rolled back: {instant}" for instant in begun.rolled_back]
+    lines.append("from these positions on the input is applied at least once; earlier tombstones are gone")
+    document = {
+        "epoch": begun.epoch,
+        "instant": begun.instant,
+        "positions": begun.positions,
+        "begin_anew": begun.anew,
+        "rolled_back": begun.rolled_back,
+    }
+    return document, lines
+
+
+def refuse_while_serving(config: TableConfigFile) -> None:
+    """Raises CliError when a `run` or a coordinator of this table is there."""
+    running = read_run_file(config.state.path)
+    if running is not None:
+        raise CliError(f"`tidemark run` (process {running.run}) serves this table: stop it first")
+    at = config.services.coordinator
+    if at.port and is_serving(at):
+        raise CliError(f"a coordinator serves at {at}: stop the table's services first")
+
+
+@contextmanager
+def _table_lock(storage: Storage, clock: Clock, ids: IdSource) -> Iterator[None]:
+    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
+    storage.make_dir(folder, exclusive=True)
+    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder)
+    try:
+        try:
+            lock.acquire(_LOCK_WAIT_MS)
+        except LockLostError as error:
+            raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
+        try:
+            yield
+        finally:
+            lock.release()
+    finally:
+        storage.delete_tree(folder)
+
+
+def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:
+    return {
+        "name": opened.config.name,
+        "path": config.table.path,
+        "type": opened.config.table_type.value,
+        "shards": opened.num_shards,
+        "columns": opened.schema.arrow.names,
+    }

@@ -1,0 +1,71 @@
+"""What verify found wrong: counts by kind, and the first examples of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import islice
+from typing import Final
+
+EXAMPLES_MAX: Final = 20
+
+
+class Kind(Enum):
+    """The values are a contract with scripts; the texts beside them are for people."""
+
+    KEY_TWICE = "key-twice"
+    ROW_WITHOUT_ENTRY = "row-without-entry"
+    ENTRY_WITHOUT_ROW = "entry-without-row"
+    ENTRY_ELSEWHERE = "entry-elsewhere"
+    ENTRY_TWICE = "entry-twice"
+    ENTRY_IN_WRONG_SHARD = "entry-in-wrong-shard"
+    ROW_IN_WRONG_PARTITION = "row-in-wrong-partition"
+    UNREADABLE = "unreadable"
+    FILE_NOT_LISTED = "file-not-listed"
+    FILE_MISSING = "file-missing"
+    FILE_SIZE = "file-size"
+    PARTITION_NOT_LISTED = "partition-not-listed"
+    EPOCH_ORDER = "epoch-order"
+    OFFSETS_GAP = "offsets-gap"
+    COMMITS_DIFFER = "commits-differ"
+
+
+MEANING: Final = {
+    Kind.KEY_TWICE: "live keys in more than one row",
+    Kind.ROW_WITHOUT_ENTRY: "rows whose key the record index does not have",
+    Kind.ENTRY_WITHOUT_ROW: "index entries of keys that have no row",
+    Kind.ENTRY_ELSEWHERE: "index entries that name another place than the row's",
+    Kind.ENTRY_TWICE: "keys with more than one index entry",
+    Kind.ENTRY_IN_WRONG_SHARD: "index entries in a shard that their key does not hash to",
+    Kind.ROW_IN_WRONG_PARTITION: "rows that name another partition than their folder",
+    Kind.UNREADABLE: "file slices or shards that cannot be read",
+    Kind.FILE_NOT_LISTED: "committed files in the storage that the metadata table does not list",
+    Kind.FILE_MISSING: "files that the metadata table lists and the storage does not have",
+    Kind.FILE_SIZE: "files whose size is not the listed one",
+    Kind.PARTITION_NOT_LISTED: "partitions with files that the metadata table does not list",
+    Kind.EPOCH_ORDER: "commits whose epoch does not follow the one before",
+    Kind.OFFSETS_GAP: "commits whose input positions do not continue those of the epoch before",
+    Kind.COMMITS_DIFFER: "commits whose metadata table commit is missing or says something else",
+}
+assert MEANING.keys() == set(Kind)
+
+
+@dataclass
+class Findings:
+    """Counts per kind; at most `EXAMPLES_MAX` examples of each."""
+
+    counts: dict[Kind, int] = field(default_factory=dict)
+    examples: dict[Kind, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: Kind, count: int, examples: Iterable[str]) -> None:
+        """Adds `count` differences; of `examples` only as many are taken as are still shown."""
+        if not count:
+            return
+        self.counts[kind] = self.counts.get(kind, 0) + count
+        shown = self.examples.setdefault(kind, [])
+        shown.extend(islice(examples, EXAMPLES_MAX - len(shown)))
+
+    def add_one(self, kind: Kind, example: str) -> None:
+        """Adds one difference."""
+        self.add(kind, 1, [example])
