@@ -21,7 +21,7 @@ from stream_runtime.retry import Deadline
 # The package does not export these names to type checkers.
 _client: Any = confluent_kafka.admin
 _TIMEOUT_S: Final = 15.0
-_DELETED_POLL_S: Final = 0.1
+_METADATA_POLL_S: Final = 0.05
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -58,6 +58,16 @@ class ConfluentAdmin:
                 if client_error(error).code() != ClientError.TOPIC_ALREADY_EXISTS:
                     raise translate(client_error(error), f"creating topic {name}") from None
                 self._check_partitions(wanted[name])
+        self._wait_for_metadata(wanted, there=True)
+
+    def _wait_for_metadata(self, names: Iterable[str], there: bool) -> None:
+        """The controller answers before every broker's metadata says so."""
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while late := [name for name in names if (self.partitions(name) is not None) is not there]:
+            if deadline.is_over:
+                what = "not there after their creation" if there else "still there after their deletion"
+                raise KafkaUnavailableError(f"topics {', '.join(late)} are {what}")
+            deadline.sleep(_METADATA_POLL_S)
 
     def _check_partitions(self, spec: TopicSpec) -> None:
         partitions = self.partitions(spec.name)
@@ -77,11 +87,7 @@ class ConfluentAdmin:
             except KafkaException as error:
                 if client_error(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
                     raise translate(client_error(error), f"deleting topic {name}") from None
-        deadline = Deadline(self._clock, _TIMEOUT_S)
-        while left := [name for name in there if self.partitions(name) is not None]:
-            if deadline.is_over:
-                raise KafkaUnavailableError(f"topics {', '.join(left)} are still there after their deletion")
-            deadline.sleep(_DELETED_POLL_S)
+        self._wait_for_metadata(there, there=False)
 
     def partitions(self, topic: str) -> int | None:
         try:
