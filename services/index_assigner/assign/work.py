@@ -33,6 +33,7 @@ from index_assigner.assign.lookups import LookupDesk
 from index_assigner.assign.placement import Placement
 from index_assigner.assign.tagger import BatchTagger, TaggedBatch
 from index_assigner.domain.locations import Locations
+from index_assigner.index.errors import LaneNotOpenError
 from index_assigner.index.ports import KeyIndex
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
@@ -43,6 +44,8 @@ from stream_runtime.kafka.topics import TopicNames
 _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
 _FIGURES_EVERY_S: Final = 1.0
+# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+_QUIET_S: Final = 0.02
 _log = logging.getLogger("tidemark.assigner")
 
 
@@ -161,14 +164,23 @@ class AssignWork:
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
         self._open_lanes()
+        clock = self._parts.clock
         if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
-            self._parts.clock.sleep(timeout_s)
-        else:
-            self._slices += self._parts.source.poll(budget, timeout_s)
+            clock.sleep(timeout_s)
+            return self._gathered(drained=False)
+        if self._slices:
+            timeout_s = min(timeout_s, _QUIET_S)
+        asked_s = clock.monotonic_s()
+        found = self._parts.source.poll(budget, timeout_s)
+        self._slices += found
+        # A source that returns sooner has something that it cannot hand out yet.
+        return self._gathered(drained=not found and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
+
+    def _gathered(self, drained: bool) -> Gathered:
         records = sum(each.records for each in self._slices)
         size = sum(batch.nbytes for each in self._slices for batch in each.batches)
         letters = sum(len(m.value or b"") for each in self._slices for m in each.dead_letters)
-        return Gathered(records, size + letters)
+        return Gathered(records, size + letters, drained and records > 0)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         if not self._slices:
@@ -177,6 +189,10 @@ class AssignWork:
         try:
             tagged = parts.tagger.tag(keyed_batch(self._slices, parts.schema, parts.locations))
             batches = parts.emitter.encode(tagged)
+        except LaneNotOpenError as error:
+            _log.warning("all lanes are opened again: %s", error)
+            self._start_over()
+            return None
         except Exception as error:
             # Nothing is staged yet: the same slices are tagged again with the next call.
             self._failed("tagging", error)
@@ -198,6 +214,13 @@ class AssignWork:
             return entry
 
         return PreparedTransaction(nonce, consumed, [*messages, *letters], build_entry)
+
+    def _start_over(self) -> None:
+        """The index could not follow the table's files and closed a lane; nothing is in flight."""
+        states = self._parts.folds.fold.state.assign_lanes
+        lanes = [str(lane) for lane in sorted(self._open)]
+        self.drop(lanes)
+        self._to_open = {int(lane): states[lane].next for lane in lanes}
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         """`observe` has seen the entry before: nothing is left to do."""

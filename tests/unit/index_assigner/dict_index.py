@@ -1,4 +1,4 @@
-"""A `KeyIndex` on dictionaries: what the tiers promise, without tiers. Strict where callers could go wrong."""
+"""A `KeyIndex` on dictionaries: what the tiers promise, without tiers; strict with its callers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,14 @@ class DictIndex:
     def exact_ordering(self, lane: int, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
         assert self._exact is not None
         self.exact_asked += keys.to_pylist()
-        return np.array([self._exact(key) for key in keys.to_pylist()], np.int64)
+        newest = [max(self._exact(key), self._uncommitted_ordering(lane, key)) for key in keys.to_pylist()]
+        return np.array(newest, np.int64)
+
+    def _uncommitted_ordering(self, lane: int, key: str) -> int:
+        held = self.lanes[lane]
+        layers = [held.staged, *(entries for _, entries in held.counted)]
+        values = [layer[key].ordering for layer in layers if key in layer and layer[key].location >= 0]
+        return max((value for value in values if value is not None), default=-1)
 
     def stage(self, lane: int, changes: StagedChanges) -> None:
         held = self.lanes[lane]
@@ -101,6 +108,7 @@ class DictIndex:
     ) -> None:
         for lane in lanes:
             held = self.lanes[lane]
+            assert all(offset < ledger_offset for offset, _ in held.counted)
             held.counted.append((ledger_offset, held.staged))
             held.staged = {}
 

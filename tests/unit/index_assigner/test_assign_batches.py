@@ -14,7 +14,6 @@ from epoch_protocol.batches import (
     INDEX_COLUMNS,
     TOMBSTONE_COLUMNS,
     BatchHeader,
-    DataOp,
     IndexOp,
     decode_batch,
     with_user_columns,
@@ -24,7 +23,7 @@ from index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoi
 from index_assigner.assign.keyed_batch import keyed_batch
 from index_assigner.assign.placement import NoPlaceError, Placement
 from index_assigner.assign.tagger import BatchTagger
-from index_assigner.domain.locations import Locations, data_partition
+from index_assigner.domain.locations import Locations
 from index_assigner.errors import SetupError
 from index_assigner.shuffle.keyed_source import KeyedSlice
 from stream_runtime.clock import ManualClock
@@ -43,75 +42,18 @@ from tests.unit.index_assigner.assign_rig import (
 from tests.unit.index_assigner.dict_index import DictIndex, Known
 from tests.unit.index_assigner.test_tagging_model import Event as ModelEvent
 from tests.unit.index_assigner.test_tagging_model import replay
+from tests.unit.index_assigner.writer_model import WriterModel
 
 TTL_MS = 60_000
 NAMES = TopicNames("orders")
 DATA_SCHEMA = with_user_columns(DATA_COLUMNS, SCHEMA.arrow)
 
 
-class Table:
-    """What a writer and a reader of the batches know: rows by file group, the index, tombstones."""
-
-    def __init__(self, ordered: bool) -> None:
-        self.ordered = ordered
-        self.groups: dict[tuple[str, str], dict[str, dict[str, object]]] = {}
-        self.index: dict[str, tuple[str, str]] = {}
-        self.tombstones: dict[str, int] = {}
-
-    def apply(self, batches: Sequence[EncodedBatch]) -> None:
-        for batch in batches:
-            rows = decode_batch(batch.value)
-            assert rows.num_rows == batch.rows
-            for row in rows.to_pylist():
-                if batch.topic is Topic.DATA:
-                    self._data(batch, row)
-                elif batch.topic is Topic.INDEX:
-                    self._index(batch, row)
-                else:
-                    self._tombstone(batch, row)
-
-    def _data(self, batch: EncodedBatch, row: dict[str, object]) -> None:
-        place = (str(row["_tm_partition"]), str(row["_tm_file_id"]))
-        assert batch.partition == data_partition(*place, DATA_PARTITIONS)
-        rows, key = self.groups.setdefault(place, {}), str(row["_tm_key"])
-        if row["_tm_op"] == DataOp.DELETE:
-            assert [row[name] for name in SCHEMA.arrow.names] == [None] * 4
-            assert rows.pop(key, None) is not None, "a delete goes where the key is"
-            return
-        assert row["id"] == key
-        assert (key in rows) == (row["_tm_op"] == DataOp.UPDATE)
-        if self.ordered and key in rows and row["at"] < rows[key]["at"]:  # type: ignore[operator]
-            return
-        rows[key] = row
-
-    def _index(self, batch: EncodedBatch, row: dict[str, object]) -> None:
-        assert batch.partition == row["_tm_shard"] % LANES  # type: ignore[operator]
-        key, place = str(row["_tm_key"]), (str(row["_tm_partition"]), str(row["_tm_file_id"]))
-        if row["_tm_op"] == IndexOp.DELETE:
-            assert self.index.pop(key) == place
-        elif row["_tm_op"] == IndexOp.UNCHANGED:
-            assert self.index[key] == place
-        else:
-            self.index[key] = place
-            self.tombstones.pop(key, None)
-
-    def _tombstone(self, batch: EncodedBatch, row: dict[str, object]) -> None:
-        assert batch.partition == row["_tm_shard"] % LANES  # type: ignore[operator]
-        assert row["_tm_expires_ms"] == ManualClock().now_ms() + TTL_MS
-        self.tombstones[str(row["_tm_key"])] = int(row["_tm_ordering"])  # type: ignore[call-overload]
-
-    def live(self) -> dict[str, tuple[str, object]]:
-        found = [(key, place, row) for place, rows in self.groups.items() for key, row in rows.items()]
-        assert len({key for key, _, _ in found}) == len(found), "a key lives once"
-        assert {key: place for key, place, _ in found} == self.index
-        return {key: (place[0], row["at"]) for key, place, row in found}
-
-
 class Rig:
     def __init__(self, ordered: bool, limits: EmitLimits | None = None, room: int = 3) -> None:
-        self.table = Table(ordered)
+        self.table = WriterModel(ordered)
         self.locations = Locations(DATA_PARTITIONS)
-        self.index = DictIndex(self.locations, exact=self._exact)
+        self.index = DictIndex(self.locations, exact=self.table.ordering_of)
         self.leases = HandLeases(room)
         placement = Placement(self.leases, self.locations)
         self.placement = placement
@@ -121,10 +63,6 @@ class Rig:
         for lane in range(LANES):
             self.index.open_lane(lane, None)  # type: ignore[arg-type]
         self._offset = 0
-
-    def _exact(self, key: str) -> int:
-        (row,) = [rows[key] for rows in self.table.groups.values() if key in rows]
-        return int(row["at"])  # type: ignore[call-overload]
 
     def slices(self, events: Sequence[Event], letters: int = 0) -> list[KeyedSlice]:
         dead = [OutgoingMessage(TopicPartition(NAMES.dead_letter, 0), b"?")] * letters
@@ -145,7 +83,11 @@ class Rig:
             self.index.stage(lane, changes)
         self.index.counted(range(LANES), self._offset)
         self._offset += 1
-        self.table.apply(batches)
+        for batch in batches:
+            rows = decode_batch(batch.value)
+            assert rows.num_rows == batch.rows
+            self.table.apply(batch.topic, batch.partition, rows)
+        assert all(expires == ManualClock().now_ms() + TTL_MS for expires in self.table.expires_ms)
         self.counts += tagged.counts
         return batches
 
