@@ -41,16 +41,17 @@ from commit_coordinator.domain.next_action import (
     attempts_exhausted,
     next_action,
 )
-from commit_coordinator.errors import AttemptLostError
+from commit_coordinator.errors import AttemptLostError, SupersededError
 from epoch_protocol.entries import EpochPlanned, TaggingPaused
 from epoch_protocol.fold import Fold
 from hudi_format.commit import heartbeat
 from hudi_format.errors import LockHeldError
-from stream_runtime.kafka.ports import KafkaUnavailableError
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_runtime.kafka.ports import KafkaError
 
 _POLL_S: Final = 0.02
 _HEARTBEAT_MS: Final = 20_000
-_LOCK_RETRY_MS: Final = 500
+_RETRY_MS: Final = 500
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -77,7 +78,8 @@ class Coordinator:
         self._desk = desk
         self._listeners = listeners
         self._heartbeat_at_ms = 0
-        self.seen = Observed()
+        state = context.fold().state
+        self.seen = Observed(tried_before=(state.committed.epoch, state.attempts))
         self.doing: Action = Wait("starting")
 
     def hurry(self) -> None:
@@ -93,12 +95,28 @@ class Coordinator:
     def step(self, poll_s: float = _POLL_S) -> Action:
         """Reads what has arrived and carries out one action; returns it."""
         context = self._context
-        self._read(poll_s if isinstance(self.doing, Wait) else 0.0)
-        self._desk.collect(self.seen)
+        self._keep_alive(context.fold().state.planned)
+        try:
+            context.log.settle()
+            context.log.poll(poll_s if isinstance(self.doing, Wait) else 0.0)
+            self._act()
+        except (KafkaError, DeadlineExceededError) as error:
+            # Nothing was decided, or nobody knows yet: `settle` will have looked before the next decision.
+            if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
+                raise
+            _log.warning("Kafka did not answer, trying again: %s", error)
+            context.clock.sleep_ms(_RETRY_MS)
+            self.doing = Wait("Kafka did not answer")
+        return self.doing
+
+    def _act(self) -> None:
+        context = self._context
         state = context.fold().state
+        if state.coordinator_term != context.term:
+            raise SupersededError("a newer coordinator has claimed this table")
+        self._desk.collect(self.seen)
         if self.seen.halted is None:
-            self.seen.halted = attempts_exhausted(state, self._limits)
-        self._keep_alive(state.planned)
+            self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
         self.doing = next_action(state, self.seen, self._limits, context.clock.now_ms())
         try:
             self._carry_out(self.doing)
@@ -106,15 +124,7 @@ class Coordinator:
             self._lost(error, state.planned)
         except LockHeldError:
             # Another writer is busy; what we want is still wanted at the next step.
-            context.clock.sleep_ms(_LOCK_RETRY_MS)
-        return self.doing
-
-    def _read(self, poll_s: float) -> None:
-        try:
-            self._context.log.poll(poll_s)
-        except KafkaUnavailableError as error:
-            # Said once per outage; nothing is decided meanwhile, so going on reading is all there is to do.
-            _log.warning("Kafka cannot be reached: %s", error)
+            context.clock.sleep_ms(_RETRY_MS)
 
     def _carry_out(self, action: Action) -> None:
         context, seen = self._context, self.seen
@@ -175,4 +185,4 @@ class Coordinator:
             return
         self._heartbeat_at_ms = now_ms
         if self.seen.opened == (planned.epoch, planned.attempt):
-            heartbeat.beat(self._context.storage, planned.instant)
+            heartbeat.keep(self._context.storage, planned.instant)

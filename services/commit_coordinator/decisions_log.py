@@ -7,7 +7,7 @@ the open transaction) and the topic is read to its end; only if the entry is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from commit_coordinator.errors import OutOfPlaceError, SupersededError
@@ -47,6 +47,7 @@ class DecisionsLog:
         self._clock = clock
         self._observe = observe
         self._producer: TransactionalProducer | None = None
+        self._unsettled = False
         self.term = -1
 
     def claim(self, owner: str) -> int:
@@ -56,7 +57,7 @@ class DecisionsLog:
         """
         self._replace_producer()
         self.catch_up()
-        self._transact([CoordinatorClaimed(owner=owner)])
+        self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
         ours: int | None = None
         for applied in self._reader.catch_up():
             self._observe(applied)
@@ -70,18 +71,33 @@ class DecisionsLog:
     def append(self, *entries: Decision) -> None:
         """Appends the decisions of this term atomically and returns when the fold has applied them.
 
-        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused them.
+        Raises SupersededError when a newer coordinator claimed, OutOfPlaceError when the fold refused them,
+        KafkaError or DeadlineExceededError when nobody knows: `settle` before deciding anything else.
         """
+        self.settle()
+        missing = {encode_entry(entry): entry for entry in entries}
+        found: dict[bytes, Verdict] = {}
         for _ in range(_TRIES_MAX):
             if self._producer is None or self._producer.doubtful:
                 self._replace_producer()
-            verdicts = self._try_append(entries)
-            if verdicts is not None:
-                _check(entries, verdicts)
+            self._unsettled = True
+            found |= self._try_append(missing)
+            self._unsettled = False
+            # A torn transaction leaves its first entries: only the others are appended again.
+            missing = {value: entry for value, entry in missing.items() if value not in found}
+            if not missing:
+                _check(entries, [found[encode_entry(entry)] for entry in entries])
                 return
         raise DeadlineExceededError(
             f"{self._topic_partition.topic}: {_TRIES_MAX} transactions in a row were not committed"
         )
+
+    def settle(self) -> None:
+        """Learns what became of an append that failed without an answer; call it before each decision."""
+        if self._unsettled:
+            self._replace_producer()
+            self.catch_up()
+            self._unsettled = False
 
     def poll(self, timeout_s: float) -> None:
         """Applies what has arrived on both topics."""
@@ -104,12 +120,12 @@ class DecisionsLog:
         self._producer = self._client.producer(self._transactional_id)
         self._producer.init()
 
-    def _transact(self, entries: Sequence[Decision]) -> None:
+    def _transact(self, values: Iterable[bytes]) -> None:
         assert self._producer is not None
         self._producer.begin()
         try:
-            for entry in entries:
-                self._producer.produce(self._topic_partition, encode_entry(entry))
+            for value in values:
+                self._producer.produce(self._topic_partition, value)
             self._producer.flush()
         except FencedError:
             raise
@@ -118,32 +134,36 @@ class DecisionsLog:
             raise
         self._producer.commit()
 
-    def _try_append(self, entries: Sequence[Decision]) -> list[Verdict] | None:
-        """One transaction and its verdicts, or None when it is certain that nothing was appended."""
-        wanted = [encode_entry(entry) for entry in entries]
+    def _try_append(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
+        """One transaction; returns the verdict of each entry that is in the topic, the others never will."""
         try:
-            self._transact(entries)
+            self._transact(wanted)
         except FencedError as error:
             raise SupersededError("another coordinator took this table's transactional id") from error
         except KafkaError:
-            self._replace_producer()
-            return self._verdicts(wanted, self._reader.catch_up())
-        applied: list[Applied] = []
+            return self._look_again(wanted)
+        found: dict[bytes, Verdict] = {}
         deadline_ms = self._clock.now_ms() + _READ_BACK_MS
-        while (verdicts := self._verdicts(wanted, applied)) is None:
+        while len(found) < len(wanted):
             if self._clock.now_ms() > deadline_ms:
                 # Committed, says the client, but not there: the end of an earlier transaction leaked in.
-                self._replace_producer()
-                return self._verdicts(wanted, self._reader.catch_up())
-            applied = self._reader.poll(0.05)
-        return verdicts
+                return found | self._look_again(wanted)
+            found |= self._verdicts(wanted, self._reader.poll(0.05))
+        return found
 
-    def _verdicts(self, wanted: Sequence[bytes], fresh: Sequence[Applied]) -> list[Verdict] | None:
+    def _look_again(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
+        """What the topic holds once a new producer has settled the open transaction."""
+        self._replace_producer()
+        return self._verdicts(wanted, self._reader.catch_up())
+
+    def _verdicts(self, wanted: Mapping[bytes, Decision], fresh: Sequence[Applied]) -> dict[bytes, Verdict]:
         found: dict[bytes, Verdict] = {}
+        kinds = {type(entry) for entry in wanted.values()}
         for applied in fresh:
             self._observe(applied)
-            found[encode_entry(applied.entry)] = applied.verdict
-        return [found[value] for value in wanted] if all(value in found for value in wanted) else None
+            if type(applied.entry) in kinds and (value := encode_entry(applied.entry)) in wanted:
+                found[value] = applied.verdict
+        return found
 
 
 def _check(entries: Sequence[Decision], verdicts: Sequence[Verdict]) -> None:

@@ -3,8 +3,8 @@
 Everything that must survive a crash is in the fold; `Observed` may be lost at any moment, and a successor
 that starts with an empty one does the right thing: it opens the attempt again, asks for the report again,
 cleans again. Precedence, most binding first: a decided epoch is finished; a planned attempt is closed,
-voided, opened, decided or waited for; voided attempts are cleaned; a rewind that is due is made; then the
-next epoch is planned.
+voided, opened, decided or waited for; voided attempts are cleaned; a coordinator that has given up waits; a
+rewind that is due is made; then the next epoch is planned.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Observed:
 
     ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
     ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
+    ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
     """
 
     planned_at_ms: int = 0
@@ -64,29 +65,35 @@ class Observed:
     cleaned: set[VoidedAttempt] = field(default_factory=set)
     rewind_due: str | None = None
     halted: str | None = None
+    tried_before: tuple[int, int] = (0, 0)
 
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     """What to do next; the same inputs give the same answer."""
     if state.planned is not None and state.decided is not None:
         return Finish(state.planned, state.decided)
-    if seen.halted is not None:
-        return Wait(f"halted: {seen.halted}")
     if state.planned is not None:
         return _on_planned(state.planned, seen, limits)
     dirty = tuple(v for v in state.voided if v not in seen.cleaned)
     if dirty:
         return CleanVoided(dirty)
+    if seen.halted is not None:
+        return Wait(f"halted: {seen.halted}")
     if seen.rewind_due is not None:
         return Rewind(seen.rewind_due)
     return _on_idle(state, seen, limits, now_ms)
 
 
-def attempts_exhausted(state: FoldState, limits: Limits) -> str | None:
-    """Why no further attempt is made, or None: after attempts_max the operator must look."""
-    if state.planned is None and state.attempts >= limits.attempts_max:
+def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str | None:
+    """Why no further attempt is made, or None: after attempts_max in one life the operator must look.
+
+    Attempts of an earlier life do not count, so a restart tries again.
+    """
+    epoch, before = seen.tried_before
+    tried = state.attempts - (before if epoch == state.committed.epoch else 0)
+    if state.planned is None and tried >= limits.attempts_max:
         return (
-            f"epoch {state.committed.epoch + 1} could not be written in {state.attempts} attempts; "
+            f"epoch {state.committed.epoch + 1} could not be written in {tried} attempts; "
             "nothing is lost: repair the cause (`tidemark epoch show` has it), then restart the coordinator"
         )
     return None
