@@ -59,10 +59,15 @@ class AttemptDesk:
             return True
 
     def fail(self, epoch: int, attempt: int, instant: str, problem: AttemptProblem) -> bool:
-        """Takes the reason why the attempt cannot be written; False for any other attempt or instant."""
+        """Takes the reason why the attempt cannot be written; False for any other attempt or instant.
+
+        Of one that was reported as written it is too late: another run of the writer has failed.
+        """
         with self._changed:
             if not self._is_open(epoch, attempt, instant):
                 return False
+            if self._unreported() is None:
+                return True
             self._problem = ((epoch, attempt), problem)
             return True
 

@@ -5,17 +5,22 @@ Each is named by an action of `domain.actions`, where it says what a crash in th
 
 from __future__ import annotations
 
+import logging
+
 from commit_coordinator.context import Context
 from commit_coordinator.domain.actions import CleanVoided, CloseEmpty, OpenAttempt, Plan, Rewind, VoidAttempt
-from commit_coordinator.errors import AttemptLostError
-from commit_coordinator.staging import close_attempt, open_attempt
-from commit_coordinator.table_state import Timelines, load_timelines
+from commit_coordinator.errors import AttemptLostError, DivergedError
+from commit_coordinator.staging import close_attempt, open_attempt, term_dir
+from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
 from epoch_protocol.entries import AttemptVoided, Decision, EpochCommitted, EpochPlanned, Rewound
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import create_inflight, create_requested
 from hudi_format.commit.rollback import rollback_pending
+from hudi_format.errors import LockLostError
 from hudi_format.timeline import Instant, State
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+
+_log = logging.getLogger("tidemark.coordinator")
 
 
 def plan_epoch(context: Context, action: Plan) -> None:
@@ -40,21 +45,29 @@ def plan_epoch(context: Context, action: Plan) -> None:
         keep = action.hold_lock
     finally:
         if not keep:
-            context.lock.release()
+            give_back(context)
 
 
 def open_planned(context: Context, action: OpenAttempt) -> None:
-    """Staging folder, heartbeat, requested, inflight; repeatable under any term."""
+    """Staging folder, heartbeat, requested, inflight; repeatable under any term.
+
+    Raises AttemptLostError when the instant was rolled back while no coordinator kept its heartbeat: made
+    again it would be a commit that a rollback names.
+    """
     planned, storage = action.planned, context.storage
     assert planned.instant is not None
     open_attempt(storage, context.term, planned.epoch, planned.attempt, context.ids.uuid())
-    heartbeat.beat(storage, planned.instant)
+    # Everything appears out of the term's folder: a coordinator that was frozen here opens nothing any more.
+    staging = term_dir(context.term)
+    heartbeat.begin(storage, planned.instant, staging)
     timelines = load_timelines(storage)
+    refuse_rolled_back(context, timelines, planned.instant)
     if timelines.data.find(planned.instant) is None and timelines.data.is_archived(planned.instant):
         raise AttemptLostError(f"instant {planned.instant} lies before the timeline's start", rewind=False)
-    requested = create_requested(storage, planned.instant, context.table.action)
+    requested = create_requested(storage, planned.instant, context.table.action, staging_dir=staging)
     context.hit("after_requested")
-    create_inflight(storage, requested, encode_commit_metadata(CommitMetadata()))
+    nothing_yet = encode_commit_metadata(CommitMetadata())
+    create_inflight(storage, requested, nothing_yet, staging_dir=staging)
     context.hit("after_inflight")
 
 
@@ -78,6 +91,9 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     planned = action.planned
     voided = AttemptVoided(context.term, planned.epoch, planned.attempt, action.reason)
     context.log.append(*([voided, _rewound(context, action.reason)] if action.rewind else [voided]))
+    # One that was held from the plan on: tagging anew may take long, and others want to write.
+    if context.lock.is_held:
+        give_back(context)
     context.hit("after_voided")
 
 
@@ -102,17 +118,33 @@ def refuse_foreign(timelines: Timelines, handled: str, own_instant: str | None) 
         raise AttemptLostError(f"another writer committed {foreign[0].file_name}", rewind=True)
 
 
+def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> None:
+    """Raises AttemptLostError (rewind) when a rollback, pending or completed, names the instant."""
+    rollback = rollback_naming(context.storage, timelines, instant)
+    if rollback is not None:
+        raise AttemptLostError(f"rollback {rollback} names instant {instant}", rewind=True)
+
+
+def give_back(context: Context) -> None:
+    """Releases the lock; that it was lost is only said, for what was done under it stands or has failed."""
+    try:
+        context.lock.release()
+    except LockLostError as error:
+        _log.warning("%s", error)
+
+
 def _roll_back(context: Context, instant: str) -> None:
-    held = context.lock.is_held
     context.lock.acquire(context.lock_wait_ms)
     try:
         found = load_timelines(context.storage).data.find(instant)
         if found is not None and found.state is State.COMPLETED:
-            raise AttemptLostError(f"voided instant {instant} was completed by somebody else", rewind=True)
-        rollback_pending(context.storage, instant, context.instants)
+            raise DivergedError(
+                f"instant {instant} of a voided attempt is completed: somebody else completed it, or the "
+                "decisions are another table's"
+            )
+        rollback_pending(context.storage, instant, context.instants, staging_dir=term_dir(context.term))
     finally:
-        if not held:
-            context.lock.release()
+        give_back(context)
 
 
 def _rewound(context: Context, reason: str) -> Decision:
@@ -123,6 +155,7 @@ def _rewound(context: Context, reason: str) -> Decision:
         to=state.committed.through,
         handled=load_timelines(context.storage).latest_completion(),
         reason=reason,
+        starts=context.fold().rewind_starts(),
     )
 
 

@@ -36,6 +36,7 @@ from commit_coordinator.view import ViewBoard, take_view
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from epoch_protocol.lanes import assign_lane, shuffle_lane
 from hudi_format.commit.lock import TableLock, read_lock
+from hudi_format.errors import LockLostError
 from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
@@ -291,9 +292,11 @@ def _free_lock(context: Context) -> None:
     holder = read_lock(context.storage)
     if holder is None or holder.is_foreign or context.fold().state.decided is not None:
         return
-    if not context.lock.is_held:
-        context.lock.acquire(context.lock_wait_ms)
-    context.lock.release()
+    try:
+        if context.lock.is_held or context.lock.try_acquire():
+            context.lock.release()
+    except LockLostError as error:
+        _log.warning("%s", error)
 
 
 def _input_lanes(config: TableConfigFile, topics: dict[str, int]) -> list[str]:

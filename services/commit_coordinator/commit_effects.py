@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import msgspec
 
-from commit_coordinator.attempt_effects import planned_instant, refuse_foreign
+from commit_coordinator.attempt_effects import (
+    give_back,
+    planned_instant,
+    refuse_foreign,
+    refuse_rolled_back,
+)
 from commit_coordinator.commit_metadata import data_commit_metadata, metadata_commit
 from commit_coordinator.context import Context, Report
 from commit_coordinator.domain.actions import Decide, Finish
 from commit_coordinator.errors import AttemptLostError, DivergedError
 from commit_coordinator.staging import close_attempt, load_document, store_document, term_dir
-from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
+from commit_coordinator.table_state import Timelines, load_timelines
 from epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import complete
@@ -51,7 +56,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.log.append(decided)
         context.hit("after_commit_decided")
     except AttemptLostError:
-        context.lock.release()
+        give_back(context)
         raise
 
 
@@ -70,6 +75,12 @@ def finish(context: Context, action: Finish) -> Report:
         context.hit("after_metadata_commit")
         _data_commit(context, planned, decided, report)
         context.hit("after_data_commit")
+    elif ours.completion != decided.data_completion:
+        raise DivergedError(
+            f"instant {planned.instant} was decided to complete at {decided.data_completion}, but the "
+            f"timeline has it at {ours.completion}: another writer completed it. See "
+            "docs/failure-walkthrough.md"
+        )
     context.lock.release()
     _clean_up(context, planned)
     context.hit("before_epoch_committed")
@@ -92,9 +103,7 @@ def _check_attempt(context: Context, planned: EpochPlanned, timelines: Timelines
     ours = timelines.data.find(planned.instant)
     if ours is None or ours.state is not State.INFLIGHT:
         raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
-    rollback = rollback_naming(context.storage, timelines, planned.instant)
-    if rollback is not None:
-        raise AttemptLostError(f"rollback {rollback} names instant {planned.instant}", rewind=True)
+    refuse_rolled_back(context, timelines, planned.instant)
     refuse_foreign(timelines, context.fold().state.handled, planned.instant)
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import CoordinatorError
-from commit_coordinator.staging import end_older_terms, load_document, remove_ended, store_document
+from commit_coordinator.staging import ROOT, end_older_terms, load_document, remove_ended, store_document
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import EPOCH_KEY, newest_epoch, take_over
 from commit_coordinator.topics_setup import RECORD, ensure_topics
@@ -131,10 +131,11 @@ def _free_own_lock(storage: Storage) -> None:
     if holder.is_foreign:
         raise LockHeldError(
             f"{join_path(storage.base_uri, LOCK_PATH)} is held by another writer: let it finish; "
-            "if it is dead, delete the file"
+            "if it is dead, delete it"
         )
-    storage.delete(LOCK_PATH)
-    storage.sync_dir(".hoodie")
+    # In one step: an empty directory left behind would look like another writer's lock.
+    storage.rename(LOCK_PATH, freed := join_path(ROOT, "freed-lock"))
+    storage.delete_tree(freed)
 
 
 def _roll_back_dead(storage: Storage, clock: Clock) -> list[str]:

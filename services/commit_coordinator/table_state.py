@@ -8,7 +8,7 @@ from typing import Final
 from hudi_format.commit.instants import instant_path
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
-from hudi_format.timeline.service_records import decode_rollback_plan
+from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 
 # They move no key and no row (ARCHITECTURE.md, "Void and rewind").
 _HARMLESS: Final = frozenset(
@@ -50,10 +50,20 @@ def load_timelines(storage: Storage) -> Timelines:
 
 
 def rollback_naming(storage: Storage, timelines: Timelines, instant: str) -> str | None:
-    """The pending rollback whose plan names the instant, or None."""
-    for pending in timelines.data.pending(Action.ROLLBACK):
-        requested = Instant(pending.requested, Action.ROLLBACK, State.REQUESTED)
-        plan = decode_rollback_plan(storage.read(instant_path(requested)))
-        if plan.instant_to_rollback == instant:
-            return pending.requested
+    """The rollback that names the instant, or None; pending ones by their plan, others by what they did."""
+    rollbacks = [
+        *timelines.data.pending(Action.ROLLBACK),
+        *timelines.data.completed(Action.ROLLBACK),
+    ]
+    for each in rollbacks:
+        if each.requested > instant and instant in _rolled_back(storage, each):
+            return each.requested
     return None
+
+
+def _rolled_back(storage: Storage, rollback: Instant) -> list[str]:
+    if rollback.state is State.COMPLETED:
+        metadata = decode_rollback_metadata(storage.read(instant_path(rollback)))
+        return [instant for instant, _ in metadata.rolled_back]
+    requested = Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED)
+    return [decode_rollback_plan(storage.read(instant_path(requested))).instant_to_rollback]

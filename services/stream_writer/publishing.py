@@ -20,7 +20,7 @@ def publish_data_file(
     storage: Storage, staging_dir: str, instant: str, path: str, data: bytes, marker: MarkerType
 ) -> int:
     """Marker first, then the file; returns the size of the file that is there. Raises StagingGoneError."""
-    create_marker(storage, instant, path, marker)
+    create_marker(storage, instant, path, marker, staging_dir=staging_dir)
     return publish_file(storage, staging_dir, path, data)
 
 

@@ -8,8 +8,10 @@ after completion or rollback.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
+from hudi_format.errors import AlreadyExistsError
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT
 
@@ -25,6 +27,19 @@ def heartbeat_path(instant: str, root: str = DATA_ROOT) -> str:
 def beat(storage: Storage, instant: str, root: str = DATA_ROOT) -> None:
     """Says that the instant's writer lives; to be repeated every `INTERVAL_MS` at least."""
     storage.touch(heartbeat_path(instant, root))
+
+
+def begin(storage: Storage, instant: str, staging_dir: str) -> None:
+    """The first beat, behind the staging folder's fence. Repeatable. Raises `StagingGoneError`."""
+    with contextlib.suppress(AlreadyExistsError):
+        storage.publish(staging_dir, heartbeat_path(instant), b"")
+    keep(storage, instant)
+
+
+def keep(storage: Storage, instant: str) -> None:
+    """Beats if the heartbeat is there: one that another writer has ended with its instant stays away."""
+    if storage.exists(heartbeat_path(instant)):
+        beat(storage, instant)
 
 
 def is_alive(storage: Storage, instant: str, now_ms: int, root: str = DATA_ROOT) -> bool:

@@ -46,12 +46,24 @@ def marker_folder(instant: str, root: str = DATA_ROOT) -> str:
 
 
 def create_marker(
-    storage: Storage, instant: str, data_path: str, marker_type: MarkerType, root: str = DATA_ROOT
+    storage: Storage,
+    instant: str,
+    data_path: str,
+    marker_type: MarkerType,
+    root: str = DATA_ROOT,
+    *,
+    staging_dir: str | None = None,
 ) -> None:
-    """Announces a data file; repeatable. `data_path` is `<partition>/<file name>`, relative to the base."""
+    """Announces a data file; repeatable. `data_path` is `<partition>/<file name>`, relative to the base.
+
+    With `staging_dir` a writer whose attempt is void leaves no marker behind: raises `StagingGoneError`.
+    """
+    path = join_path(marker_folder(instant, root), f"{data_path}{_INFIX}{marker_type.value}")
     with contextlib.suppress(AlreadyExistsError):
-        path = join_path(marker_folder(instant, root), f"{data_path}{_INFIX}{marker_type.value}")
-        storage.create(path, b"")
+        if staging_dir is None:
+            storage.create(path, b"")
+        else:
+            storage.publish(staging_dir, path, b"")
 
 
 def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[Marker]:
