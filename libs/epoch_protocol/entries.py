@@ -199,7 +199,8 @@ class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
     """Everything tagged after ``to`` (the last committed epoch's through) is void and tagged anew.
 
     ``generation`` is the previous one + 1; ``handled`` the completion time up to which foreign commits
-    are now taken into account.
+    are now taken into account. ``starts``: of lanes without a committed position, where their first
+    counting transaction began; the choice of a first position (input.start) is not made a second time.
     """
 
     term: int
@@ -207,6 +208,7 @@ class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
     to: int
     handled: str
     reason: str
+    starts: dict[str, int] = {}
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):

@@ -233,9 +233,18 @@ class Fold:
             return Verdict.OUT_OF_PLACE
         state.rewinds.append(Rewind(entry.generation, entry.to))
         state.handled = max(state.handled, entry.handled)
+        positions = entry.starts | state.committed.keyed_next
+        state.assign_lanes = {lane: LaneState(next=n) for lane, n in positions.items()}
         state.tagged = [t for t in state.tagged if t.offset <= entry.to]
-        state.assign_lanes = {lane: LaneState(next=n) for lane, n in state.committed.keyed_next.items()}
         return Verdict.APPLIED
+
+    def rewind_starts(self) -> dict[str, int]:
+        """`Rewound.starts`, by what this fold has seen."""
+        positions = {lane: held.next for lane, held in self.state.assign_lanes.items()}
+        for counted in reversed(self.state.tagged):
+            positions.update((part.lane, part.start) for part in counted.entry.consumed)
+        committed = self.state.committed.keyed_next
+        return {lane: n for lane, n in sorted(positions.items()) if n > 0 and lane not in committed}
 
     def manifest(self, through: int) -> list[CountedTagged]:
         """The counting transactions after the last committed epoch, up to and with ``through``."""

@@ -33,6 +33,7 @@ from stream_runtime.kafka.ports import (
 )
 
 _POLL_MESSAGES_MAX = 2_000
+_STARTS_MAX = 5
 _WAITS = (Verdict.WAIT_FOR_DECISIONS, Verdict.WAIT_FOR_LEDGER)
 
 SnapshotLoader = Callable[[str, str], bytes]
@@ -74,18 +75,33 @@ class FoldReader:
         """Positions both readers; loads the snapshot when the decisions were trimmed."""
         if self._reader is not None:
             self._reader.close()
+            self._reader = None
         self._held_ledger.clear()
         self._held_decisions.clear()
-        self._reader = self._client.partition_reader(Isolation.READ_COMMITTED)
-        begin = self._admin.start_offset(self._decisions)
-        self.fold = Fold() if begin == 0 else self._restore(begin)
+        self.fold = self._begin()
         state = self.fold.state
+        self._reader = self._client.partition_reader(Isolation.READ_COMMITTED)
+        self._reader.assign({self._ledger: state.ledger_next, self._decisions: state.decisions_next})
+
+    def _begin(self) -> Fold:
+        for _ in range(_STARTS_MAX):
+            begin = self._admin.start_offset(self._decisions)
+            try:
+                fold = Fold() if begin == 0 else self._restore(begin)
+                break
+            except Exception:
+                # Was the snapshot trimmed away while it was looked for? Then there is a newer one.
+                if self._admin.start_offset(self._decisions) == begin:
+                    raise
+        else:
+            raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
         if begin == 0 and self._admin.start_offset(self._ledger) > 0:
             raise FoldGapError(
-                f"topic {self._ledger.topic} was trimmed but {self._decisions.topic} was not: one of them was "
-                "recreated; `tidemark table adopt --new-ledger` starts a new ledger from the table's timeline"
+                f"topic {self._ledger.topic} was trimmed but {self._decisions.topic} was not: "
+                "one of them was recreated; `tidemark table adopt --new-ledger` starts a new ledger from "
+                "the table's timeline"
             )
-        self._reader.assign({self._ledger: state.ledger_next, self._decisions: state.decisions_next})
+        return fold
 
     def poll(self, timeout_s: float) -> list[Applied]:
         """Applies what has arrived; waits up to ``timeout_s`` for the first entry."""
@@ -150,8 +166,9 @@ class FoldReader:
         entry = decode_decision(messages[0].value or b"") if messages else None
         if not isinstance(entry, SnapshotTaken):
             raise FoldGapError(
-                f"topic {self._decisions.topic} starts at offset {begin} without a snapshot entry: records were "
-                "deleted by something else than Tidemark; `tidemark table adopt --new-ledger` starts anew"
+                f"topic {self._decisions.topic} starts at offset {begin} without a snapshot entry: "
+                "records were deleted by something else than Tidemark; "
+                "`tidemark table adopt --new-ledger` starts anew"
             )
         fold = Fold.restore(self._load_snapshot(entry.path, entry.sha256))
         fold.state.decisions_next = messages[0].offset

@@ -3,7 +3,7 @@
 Every `EPOCHS_BETWEEN` epochs the fold is stored with the table and named in the decisions; then everything
 up to the positions of the snapshot *before* is deleted. The distance matters: a transaction that was open
 when the positions were taken may have written below them, and ends (by its timeout) long before the next
-snapshot.
+snapshot. Batches that counting transactions name and no committed epoch covers stay in any case.
 """
 
 from __future__ import annotations
@@ -60,10 +60,16 @@ class Trimmer:
         recent = self._last is not None and now_ms - self._last.taken_ms < _SECONDS_BETWEEN_MIN * 1000
         if self._epochs < EPOCHS_BETWEEN or recent or context.fold().state.planned is not None:
             return
+        # What lies there now is of the past, and stays so: a successor's documents come after its claim, and
+        # with that claim the snapshot below could not be appended any more.
+        context.log.settle()
+        documents = [info.path for info in context.storage.list(STORE)]
         previous, self._last, self._epochs = self._last, self._take_snapshot(context, now_ms), 0
         if previous is not None:
-            self._delete(previous)
-            self._remove_documents(context, keep={previous.snapshot_path, self._last.snapshot_path})
+            self._delete(previous, context.fold().state.tagged)
+            for path in documents:
+                if path not in (previous.snapshot_path, self._last.snapshot_path):
+                    context.storage.delete(path)
 
     def _take_snapshot(self, context: Context, now_ms: int) -> _Mark:
         fold = context.fold()
@@ -79,16 +85,13 @@ class Trimmer:
         decisions_offset = context.fold().state.decisions_next - 1
         return _Mark(now_ms, path, ledger_next, decisions_offset, {**self._committed, **keyed})
 
-    def _delete(self, mark: _Mark) -> None:
+    def _delete(self, mark: _Mark, uncommitted: Sequence[CountedTagged]) -> None:
+        batches = dict(mark.batches)
+        for counted in uncommitted:
+            for part in counted.entry.produced:
+                at = TopicPartition(self.topics[part.topic], part.partition)
+                if at in batches:
+                    batches[at] = min(batches[at], part.first)
         self.admin.delete_records(
-            {
-                **mark.batches,
-                self.ledger: mark.ledger_next,
-                self.decisions: mark.decisions_offset,
-            }
+            {**batches, self.ledger: mark.ledger_next, self.decisions: mark.decisions_offset}
         )
-
-    def _remove_documents(self, context: Context, keep: set[str]) -> None:
-        for info in context.storage.list(STORE):
-            if info.path not in keep:
-                context.storage.delete(info.path)
