@@ -128,13 +128,14 @@ class Members:
 
     def _fence(self, stage: Stage, slot: int) -> bool:
         identity = transactional_id(self._table, stage, slot)
-        producer = self._client.producer(identity)
         try:
-            producer.init()
+            producer = self._client.producer(identity)
+            try:
+                producer.init()
+            finally:
+                producer.close()
         except KafkaError as error:
             _log.warning("fencing %s will be tried again: %s", identity, error)
             return False
-        finally:
-            producer.close()
         _log.info("lease of %s ended: fenced", identity)
         return True

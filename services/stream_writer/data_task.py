@@ -211,7 +211,7 @@ class DataPartitionWriter:
 
 def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[GroupRows]:
     """The last row per (file group, key), file group by file group in order of (partition path, file id)."""
-    if not batches:
+    if not any(each.batch.num_rows for each in batches):
         return
     rows = pa.concat_tables([_normalised(each.batch, schema) for each in batches]).unify_dictionaries()
     rows = rows.combine_chunks()

@@ -65,13 +65,13 @@ class FileGroupPlanner:
     def lease(self, partition: str, records: int, arrow_bytes: int, new_file_id: str) -> FileGroupLease:
         """Room for the inserts: the fullest group with room, else a new one with the id given."""
         groups = self._partitions.setdefault(partition, {})
-        open_groups = [g for g in groups.values() if g.size < self._target]
+        per_record = max(arrow_bytes * self._ratio / max(records, 1), 1.0)
+        open_groups = [g for g in groups.values() if self._target - g.size >= per_record]
         group = max(open_groups, key=lambda g: (g.size, g.file_id), default=None)
         if group is None:
             group = groups[new_file_id] = _Group(new_file_id, 0)
-        per_record = max(arrow_bytes * self._ratio / max(records, 1), 1.0)
         fitting = int((self._target - group.size) / per_record)
-        granted = max(min(fitting, max(records * 4, _MIN_LEASE_RECORDS)), min(records, _MIN_LEASE_RECORDS), 1)
+        granted = max(min(fitting, max(records * 4, _MIN_LEASE_RECORDS)), 1)
         group.reserved += granted * per_record
         return FileGroupLease(partition, group.file_id, granted)
 
