@@ -28,7 +28,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.hudi_settings import SPARK_SETTINGS, compaction_options, writer_options
+from bench.hudi_settings import SPARK_SETTINGS, compaction_options, settle_options, writer_options
 from bench.kafka_batches import BatchTopic
 from bench.workload import Workload
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -94,6 +94,12 @@ class HudiTable:
         started = time.perf_counter()
         self._write(read(), "upsert", options)
         return time.perf_counter() - started
+
+    def settle(self, workload: Workload) -> None:
+        """Compacts data and metadata table and warms up, so that no case pays for the one before it."""
+        options = {**writer_options(), **settle_options(), **self._overrides}
+        self.judge.compact(self.path, options)
+        self.upsert(workload.batch(min(WARM_UP_ROWS, workload.region_of.size)), False)
 
     def cpu_seconds(self) -> float:
         """CPU time that the JVM has used so far; a busy machine disturbs it less than the clock."""
@@ -184,6 +190,7 @@ def _measure_cases(arguments: argparse.Namespace, table: HudiTable, workload: Wo
         for rows in arguments.batches
     ]
     for case in cases:
+        table.settle(workload)
         for _ in range(arguments.repeat):
             batch, cpu_before = workload.batch(case.rows, case.move_share), table.cpu_seconds()
             seconds = table.upsert(batch, case.compaction)
@@ -256,7 +263,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--kafka", help="bootstrap servers (or: embedded) of a Kafka that batches are read from"
     )
-    parser.add_argument("--memory", default="1500m", help="JVM heap")
+    parser.add_argument("--memory", default="4g", help="JVM heap")
     parser.add_argument("--seed", type=int, default=17452)
     parser.add_argument("--work", help="folder for the table; it is removed at the end")
     parser.add_argument(

@@ -14,6 +14,7 @@ SPARK_SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.locality.wait": "0",
     "spark.driver.maxResultSize": "0",
+    "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:+UseParallelGC",
 }
 
 
@@ -27,8 +28,9 @@ def writer_options() -> dict[str, str]:
         # leaves a tiny file group in each. With 1 MB, inserts are packed into recent small files only.
         "hoodie.parquet.small.file.limit": str(1 << 20),
         "hoodie.combine.before.upsert": "false",
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.embed.timeline.server": "false",
+        "hoodie.write.record.positions": "false",
+        # Tasks that read the old file groups of moved keys; the default is 60, more than a core each only wait.
+        "hoodie.global.index.reconcile.parallelism": "2",
     }
 
 
@@ -43,4 +45,12 @@ def compaction_options(on: bool) -> dict[str, str]:
     return {
         "hoodie.compact.inline": "false",
         "hoodie.metadata.compact.max.delta.commits": "1000",
+    }
+
+
+def settle_options() -> dict[str, str]:
+    """Compaction of everything there is, data and metadata table: what each measured case starts from."""
+    return {
+        "hoodie.compact.inline.max.delta.commits": "1",
+        "hoodie.metadata.compact.max.delta.commits": "1",
     }
