@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -10,6 +11,7 @@ from typing import Final
 
 from epoch_protocol.entries import Stage
 from hudi_format.storage.locate import open_storage
+from index_assigner.assign.wiring import assign_work
 from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.stage_context import StageFactory
@@ -19,7 +21,11 @@ from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 
-FACTORIES: Final[Mapping[Stage, StageFactory]] = {Stage.SHUFFLE: shuffle_work}
+FACTORIES: Final[Mapping[Stage, StageFactory]] = {
+    Stage.SHUFFLE: shuffle_work,
+    Stage.ASSIGN: assign_work,
+}
+_COLLECT_AFTER: Final = (200_000, 20, 50)
 
 
 def run(
@@ -28,6 +34,9 @@ def run(
     foreign_failpoints: frozenset[str] = frozenset(),
 ) -> None:
     """Runs until SIGTERM or SIGINT. Raises what stopped it: InputLostError, SetupError, RpcError …"""
+    # Records come and go by ten thousands, and none is part of a cycle: looking for cycles that often is waste.
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
     clock = SystemClock()
     ports = Ports(
         kafka=ConfluentKafkaClient.from_config(config, clock=clock),

@@ -11,22 +11,21 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from epoch_protocol.lanes import lane_of_shard
 from hudi_format.record_index_hash import record_index_shard
-from index_assigner.domain.locations import Int32Array, Locations
+from index_assigner.domain.locations import Locations
 from index_assigner.errors import AssignerError
+from index_assigner.index.lookup import look_up_key
 from index_assigner.index.ports import KeyIndex, Tier
 from stream_runtime.errors import ErrorKind
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
 
 _WAITING_MAX: Final = 16
-_KEYS_MAX: Final = 10_000
+_KEYS_MAX: Final = 1_000
 _TIMEOUT_S: Final = 5.0
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["IndexAssigner"].full_name
 
 
 class LookupBusyError(AssignerError):
@@ -79,30 +78,26 @@ class LookupDesk:
     def _look_up(
         self, index: KeyIndex, lanes: Collection[int], keys: list[str]
     ) -> list[pb.LookupResponse.Found]:
-        shards = record_index_shard(pa.array(keys, pa.string()), self._num_shards)
-        found = [pb.LookupResponse.Found(key=k, shard=int(s)) for k, s in zip(keys, shards, strict=True)]
-        lane_of = np.array([lane_of_shard(int(shard), self._lanes) for shard in shards], np.int32)
-        for lane in lanes:
-            members = np.flatnonzero(lane_of == lane)
-            if len(members):
-                self._fill(index, lane, [found[at] for at in members.tolist()], shards[members])
-        return found
+        shards = record_index_shard(pa.array(keys, pa.string()), self._num_shards).tolist()
+        return [
+            self._found(index, key)
+            if lane_of_shard(shard, self._lanes) in lanes
+            else pb.LookupResponse.Found(key=key, shard=shard)
+            for key, shard in zip(keys, shards, strict=True)
+        ]
 
-    def _fill(
-        self, index: KeyIndex, lane: int, found: list[pb.LookupResponse.Found], shards: Int32Array
-    ) -> None:
-        answer = index.lookup(lane, pa.array([each.key for each in found], pa.string()), shards)
-        stored = answer.stored
-        for at, each in enumerate(found):
-            present = bool(stored.present[at])
-            each.tier = Tier(int(answer.tier[at])).name.lower() if present else Tier.NONE.name.lower()
-            each.has_ordering = bool(stored.has_ordering[at])
-            each.ordering = int(stored.ordering[at]) if each.has_ordering else 0
-            each.ordering_exact = bool(stored.exact[at])
-            if present:
-                location = int(stored.location[at])
-                each.partition_path = self._locations.partition_paths[location]
-                each.file_id = self._locations.file_ids[location]
+    def _found(self, index: KeyIndex, key: str) -> pb.LookupResponse.Found:
+        answer = look_up_key(index, self._locations, key, self._num_shards, self._lanes)
+        return pb.LookupResponse.Found(
+            key=key,
+            shard=answer.shard,
+            tier=(answer.tier if answer.present else Tier.NONE.name).lower(),
+            partition_path=(answer.partition_path or "") if answer.present else "",
+            file_id=(answer.file_id or "") if answer.present else "",
+            has_ordering=answer.ordering is not None,
+            ordering=answer.ordering or 0,
+            ordering_exact=answer.exact,
+        )
 
 
 class LookupService(rpc.IndexAssignerServicer):

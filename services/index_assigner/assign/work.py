@@ -8,7 +8,7 @@ RocksDB would otherwise be stamped with an epoch whose entries it does not hold,
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,6 +66,7 @@ class AssignParts:
     lookups: LookupDesk
     clock: Clock
     uncommitted_entries_max: int
+    close_index: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -259,6 +260,7 @@ class AssignWork:
     def close(self) -> None:
         self._parts.source.close()
         self._parts.opener.close()
+        self._parts.close_index()
 
 
 def _fields(counts: Counts) -> dict[str, int]:

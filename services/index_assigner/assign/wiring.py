@@ -1,0 +1,130 @@
+"""Puts the assign stage of a process together."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from hudi_format.errors import AlreadyExistsError
+from hudi_format.metadata_table import MetadataTableSnapshot
+from hudi_format.ordering import table_ordering
+from hudi_format.storage.base import Storage
+from index_assigner.assign.emit import EmitLimits, Emitter
+from index_assigner.assign.lane_opening import LaneOpener
+from index_assigner.assign.lookups import LookupDesk, LookupService
+from index_assigner.assign.placement import CoordinatorLeases, Placement
+from index_assigner.assign.tagger import BatchTagger
+from index_assigner.assign.work import AssignParts, AssignWork
+from index_assigner.domain.locations import Locations
+from index_assigner.errors import SetupError
+from index_assigner.index.errors import CacheInUseError
+from index_assigner.index.held_lane import OrderingParts
+from index_assigner.index.limits import IndexLimits
+from index_assigner.index.rocks import RocksTier
+from index_assigner.index.tiered import TieredIndex
+from index_assigner.stage_context import StageContext
+from index_assigner.stage_work import StageWork
+from stream_runtime.ids import IdSource
+
+TABLE_ID: Final = ".hoodie/.aux/tidemark/table-id"
+_CACHES_MAX: Final = 16
+
+
+def assign_work(context: StageContext) -> StageWork:
+    """The assign stage; its cache lies below ``state.path``. Opens the process's lookup service.
+
+    Raises SetupError when the data topic is missing, CacheInUseError when no cache folder is free.
+    """
+    config, facts, clock = context.config, context.facts, context.clock
+    mode, field = table_ordering(context.table, context.schema)
+    locations = Locations(_data_partitions(context))
+    limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+    identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
+    rocks = open_cache(config.state.path, identity, limits.rocks_memory)
+    index = TieredIndex(
+        context.storage,
+        rocks,
+        locations,
+        facts.num_shards,
+        facts.lanes,
+        field is not None,
+        limits,
+        OrderingParts(context.schema, mode, field),
+        clock,
+    )
+    leases = CoordinatorLeases(
+        context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
+    )
+    placement = Placement(leases, locations)
+    desk = LookupDesk(locations, facts.num_shards, facts.lanes)
+    context.lookups.open(LookupService(config.table.name, desk))
+    storage = context.storage
+    return AssignWork(
+        AssignParts(
+            topics=context.topics,
+            schema=context.schema,
+            folds=context.folds,
+            source=context.keyed_source(),
+            locations=locations,
+            index=index,
+            opener=LaneOpener(
+                index,
+                context.client,
+                context.topics,
+                lambda: MetadataTableSnapshot.load(storage),
+                clock,
+                field is not None,
+            ),
+            placement=placement,
+            tagger=BatchTagger(
+                index, locations, placement, clock, field is not None, config.table.index.tombstone_ttl_ms
+            ),
+            emitter=Emitter(
+                context.schema,
+                locations,
+                facts.lanes,
+                EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
+            ),
+            lookups=desk,
+            clock=clock,
+            uncommitted_entries_max=config.limits.uncommitted_entries,
+            close_index=rocks.close,
+        )
+    )
+
+
+def table_identity(storage: Storage, ids: IdSource) -> str:
+    """A random name that this table got from its first assigner, kept with the table.
+
+    A table that is deleted and created again in the same place gets another one, and caches of the old one
+    are thrown away: nothing else tells the two apart.
+    """
+    with contextlib.suppress(AlreadyExistsError):
+        storage.create(TABLE_ID, ids.uuid().encode())
+    content: bytes = storage.read(TABLE_ID)
+    return content.decode()
+
+
+def open_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
+    """The first cache folder below ``state`` that no other process uses: a restart finds its own again."""
+    for number in range(_CACHES_MAX):
+        try:
+            return RocksTier(state / f"index-{number}", identity, memory_bytes)
+        except CacheInUseError:
+            if number == _CACHES_MAX - 1:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def _data_partitions(context: StageContext) -> int:
+    admin = context.client.admin()
+    try:
+        found = admin.partitions(context.topics.data)
+    finally:
+        admin.close()
+    if found is None:
+        raise SetupError(
+            f"topic {context.topics.data} does not exist: start the coordinator, which creates it"
+        )
+    return found
