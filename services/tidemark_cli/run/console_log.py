@@ -7,6 +7,7 @@ lost, nothing else.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections import deque
@@ -19,13 +20,24 @@ KEPT: Final = 2
 _READ_MAX: Final = 1 << 20
 _LINE_MAX: Final = 4_000
 _TAIL_LINES: Final = 20
+_MESSAGE: Final = re.compile(r"\bmessage=(\"(?:[^\"\\]|\\.)*\"|\S+)")
+_LEVEL: Final = re.compile(r"\blevel=(\w+)")
 _NOTABLE: Final = re.compile(
     r"\blevel=(warning|error|critical)\b|\"level\": \"(warning|error|critical)\"|^tidemark \w+:"
 )
 
 
+def short_line(line: str) -> str:
+    """`warning: what happened` of a log line in key=value form; any other line as it is."""
+    level, message = _LEVEL.search(line), _MESSAGE.search(line)
+    if level is None or message is None:
+        return line
+    text = json.loads(message[1]) if message[1].startswith('"') else message[1]
+    return f"{level[1]}: {text}"
+
+
 class ConsoleLog:
-    """`forward` gets each line of level WARNING and above. For one thread."""
+    """`forward` gets each line of level WARNING and above, shortened. For one thread."""
 
     def __init__(self, path: Path, forward: Callable[[str], None], bytes_max: int = BYTES_MAX) -> None:
         self.path = path
@@ -64,7 +76,7 @@ class ConsoleLog:
             text = line.decode(errors="replace").rstrip()[:_LINE_MAX]
             self._tail.append(text)
             if _NOTABLE.search(text):
-                self._forward(text)
+                self._forward(short_line(text))
         return True
 
     def _rotate(self) -> None:
