@@ -29,7 +29,7 @@ def writer_options() -> dict[str, str]:
         "hoodie.parquet.small.file.limit": str(1 << 20),
         "hoodie.combine.before.upsert": "false",
         "hoodie.write.record.positions": "false",
-        # Tasks that read the old file groups of moved keys; the default is 60, more than a core each only wait.
+        # Tasks that read the old file groups of moved keys; of the default 60 most only wait for a core.
         "hoodie.global.index.reconcile.parallelism": "2",
     }
 
