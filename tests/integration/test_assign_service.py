@@ -1,0 +1,161 @@
+"""From input records to rows of the table: real Kafka, coordinator, index, files; crashes included."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epoch_protocol.entries import Stage
+from hudi_format.metadata_table import MetadataTableSnapshot
+from hudi_format.record_index_hash import record_index_shard
+from index_assigner.failpoints import AssignerFailpoint
+from stream_runtime.failpoint import FailpointHitError
+from stream_runtime.ids import SystemIds
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.rpc.channel import call, open_channel
+from tests.integration.assign_world import ServedTable
+from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
+from tidemark_cli.verify.verify import verify_table
+
+pytestmark = pytest.mark.kafka
+
+Records = list[tuple[str, dict[str, Any] | None]]
+Row = tuple[str, int, str | None]
+
+
+def random_records(dice: random.Random, count: int, ordered: bool) -> Records:
+    """Upserts, moves, deletes with and without a value, late events; few enough keys to meet again."""
+    records: Records = []
+    for number in range(count):
+        key = f"k{dice.randrange(count // 3)}"
+        if dice.random() < 0.1:
+            records.append((key, None))
+            continue
+        at = dice.randrange(1000) if ordered else number
+        records.append((key, {"day": f"d{dice.randrange(4)}", "at": at, "note": f"n{number}"}))
+    return records
+
+
+def replay(records: Records, ordered: bool) -> dict[str, Row]:
+    """Last writer wins."""
+    rows: dict[str, Row] = {}
+    tombstones: dict[str, int] = {}
+    for key, value in records:
+        row = rows.get(key)
+        if value is None:
+            if row is not None:
+                tombstones[key] = row[1]
+                del rows[key]
+            continue
+        floor = row[1] if row is not None else tombstones.get(key)
+        if ordered and floor is not None and value["at"] < floor:
+            continue
+        tombstones.pop(key, None)
+        rows[key] = (value["day"], value["at"], value["note"])
+    return rows
+
+
+def check(table: ServedTable, sent: Records, ordered: bool = True) -> None:
+    table.wait_until_committed()
+    assert table.rows() == replay(sent, ordered)
+    verified = verify_table(table.storage, lambda _: None)
+    assert verified.agrees, verified.findings
+    assert verified.rows == verified.entries == len(table.rows())
+
+
+@pytest.fixture(params=[(True, "merge_on_read")])
+def table(kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServedTable]:
+    ordered, type_ = request.param
+    made = ServedTable(kafka, tmp_path, f"assign-{SystemIds().uuid()[:8]}", ordered, type_)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("table", "ordered"),
+    [
+        ((True, "merge_on_read"), True),
+        ((False, "merge_on_read"), False),
+        ((True, "copy_on_write"), True),
+        ((False, "copy_on_write"), False),
+    ],
+    indirect=["table"],
+)
+def test_epochs_end_as_the_replay_of_the_input(table: ServedTable, ordered: bool):
+    dice, sent = random.Random(1), []
+    table.coordinator()
+    table.assigner()
+    table.writer()
+    for _ in range(4):
+        records = random_records(dice, 1_500, ordered)
+        table.produce(records)
+        sent += records
+        check(table, sent, ordered)
+    counts = table.fold().committed_counts
+    assert counts.input == len(sent)
+    assert counts.moves > 100
+    assert counts.deletes > 100
+
+
+@pytest.mark.parametrize(
+    "place",
+    [AssignerFailpoint.ASSIGN_ENTRY, AssignerFailpoint.ASSIGN_COMMIT, AssignerFailpoint.ASSIGN_COMMITTED],
+)
+def test_a_successor_with_or_without_the_cache_goes_on(table: ServedTable, place: AssignerFailpoint):
+    dice, sent = random.Random(2), []
+    table.coordinator()
+    table.assigner(Stage.SHUFFLE)
+    dying = table.assigner(Stage.ASSIGN, place=place, nth=4)
+    table.writer()
+    while dying.thread.is_alive():
+        records = random_records(dice, 800, True)
+        table.produce(records)
+        sent += records
+        time.sleep(0.3)
+    assert [type(error) for error in dying.errors] == [FailpointHitError]
+    second = table.assigner(Stage.ASSIGN)
+    records = random_records(dice, 800, True)
+    table.produce(records)
+    sent += records
+    check(table, sent)
+    # A third one next to the second has a fresh cache of its own, and takes a lane with all its tombstones.
+    table.assigner(Stage.ASSIGN)
+    for _ in range(3):
+        records = random_records(dice, 800, True)
+        table.produce(records)
+        sent += records
+        check(table, sent)
+    second.end()
+    assert not second.errors
+    records = random_records(dice, 800, True)
+    table.produce(records)
+    sent += records
+    check(table, sent)
+    assert (table.config.state.path / "index-1").is_dir()
+
+
+def test_lookup_says_tier_and_place(table: ServedTable):
+    table.coordinator()
+    table.assigner()
+    table.writer()
+    table.produce([("a", {"day": "d1", "at": 5}), ("b", {"day": "d2", "at": 6})])
+    table.wait_until_committed()
+    channel = open_channel(table.config.services.coordinator)
+    try:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        answer = call(stub.Lookup, admin_pb2.LookupRequest(table=table.name, keys=["a", "nope"]))
+    finally:
+        channel.close()
+    found = {each.key: each for each in answer.found}
+    assert (found["a"].partition_path, found["a"].ordering) == ("d1", 5)
+    assert found["a"].tier in ("uncommitted", "hot", "rocksdb")
+    assert found["nope"].tier == "none"
+    shard = int(record_index_shard(pa.array(["a"]), 4)[0])
+    located = MetadataTableSnapshot.load(table.storage).shard(shard).lookup(pa.array(["a"]))
+    assert located.locations[int(located.location_ids[0])].file_id == found["a"].file_id
