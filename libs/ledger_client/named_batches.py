@@ -78,6 +78,7 @@ def _checked(named: NamedRange, found: list[tuple[BatchHeader, Message]]) -> lis
         raise IncompleteRangeError(
             f"transaction {named.nonce} names {produced.batches} batches with {produced.records} rows at "
             f"offsets {produced.first}..{produced.last} of {produced.topic.value}[{produced.partition}], "
-            f"found {len(within)} with {sum(h.rows for h, _ in within)}: torn or lost; the coordinator must rewind"
+            f"found {len(within)} with {sum(h.rows for h, _ in within)}: torn or lost; the coordinator must "
+            "rewind"
         )
     return [NamedBatch(named.order, h.sequence, m.offset, decode_batch(m.value or b"")) for h, m in within]

@@ -89,6 +89,8 @@ class Trimmer:
         batches = dict(mark.batches)
         for counted in uncommitted:
             for part in counted.entry.produced:
+                if part.topic not in self.topics:
+                    continue
                 at = TopicPartition(self.topics[part.topic], part.partition)
                 if at in batches:
                     batches[at] = min(batches[at], part.first)

@@ -14,10 +14,10 @@ from stream_writer.data_task import DataPartitionWriter
 from stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
 from stream_writer.index_task import write_index_partition
 from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
-from stream_writer.worker_context import WorkerContext
+from stream_writer.worker_context import Worker
 
 
-def run_task(data: bytes, worker: WorkerContext) -> TaskSucceeded:
+def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     """Runs in Spark's Python workers; repeatable: a second run finds the first one's files."""
     task = decode_task(data)
     storage = open_storage(task.table.base_uri)

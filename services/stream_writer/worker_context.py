@@ -9,13 +9,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import RangeReader
 
 READERS_MAX: Final = 4
+
+
+class Worker(Protocol):
+    """What a task needs of the process that it runs in."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
+        """A read_committed reader of the cluster that the `kafka:` section names."""
+        ...
 
 
 class WorkerContext:

@@ -282,6 +282,14 @@ def test_touch_makes_an_empty_file_and_moves_its_time_forward(storage: Storage) 
     assert storage.read("full") == b"content"
 
 
+def test_touch_without_create_leaves_what_is_absent_absent(storage: Storage) -> None:
+    storage.touch("none/beat", create=False)
+    assert storage.list("") == []
+    storage.create("beat", b"")
+    storage.touch("beat", create=False)
+    assert storage.exists("beat")
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "a/.", "a\0b", ".."])
 def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Storage, path: str) -> None:
     storage.make_dir("s")

@@ -7,41 +7,14 @@ from pathlib import Path
 import pytest
 
 from commit_coordinator.failpoints import CoordinatorFailpoint
-from epoch_protocol.batches import DataOp
 from hudi_format.table_config import TableType
 from stream_runtime.failpoint import FailpointAction, FailpointHitError
-from tests.simulation.commit_path import CommitPath
+from stream_writer.tasks import run_task
+from tests.simulation.commit_path import CommitPath, MemoryWorker
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 
-GROUP_A = "00000000-0000-4000-8000-00000000000a-0"
-GROUP_B = "00000000-0000-4000-8000-00000000000b-0"
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 BOTH_MODES = pytest.mark.parametrize("ordered", [True, False])
-
-
-def row(key: str, ts: int, value: int, day: str = "d1") -> dict[str, object]:
-    return {"id": key, "day": day, "ts": ts, "v": value}
-
-
-def first_epoch(path: CommitPath) -> None:
-    path.tag([(row("a", 1, 1), DataOp.INSERT, GROUP_A), (row("b", 1, 1), DataOp.INSERT, GROUP_A)])
-    path.tag([(row("c", 1, 1, "d2"), DataOp.INSERT, GROUP_B)])
-
-
-def second_epoch(path: CommitPath) -> None:
-    path.tag([(row("a", 2, 2), DataOp.UPDATE, GROUP_A), (row("b", 2, 0), DataOp.DELETE, GROUP_A)])
-    path.tag([(row("a", 3, 3), DataOp.UPDATE, GROUP_A), (row("e", 3, 3), DataOp.INSERT, GROUP_A)])
-
-
-EXPECTED = {"a": row("a", 3, 3), "c": row("c", 1, 1, "d2"), "e": row("e", 3, 3)}
-EXPECTED_INDEX = {"a": ("d1", GROUP_A), "c": ("d2", GROUP_B), "e": ("d1", GROUP_A)}
-
-
-def check_end(path: CommitPath) -> None:
-    assert path.rows() == EXPECTED
-    assert path.record_index() == EXPECTED_INDEX
-    assert not path.storage.exists(".hoodie/lock")
-    assert path.storage.list(".hoodie/.heartbeat") == []
-    assert path.storage.walk(".hoodie/.temp") == []
 
 
 @BOTH_TYPES
@@ -85,18 +58,10 @@ def test_coordinator_dies_at_each_step_and_the_next_finishes(
 def test_epoch_is_written_again_after_its_attempt_was_voided(tmp_path: Path, table_type: TableType) -> None:
     path = CommitPath(tmp_path, table_type, ordered=True)
     first_epoch(path)
-    coordinator = path.start_coordinator()
-    coordinator.step(0.0)
-    view = path.desk.wait_for_unreported(0.0)
-    assert view is not None
-    tasks = path.write_open_attempt()
-    assert tasks is not None
-    coordinator.seen.problem = (
-        (1, 1),
-        __import__("commit_coordinator.domain.next_action", fromlist=["x"]).AttemptProblem(
-            "disk full", False
-        ),
-    )
+    path.start_coordinator().step(0.0)
+    for task in path.run_open_attempt():
+        run_task(task, MemoryWorker(path.client, path.clock))
+    path.fail_open_attempt(rewind=False)
     path.run_until_idle()
     assert path.context is not None
     assert path.context.fold().state.committed.epoch == 1

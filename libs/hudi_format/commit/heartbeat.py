@@ -38,8 +38,7 @@ def begin(storage: Storage, instant: str, staging_dir: str) -> None:
 
 def keep(storage: Storage, instant: str) -> None:
     """Beats if the heartbeat is there: one that another writer has ended with its instant stays away."""
-    if storage.exists(heartbeat_path(instant)):
-        beat(storage, instant)
+    storage.touch(heartbeat_path(instant), create=False)
 
 
 def is_alive(storage: Storage, instant: str, now_ms: int, root: str = DATA_ROOT) -> bool:

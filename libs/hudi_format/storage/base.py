@@ -129,8 +129,8 @@ class Storage(Protocol):
         """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
         ...
 
-    def touch(self, path: str) -> None:
-        """Sets a file's time to now, making it (empty) when absent."""
+    def touch(self, path: str, create: bool = True) -> None:
+        """Sets a file's time to now; an absent one is made (empty), or left absent without `create`."""
         ...
 
 

@@ -170,8 +170,8 @@ class FaultyStorage:
         self._call("sync_dir", self._inner.sync_dir, path)
         self._synced(join_path(path, "any"))
 
-    def touch(self, path: str) -> None:
-        self._call("touch", self._inner.touch, path)
+    def touch(self, path: str, create: bool = True) -> None:
+        self._call("touch", self._inner.touch, path, create)
 
 
 _WRITING = frozenset(

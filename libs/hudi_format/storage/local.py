@@ -231,11 +231,13 @@ class LocalStorage:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             _sync_dir(self._absolute(path))
 
-    def touch(self, path: str) -> None:
+    def touch(self, path: str, create: bool = True) -> None:
         target = self._absolute_file(path)
         try:
             os.utime(target)
         except FileNotFoundError:
+            if not create:
+                return
             self._make_dirs(os.path.dirname(target))
             with open(target, "ab"):
                 os.utime(target)

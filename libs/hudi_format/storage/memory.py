@@ -174,12 +174,12 @@ class InMemoryStorage:
     def sync_dir(self, path: str) -> None:
         checked_path(path)
 
-    def touch(self, path: str) -> None:
+    def touch(self, path: str, create: bool = True) -> None:
         with self._mutex:
             entry = self._files.get(checked_file_path(path))
             if entry is not None:
                 entry.mtime_ms = self._clock.now_ms()
-            else:
+            elif create:
                 self.create(path, b"")
 
 
