@@ -5,6 +5,7 @@ Rows have a key, an ordering value and live in file groups of one partition, num
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,12 +41,21 @@ LANES = 2
 TTL_MS = 60_000
 
 
+def memory_folder() -> Path | None:
+    """Where files need no disk (RocksDB waits for the disk when it opens); None: the usual place."""
+    shared = Path("/dev/shm")
+    return shared if os.access(shared, os.W_OK) else None
+
+
 @dataclass
 class DataTable(IndexedTable):
-    """`rows`: key -> (file group, ordering value) of what is committed."""
+    """`rows`: key -> (file group, ordering value) of what is committed; `reached`: the greatest value that a
+    row or delete of the key ever had, below which it must not come back into a file group that knows it.
+    """
 
     shards: int = 3
     rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+    reached: dict[str, int] = field(default_factory=dict)
     has_base: set[int] = field(default_factory=set)
 
     def commit_rows(
@@ -53,6 +63,8 @@ class DataTable(IndexedTable):
     ) -> str:
         """A whole commit of rows and index; returns its completion time. Deletes carry an ordering value."""
         deletes = dict(deletes or {})
+        for key, value in [*deletes.items(), *((key, value) for key, (_, value) in upserts.items())]:
+            self.reached[key] = max(self.reached.get(key, value), value)
         gone: dict[int, dict[str, int]] = {}
         placed: dict[int, dict[str, int]] = {}
         index: dict[str, int | None] = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +29,7 @@ from tests.unit.index_assigner.index_world import (
     Change,
     DataTable,
     Found,
+    memory_folder,
     tombstone_rows,
 )
 
@@ -35,12 +39,20 @@ MANY = {f"k{number:04d}": (1 + number % 3, number) for number in range(400)}
 
 
 @pytest.fixture
-def assigners(tmp_path):
+def folder():
+    """For RocksDB folders."""
+    path = Path(tempfile.mkdtemp(dir=memory_folder()))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def assigners(folder):
     """Makes assigners, each in a folder by name, and closes them."""
     made = []
 
     def make(table, name="a", **settings):
-        made.append(Assigner(table, tmp_path / name, **settings))
+        made.append(Assigner(table, folder / name, **settings))
         return made[-1]
 
     yield make
@@ -335,26 +347,26 @@ def test_without_room_on_disk_blocks_are_answered_from_memory(assigners):
     assert all(found[key].group == group for key, (group, _) in MANY.items() if key > "k0000")
 
 
-def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, tmp_path, caplog):
+def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):
     table = DataTable()
     table.commit_rows(MANY)
     one = assigners(table).open()
     one.close()
-    for path in (tmp_path / "a").glob("MANIFEST-*"):
+    for path in (folder / "a").glob("MANIFEST-*"):
         path.write_bytes(b"no manifest")
     two = assigners(table).open()
     assert "damaged" in caplog.text
-    assert (tmp_path / "a.damaged").is_dir()
+    assert (folder / "a.damaged").is_dir()
     assert two.ask(["k0003"])["k0003"].group == MANY["k0003"][0]
 
 
-def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, tmp_path):
+def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, folder):
     table = DataTable()
     table.commit_rows(BIG)
     one = assigners(table).open()
     one.rocks.reclaim(b"\x00\x00", b"\xff\xff")
     one.close()
-    for path in (tmp_path / "a").glob("*.sst"):
+    for path in (folder / "a").glob("*.sst"):
         data = bytearray(path.read_bytes())
         data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
         path.write_bytes(data)
@@ -368,11 +380,11 @@ def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, 
     }
 
 
-def test_one_process_a_folder_which_nobody_else_may_read(assigners, tmp_path):
+def test_one_process_a_folder_which_nobody_else_may_read(assigners, folder):
     one = assigners(DataTable())
     with pytest.raises(CacheInUseError, match="another process"):
         assigners(one.table)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
+    assert (folder / "a").stat().st_mode & 0o777 == 0o700
 
 
 def test_content_of_another_table_is_thrown_away(assigners):
