@@ -1,0 +1,91 @@
+"""run.json: written whole, read only while its `run` lives, and what it resolves in a configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stream_runtime.config import Address, ConfigError, load_config
+from stream_runtime.config.run_file import (
+    RunFile,
+    read_run_file,
+    resolve_addresses,
+    run_file_path,
+    write_run_file,
+)
+from tests.unit.tidemark_cli.table_files import write_config
+
+KAFKA = "127.0.0.1:19092"
+COORDINATOR = Address("127.0.0.1", 17411)
+
+
+def running(run: int) -> RunFile:
+    return RunFile(KAFKA, COORDINATOR, Address("127.0.0.1", 17412), run, {"kafka": [1, 2], "writer": []})
+
+
+def ended_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_written_file_has_the_documented_keys_and_reads_back(tmp_path: Path):
+    write_run_file(tmp_path, running(os.getpid()))
+    document = json.loads(run_file_path(tmp_path).read_text())
+    assert document["kafka"] == KAFKA
+    assert document["coordinator"] == "127.0.0.1:17411"
+    assert document["metrics"] == "127.0.0.1:17412"
+    assert document["pids"] == {"kafka": [1, 2], "writer": []}
+    assert read_run_file(tmp_path) == running(os.getpid())
+    assert [each.name for each in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_file_of_a_run_that_has_died_is_no_answer(tmp_path: Path):
+    assert read_run_file(tmp_path) is None
+    write_run_file(tmp_path, running(ended_pid()))
+    assert read_run_file(tmp_path) is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"kafka": "x"}', '{"run": "me"}'])
+def test_other_content_names_the_file(tmp_path: Path, content: str):
+    run_file_path(tmp_path).write_text(content)
+    with pytest.raises(ConfigError, match=r"run\.json.*delete it"):
+        read_run_file(tmp_path)
+
+
+def test_embedded_kafka_and_port_0_come_from_the_run(tmp_path: Path):
+    config = load_config(write_config(tmp_path, "embedded", "127.0.0.1:0"))
+    config.state.path.mkdir()
+    write_run_file(config.state.path, running(os.getpid()))
+    resolved = resolve_addresses(config)
+    assert resolved.kafka.bootstrap_servers == KAFKA
+    assert resolved.services.coordinator == COORDINATOR
+
+
+def test_configured_addresses_stay(tmp_path: Path):
+    config = load_config(write_config(tmp_path, "broker:9092", "127.0.0.1:7411"))
+    assert resolve_addresses(config) is config
+    config = load_config(write_config(tmp_path, "embedded", "127.0.0.1:7411"))
+    config.state.path.mkdir()
+    write_run_file(config.state.path, running(os.getpid()))
+    assert resolve_addresses(config).services.coordinator == Address("127.0.0.1", 7411)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "coordinator", "key"),
+    [
+        ("embedded", "127.0.0.1:7411", "kafka.bootstrap.servers: is embedded"),
+        ("broker:9092", "127.0.0.1:0", "services.coordinator: is 127.0.0.1:0"),
+    ],
+)
+def test_without_a_run_the_error_names_key_and_command(tmp_path: Path, kafka, coordinator, key):
+    config = load_config(write_config(tmp_path, kafka, coordinator))
+    with pytest.raises(ConfigError) as raised:
+        resolve_addresses(config)
+    assert key in str(raised.value)
+    assert f"tidemark run -c {config.file}" in str(raised.value)

@@ -1,0 +1,255 @@
+"""Arguments, help, exit codes and error texts of the command line; nothing listens anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
+from tidemark_cli.commands.epoch import commit_ms, state_of
+from tidemark_cli.main import build_parser, main
+from tidemark_cli.output import columns
+
+ALL = (
+    "demo",
+    "run",
+    "coordinator",
+    "assigner",
+    "writer",
+    "table create",
+    "table adopt",
+    "table describe",
+    "recover",
+    "flush",
+    "status",
+    "lookup",
+    "pause",
+    "resume",
+    "epoch list",
+    "epoch show",
+    "dead-letter list",
+    "verify",
+)
+ASKS_THE_COORDINATOR = (
+    ["flush"],
+    ["status"],
+    ["lookup", "k1"],
+    ["pause"],
+    ["resume"],
+    ["epoch", "list"],
+    ["epoch", "show", "1"],
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    return str(write_config(tmp_path))
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_every_command_has_a_help_page(command: str, capsys: pytest.CaptureFixture[str]):
+    assert main([*command.split(), "--help"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith(f"usage: tidemark {command}")
+    assert "\n\n" in page
+
+
+def test_help_lists_no_command_that_is_not_there(capsys: pytest.CaptureFixture[str]):
+    assert main(["--help"]) == 0
+    page = capsys.readouterr().out
+    assert all(command.split()[0] in page for command in ALL)
+    assert not any(command in page for command in ("compact", "clean ", "replay"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["run"],
+        ["status", "-c", "x", "--nonsense"],
+        ["lookup", "-c", "x"],
+        ["epoch", "show", "-c", "x", "minus"],
+        ["epoch", "show", "-c", "x", "0"],
+        ["flush", "-c", "x", "--timeout", "soon"],
+        ["assigner", "-c", "x", "--stages", "shuffle,assemble"],
+        ["demo", "--months", "13"],
+        ["demo", "--type", "merge"],
+    ],
+)
+def test_wrong_use_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("usage: tidemark")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("shuffle,assign", ("shuffle", "assign")),
+        ("assign, shuffle", ("shuffle", "assign")),
+        ("assign", ("assign",)),
+    ],
+)
+def test_stages_are_in_the_order_of_the_flow(text: str, expected: tuple[str, ...]):
+    assert build_parser().parse_args(["assigner", "-c", "x", "--stages", text]).stages == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("60s", 60_000), ("500ms", 500), ("5m", 300_000), ("7", 7_000)]
+)
+def test_timeout_takes_units(text: str, milliseconds: int):
+    assert build_parser().parse_args(["flush", "-c", "x", "--timeout", text]).timeout == milliseconds
+
+
+def test_missing_configuration_names_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    missing = tmp_path / "none.yaml"
+    assert main(["status", "-c", str(missing)]) == 2
+    error = capsys.readouterr().err
+    assert (
+        error
+        == f"tidemark status: {missing}: there is no such file: give the path of the table's YAML file\n"
+    )
+
+
+def test_unknown_key_names_the_nearest(config: str, capsys: pytest.CaptureFixture[str]):
+    file = Path(config)
+    file.write_text(file.read_text().replace("  ordering: at", "  orderings: at"))
+    assert main(["run", "-c", config]) == 2
+    assert "table.orderings: unknown key; did you mean ordering?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", ASKS_THE_COORDINATOR, ids=" ".join)
+def test_silent_coordinator_is_exit_code_1_with_address_and_advice(
+    arguments: list[str], config: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main([*arguments, "-c", config, "--json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no coordinator answers at 127.0.0.1:1 (services.coordinator in " in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("service", ["coordinator", "assigner", "writer"])
+def test_service_without_its_embedded_kafka_says_how_to_start_it(
+    service: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = write_config(tmp_path, kafka="embedded")
+    assert main([service, "-c", str(file)]) == 2
+    assert f"no `tidemark run` is active on {tmp_path / 'state'}" in capsys.readouterr().err
+
+
+def test_traceback_only_when_asked(config: str, capsys: pytest.CaptureFixture[str], monkeypatch):
+    monkeypatch.delenv("TIDEMARK_DEBUG", raising=False)
+    main(["verify", "-c", config])
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv("TIDEMARK_DEBUG", "1")
+    main(["verify", "-c", config])
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_create_makes_the_table_once(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["table", "create", "-c", config, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["type"], document["shards"]) == ("MERGE_ON_READ", 2)
+    assert main(["verify", "-c", config]) == 0
+    capsys.readouterr()
+    assert main(["table", "create", "-c", config]) == 1
+    assert "is a Hudi table already" in capsys.readouterr().err
+
+
+def test_create_refuses_a_folder_in_use(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "letters.txt").write_text("mine")
+    assert main(["table", "create", "-c", config]) == 2
+    assert "not empty (it holds 'letters.txt')" in capsys.readouterr().err
+    assert [each.name for each in (tmp_path / "table").iterdir()] == ["letters.txt"]
+
+
+def test_create_refuses_an_object_store(config: str, capsys: pytest.CaptureFixture[str]):
+    file = Path(config)
+    file.write_text(file.read_text().replace("./table", "s3://bucket/table"))
+    assert main(["table", "create", "-c", config]) == 2
+    assert "object stores are not supported" in capsys.readouterr().err
+
+
+def test_adopt_refuses_another_schema_of_keys(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new_table(tmp_path / "table")
+    file = Path(config)
+    file.write_text(file.read_text().replace("partition: [day]", "partition: []"))
+    assert main(["table", "adopt", "-c", config]) == 2
+    assert "table.partition: (), but the table has ('day',)" in capsys.readouterr().err
+
+
+def test_adopt_without_table_says_so(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["table", "adopt", "-c", config]) == 1
+    assert "is no Hudi table" in capsys.readouterr().err
+    assert not (tmp_path / "table" / ".hoodie").exists()
+
+
+def test_adopt_drops_stats_only_when_asked(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
+    key = "hoodie.table.metadata.partitions="
+    properties.write_text(properties.read_text().replace(key, f"{key}column_stats,"))
+    assert main(["table", "adopt", "-c", config]) == 2
+    assert "--drop-stats" in capsys.readouterr().err
+    assert main(["table", "adopt", "-c", config, "--drop-stats", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dropped"] == ["column_stats"]
+    assert "column_stats" not in properties.read_text()
+    assert not (tmp_path / "table" / ".hoodie" / "lock").exists()
+    existing_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 2)))
+    assert main(["verify", "-c", config]) == 0
+
+
+def test_adopt_waits_for_no_dead_coordinator_but_names_the_way_out(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new_table(tmp_path / "table")
+    lock = tmp_path / "table" / ".hoodie" / "lock"
+    lock.write_text(json.dumps({"tidemark": {"term": 4, "nonce": "n"}}))
+    assert main(["table", "adopt", "-c", config]) == 1
+    assert "`tidemark recover` frees it" in capsys.readouterr().err
+    assert lock.exists()
+
+
+def test_describe_shows_what_other_writers_need(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    writer = new_table(tmp_path / "table")
+    instant = writer.commit(orders(("k1", "2026-01-01", 1), ("k2", "2026-01-02", 1)))
+    assert main(["table", "describe", "-c", config, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["partitions"], document["file_groups"], document["servable"]) == (2, 2, None)
+    assert document["newest_commit"]["instant"] == instant
+    options = document["foreign_writer_options"]
+    assert options["hoodie.write.lock.filesystem.path"] == f"{tmp_path / 'table'}/.hoodie"
+    assert main(["table", "describe", "-c", config]) == 0
+    assert "hoodie.metadata.index.column.stats.enable=false" in capsys.readouterr().out
+
+
+def epoch(**attempt: object) -> dict[str, object]:
+    fields = {"attempt": 1, "planned_ms": 100, "decided_ms": None, "committed_ms": None, "voided": None}
+    return {"epoch": 3, "attempts": [{**fields, **attempt}]}
+
+
+@pytest.mark.parametrize(
+    ("document", "state", "took"),
+    [
+        (epoch(), "planned", None),
+        (epoch(decided_ms=150), "decided", None),
+        (epoch(decided_ms=150, committed_ms=180), "committed", 80),
+        (epoch(voided="rolled back"), "void", None),
+    ],
+)
+def test_state_and_latency_of_an_epoch(document, state: str, took: int | None):
+    assert state_of(document) == state
+    assert commit_ms(document) == took
+
+
+def test_columns_are_aligned():
+    assert columns([("A", "LONG"), ("bbb", "1")], right=(1,)) == ["A    LONG", "bbb     1"]
+    assert columns([]) == []
