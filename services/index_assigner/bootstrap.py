@@ -29,9 +29,10 @@ from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import Address, InputFormat, InputPartitioning
-from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
+from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.rpc.channel import open_channel
@@ -209,13 +210,16 @@ class AssignerService:
             snapshot_loader(self._ports.storage),
             self._ports.clock,
         )
-        reader.start()
         while not stop.is_set():
             try:
                 reader.catch_up(1.0)
                 break
-            except DeadlineExceededError as error:
+            except (DeadlineExceededError, KafkaError) as error:
+                # An open transaction hides the end, or a new topic has no leader yet.
+                if error.kind is not ErrorKind.RETRYABLE:
+                    raise
                 _log.warning("waiting for the ledger: %s", error)
+                stop.wait(0.2)
         return reader
 
     def _member(

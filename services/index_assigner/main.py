@@ -34,7 +34,7 @@ def run(
     foreign_failpoints: frozenset[str] = frozenset(),
 ) -> None:
     """Runs until SIGTERM or SIGINT. Raises what stopped it: InputLostError, SetupError, RpcError …"""
-    # Records come and go by ten thousands, and none is part of a cycle: looking for cycles that often is waste.
+    # Records come and go by ten thousands, none of them part of a cycle: looking for cycles often is waste.
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
     clock = SystemClock()

@@ -28,9 +28,10 @@ from index_assigner.slot_producer import SlotProducer
 from index_assigner.stage_work import ClaimFacts, PreparedTransaction, StageWork
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
+from stream_runtime.errors import ErrorKind
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
-from stream_runtime.kafka.errors import KafkaUnavailableError
+from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.kafka.ledger_transaction import TransactionOutcome
 from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.kafka.topics import TopicNames
@@ -109,7 +110,10 @@ class SlotLoop:
             if self._parts.clock.monotonic_s() - self._reported_s >= _REPORT_EVERY_S:
                 self._report()
             self._work_on(lease)
-        except KafkaUnavailableError as error:
+        except KafkaError as error:
+            # Of a transaction the result tells; what is raised here left everything as it was.
+            if error.kind is not ErrorKind.RETRYABLE:
+                raise
             _log.warning("%s stage waits for Kafka: %s", self._stage.value, error)
             self._parts.clock.sleep(_IDLE_WAIT_S)
 

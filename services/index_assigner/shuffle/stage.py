@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from epoch_protocol.entries import BatchShuffled, Consumed, Stage
@@ -104,11 +106,9 @@ class ShuffleWork:
         except OffsetOutOfRangeError as error:
             raise lost_input(error) from error
         if messages:
-            size = _size(messages)
+            size = self._sort(messages)
             self._record_bytes = max(size // len(messages), 1)
             self._gathered_bytes += size
-            for message in messages:
-                self._lanes[shuffle_lane(message.topic, message.partition)].messages.append(message)
         waiting = sum(len(lane.messages) for lane in self._lanes.values())
         return Gathered(waiting, self._gathered_bytes, waiting > 0 and not messages and timeout_s >= _QUIET_S)
 
@@ -142,6 +142,16 @@ class ShuffleWork:
     def close(self) -> None:
         self._reader.close()
         self._admin.close()
+
+    def _sort(self, messages: Sequence[Message]) -> int:
+        """Puts the messages to their lanes; returns their bytes."""
+        # Messages of a partition come in runs: the lane is looked up once a run.
+        size = 0
+        for (topic, partition), run in groupby(messages, itemgetter(0, 1)):
+            of_lane = list(run)
+            self._lanes[shuffle_lane(topic, partition)].messages += of_lane
+            size += _size(of_lane)
+        return size
 
     def _transaction(
         self, nonce: str, messages: Sequence[Message], consumed: list[Consumed]
