@@ -57,7 +57,10 @@ class DecisionsLog:
         """
         self._replace_producer()
         self.catch_up()
-        self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
+        try:
+            self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
+        except FencedError as error:
+            raise SupersededError("another coordinator took this table's transactional id") from error
         ours: int | None = None
         for applied in self._reader.catch_up():
             self._observe(applied)

@@ -13,9 +13,10 @@ from hudi_format.metadata_table.delta_commit import (
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
 from hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 from stream_runtime.clock import Clock
+from tests.simulation.scripted_tagger import SCHEMA
 
 
 class OtherEngine:
@@ -29,7 +30,8 @@ class OtherEngine:
     def commit(self) -> str:
         """A commit on both timelines; returns its completion time."""
         self._look()
-        instant, nothing = self._instants.next(), encode_commit_metadata(CommitMetadata())
+        instant = self._instants.next()
+        nothing = encode_commit_metadata(CommitMetadata(extra_metadata={SCHEMA_KEY: SCHEMA.avro_json}))
         requested = create_requested(self._storage, instant, self._action)
         inflight = create_inflight(self._storage, requested, nothing)
         begun = begin_delta_commit(self._storage, instant)
