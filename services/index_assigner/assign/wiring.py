@@ -42,22 +42,14 @@ def assign_work(context: StageContext) -> StageWork:
     limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
     identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    index = TieredIndex(
-        context.storage,
-        rocks,
-        locations,
-        facts.num_shards,
-        facts.lanes,
-        field is not None,
-        limits,
-        OrderingParts(context.schema, mode, field),
-        clock,
-    )
+    parts = OrderingParts(context.schema, mode, field)
+    shards, lanes, ordered = facts.num_shards, facts.lanes, field is not None
+    index = TieredIndex(context.storage, rocks, locations, shards, lanes, ordered, limits, parts, clock)
     leases = CoordinatorLeases(
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations)
-    desk = LookupDesk(locations, facts.num_shards, facts.lanes)
+    desk = LookupDesk(locations, shards, lanes)
     context.lookups.open(LookupService(config.table.name, desk))
     storage = context.storage
     return AssignWork(
@@ -74,16 +66,16 @@ def assign_work(context: StageContext) -> StageWork:
                 context.topics,
                 lambda: MetadataTableSnapshot.load(storage),
                 clock,
-                field is not None,
+                ordered,
             ),
             placement=placement,
             tagger=BatchTagger(
-                index, locations, placement, clock, field is not None, config.table.index.tombstone_ttl_ms
+                index, locations, placement, clock, ordered, config.table.index.tombstone_ttl_ms
             ),
             emitter=Emitter(
                 context.schema,
                 locations,
-                facts.lanes,
+                lanes,
                 EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
             ),
             lookups=desk,

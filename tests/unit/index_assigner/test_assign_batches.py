@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,11 +22,13 @@ from epoch_protocol.batches import (
 from epoch_protocol.entries import Counts, Topic
 from index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
 from index_assigner.assign.keyed_batch import keyed_batch
-from index_assigner.assign.placement import NoPlaceError, Placement
+from index_assigner.assign.placement import Lease, NoPlaceError, Placement
 from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
 from index_assigner.errors import SetupError
+from index_assigner.shuffle.keyed_rows import KeyedRows
 from index_assigner.shuffle.keyed_source import KeyedSlice
+from index_assigner.shuffle.shuffle_batch import encode_lanes
 from stream_runtime.clock import ManualClock
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition
@@ -214,6 +217,23 @@ def test_messages_keep_below_the_limit_and_a_row_that_cannot_is_refused():
     assert len([b for b in encoded if b.topic is Topic.DATA]) > 5
     with pytest.raises(SetupError, match="message_bytes"):
         rig.run([Event("large", note="x" * 9_000)])
+
+
+def test_the_largest_row_that_the_shuffle_stage_lets_through_fits_into_a_data_message():
+    message_bytes = 20_000
+    rig = Rig(True, EmitLimits(1 << 20, message_bytes))
+    rig.leases.lease = lambda wants: [  # type: ignore[method-assign]
+        Lease(wants[0].partition_path, "f47ac10b-58cc-4372-a567-0e02b2c3d479-0", 10)
+    ]
+    largest = 0
+    for size in range(17_000, 20_000, 8):
+        rows = keyed_rows([Event("k", "d" * 30, 1, note="x" * size)])
+        keyed = KeyedRows(rows, np.zeros(1, np.int32), np.zeros(1, np.int64), [])
+        if not encode_lanes(keyed, 1 << 20, message_bytes).refused:
+            largest = size
+    assert 17_000 < largest < 19_000
+    (data,) = [b for b in rig.run([Event("k", "d" * 30, 1, note="x" * largest)]) if b.topic is Topic.DATA]
+    assert len(data.value) < message_bytes
 
 
 def test_without_an_ordering_field_in_place_updates_have_no_index_row():
