@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidemark_cli.commands.epoch import commit_ms
 from tidemark_cli.demo.terminal import CacheTierStats, DemoStats
 
+_RATE_WINDOW_S: Final = 4.0
 # Tier -> (figure of answered keys, figure of held keys) as the assign stage reports them.
 _TIERS: Final = {
     "uncommitted": ("keys_uncommitted", "uncommitted_entries"),
@@ -18,12 +20,12 @@ _TIERS: Final = {
 
 
 class Progress:
-    """Rates are of the time since the last call of `stats`."""
+    """Rates are of the last `_RATE_WINDOW_S`: epochs commit in steps, and each look would see one or none."""
 
     def __init__(self, records_total: int, started_s: float) -> None:
         self._total = records_total
         self._started_s = started_s
-        self._last = (started_s, 0, 0)
+        self._seen: deque[tuple[float, int, int]] = deque([(started_s, 0, 0)])
         self._latencies: dict[int, int] = {}
 
     def stats(
@@ -41,9 +43,11 @@ class Progress:
             )
         self.remember(epochs)
         committed = committed_records(status)
-        before_s, sent_before, committed_before = self._last
+        self._seen.append((now_s, sent, committed))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _RATE_WINDOW_S:
+            self._seen.popleft()
+        before_s, sent_before, committed_before = self._seen[0]
         elapsed_s = max(now_s - before_s, 1e-6)
-        self._last = (now_s, sent, committed)
         counts = status["records"]["committed"]
         newest = status["last_commit"]["epoch"]
         return DemoStats(

@@ -1,7 +1,8 @@
 """`tidemark run`: the embedded Kafka and the three services of a table, watched until it is told to stop.
 
-Start: Kafka, run.json, then all services at once (they wait for each other). Stop, in this order and each
-within a bound: assigner, writer, coordinator, Kafka. All children end with this process, however it ends.
+Start: Kafka, beside it the writer (Spark takes longest), then the other services; they wait for each other.
+Stop, in this order and each within a bound: assigner, writer, coordinator, Kafka. All children end with this
+process, however it ends.
 """
 
 from __future__ import annotations
@@ -80,31 +81,31 @@ class Supervisor:
 
     def _start(self) -> TableConfigFile:
         config, state = self._config, self._config.state.path
-        if config.kafka.embedded:
-            self._say("starting Kafka")
-            self._kafka = SupervisedKafka(state, self._clock, self._say)
-            self._kafka.start()
-            config = dataclasses.replace(
-                config, kafka=config.kafka.with_bootstrap_servers(self._kafka.bootstrap_servers)
-            )
-        admin = ConfluentKafkaClient.from_config(config, clock=self._clock).admin()
-        try:
-            admin.check_broker()
-        finally:
-            admin.close()
-        config = dataclasses.replace(config, services=self._with_ports(config))
-        self._config = config
-        self._update_run_file()
+        self._config = dataclasses.replace(config, services=self._with_ports(config))
         for role in SERVICES:
             console = ConsoleLog(state / LOGS / f"{role}.log", self._forwarder(role))
             command = self._command_of(role, config.file)
             self._processes[role] = SupervisedProcess(role, command, console, self._clock, self._say)
-        at = config.services.coordinator
-        self._say(
-            f"table {config.table.name}: Kafka at {config.kafka.bootstrap_servers}, coordinator at {at}, "
-            f"logs in {state / LOGS}"
-        )
-        return config
+        if config.kafka.embedded:
+            self._start_kafka()
+        admin = ConfluentKafkaClient.from_config(self._config, clock=self._clock).admin()
+        try:
+            admin.check_broker()
+        finally:
+            admin.close()
+        self._update_run_file()
+        kafka, at = self._config.kafka.bootstrap_servers, self._config.services.coordinator
+        self._say(f"table {config.table.name}: Kafka at {kafka}, coordinator at {at}, logs in {state / LOGS}")
+        return self._config
+
+    def _start_kafka(self) -> None:
+        self._say("starting Kafka")
+        self._kafka = SupervisedKafka(self._config.state.path, self._clock, self._say)
+        self._use_servers(self._kafka.bootstrap_servers)
+        # Spark takes longest to start and asks for Kafka last.
+        self._processes["writer"].step()
+        self._kafka.start()
+        self._follow_kafka(self._kafka.bootstrap_servers)
 
     def _watch(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -120,11 +121,14 @@ class Supervisor:
         if servers == self._config.kafka.bootstrap_servers:
             return
         self._say(f"Kafka is now at {servers}: its former port was taken. Restarting all services")
+        self._use_servers(servers)
+        for process in self._processes.values():
+            process.restart()
+
+    def _use_servers(self, servers: str) -> None:
         kafka = self._config.kafka.with_bootstrap_servers(servers)
         self._config = dataclasses.replace(self._config, kafka=kafka)
         self._update_run_file()
-        for process in self._processes.values():
-            process.restart()
 
     def _update_run_file(self) -> None:
         pids = {role: process.pids for role, process in self._processes.items()}

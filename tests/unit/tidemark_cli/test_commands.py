@@ -210,7 +210,8 @@ def test_adopt_waits_for_no_dead_coordinator_but_names_the_way_out(
 ):
     new_table(tmp_path / "table")
     lock = tmp_path / "table" / ".hoodie" / "lock"
-    lock.write_text(json.dumps({"tidemark": {"term": 4, "nonce": "n"}}))
+    lock.mkdir()
+    (lock / "owner").write_text(json.dumps({"tidemark": {"term": 4, "nonce": "n"}}))
     assert main(["table", "adopt", "-c", config]) == 1
     assert "`tidemark recover` frees it" in capsys.readouterr().err
     assert lock.exists()

@@ -1,0 +1,172 @@
+"""Children of `run`: started again with growing pauses, given up when they refuse, their words handed on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stream_runtime.clock import SystemClock
+from tidemark_cli.errors import CliError
+from tidemark_cli.run.console_log import ConsoleLog, short_line
+from tidemark_cli.run.state_lock import state_lock
+from tidemark_cli.run.supervised_process import Backoff, ServiceRefusedError, SupervisedProcess
+
+STAYS = "import time; print('up', flush=True); time.sleep(60)"
+IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}"
+
+
+class Rig:
+    """One supervised child that runs a line of Python."""
+
+    def __init__(self, folder: Path, source: str) -> None:
+        self.said: list[str] = []
+        self.forwarded: list[str] = []
+        self.log = folder / "logs" / "child.log"
+        console = ConsoleLog(self.log, self.forwarded.append)
+        command = [sys.executable, "-c", source]
+        self.process = SupervisedProcess("child", command, console, SystemClock(), self.said.append)
+
+    def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        end = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < end, (self.said, self.log.read_text() if self.log.exists() else "")
+            self.process.step()
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Callable[[str], Rig]]:
+    rigs: list[Rig] = []
+
+    def make(source: str) -> Rig:
+        rigs.append(Rig(tmp_path, source))
+        return rigs[-1]
+
+    yield make
+    for each in rigs:
+        each.process.stop(0.0)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_killed_child_is_started_again_with_a_new_process(rig):
+    one = rig(STAYS)
+    one.until(lambda: one.log.exists() and "up" in one.log.read_text())
+    first = one.process.pids[0]
+    os.kill(first, signal.SIGKILL)
+    one.until(lambda: one.process.pids not in ([], [first]))
+    assert one.process.starts == 2
+    assert "child was killed by signal 9; it starts again in 0.2 s" in one.said[0]
+
+
+def test_child_that_keeps_dying_is_started_ever_less_often(rig):
+    one = rig("raise SystemExit(1)")
+    started = time.monotonic()
+    one.until(lambda: len(one.said) == 4)
+    # Pauses of 0.25, 0.5 and 1 s came before the fourth death.
+    assert time.monotonic() - started > 1.75
+    assert "it starts again in 2.0 s" in one.said[3]
+
+
+def test_pauses_are_bounded_and_forgotten_after_a_long_life():
+    backoff = Backoff()
+    assert [backoff.wait_s(0.1) for _ in range(8)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert backoff.wait_s(31.0) == 0.25
+    assert backoff.wait_s(0.1) == 0.5
+
+
+def test_child_that_refuses_is_not_started_again_and_its_words_are_told(rig):
+    one = rig("import sys; sys.stderr.write('tidemark child: x.yaml: table.path: no such\\n'); sys.exit(2)")
+    with pytest.raises(ServiceRefusedError) as refused:
+        one.until(lambda: False)
+    assert str(refused.value) == "child: x.yaml: table.path: no such"
+    assert refused.value.exit_code == 2
+    assert one.process.starts == 1
+
+
+def test_stop_asks_first_and_insists_after_the_grace(rig):
+    polite, stubborn = rig(STAYS), rig(IGNORES_SIGTERM)
+    for one in (polite, stubborn):
+        one.until(lambda one=one: one.log.read_text().count("up") >= 1 if one.log.exists() else False)
+    stubborn.until(lambda: stubborn.log.read_text().count("up") == 2)
+    pids = [*polite.process.pids, *stubborn.process.pids]
+    started = time.monotonic()
+    polite.process.stop(20.0)
+    assert time.monotonic() - started < 5.0
+    stubborn.process.stop(0.3)
+    assert all(map(is_gone, pids))
+
+
+def test_warnings_are_handed_on_and_the_rest_stays_in_the_file(tmp_path: Path):
+    lines: list[str] = []
+    log = tmp_path / "x.log"
+    log.write_text('level=error message="of an earlier run"\n')
+    console = ConsoleLog(log, lines.append)
+    with log.open("a") as file:
+        file.write('time=1 level=info message=fine\ntime=2 level=warning message="it is \\"late\\"" lane=3\n')
+        file.write(
+            "Traceback (most recent call last):\ntidemark writer: no Java 17\nlevel=error message=half"
+        )
+        file.flush()
+        console.poll()
+        assert lines == ['warning: it is "late"', "tidemark writer: no Java 17"]
+        file.write("way\n")
+    console.poll()
+    assert lines[2:] == ["error: halfway"]
+    assert console.last_lines()[-1] == "level=error message=halfway"
+
+
+def test_json_logs_are_handed_on_too(tmp_path: Path):
+    lines: list[str] = []
+    console = ConsoleLog(tmp_path / "x.log", lines.append)
+    (tmp_path / "x.log").write_text('{"level": "warning", "message": "late"}\n{"level": "info"}\n')
+    console.poll()
+    assert lines == ['{"level": "warning", "message": "late"}']
+
+
+def test_log_stays_below_its_limit_while_the_child_goes_on_writing(tmp_path: Path):
+    log = tmp_path / "x.log"
+    console = ConsoleLog(log, lambda _: None, bytes_max=1_000)
+    with log.open("ab", buffering=0) as child:
+        for number in range(200):
+            child.write(f"line {number:04d} {'.' * 40}\n".encode())
+            console.poll()
+    kept = sorted(tmp_path.iterdir())
+    assert [each.name for each in kept] == ["x.log", "x.log.1", "x.log.2"]
+    assert all(each.stat().st_size < 1_200 for each in kept)
+    assert "line 0199" in log.read_text() + (tmp_path / "x.log.1").read_text()
+    assert "\0" not in log.read_text()
+
+
+@pytest.mark.parametrize("line", ["plain words", "level=warning without a message", ""])
+def test_lines_of_another_form_stay_as_they_are(line: str):
+    assert short_line(line) == line
+
+
+def test_state_folder_is_held_by_one_and_free_after_it(tmp_path: Path):
+    with state_lock(tmp_path / "state", "tidemark run -c a.yaml"):
+        in_use = rf"in use by process {os.getpid()} \(tidemark run -c a.yaml\)"
+        with pytest.raises(CliError, match=in_use), state_lock(tmp_path / "state", "tidemark demo"):
+            pytest.fail("two held it")
+    with state_lock(tmp_path / "state", "tidemark demo"):
+        assert "tidemark demo" in (tmp_path / "state" / "run.lock").read_text()
+
+
+def test_state_path_that_is_a_file_is_named(tmp_path: Path):
+    (tmp_path / "state").write_text("")
+    taken = r"state: File exists: state\.path must be a folder"
+    with pytest.raises(CliError, match=taken) as raised, state_lock(tmp_path / "state", "tidemark run"):
+        pytest.fail("held a file")
+    assert raised.value.exit_code == 2
