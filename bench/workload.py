@@ -38,7 +38,8 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Workload:
-    """Makes the rows and remembers where each key was last put; `region_of[number]` is that model.
+    """Makes the rows and remembers what was last written of each key: `region_of[number]`, its partition, and
+    `ts_of[number]`, its ordering value, which names the batch. Both together are the model of the table.
 
     Key numbers are 0 … `len(region_of)` - 1; `key_text` gives their text, which scatters them.
     """
@@ -48,6 +49,7 @@ class Workload:
         self._random = np.random.default_rng(seed)
         self._ts = _FIRST_TS
         self.region_of: npt.NDArray[np.int16] = self._random.integers(0, partitions, keys).astype(np.int16)
+        self.ts_of: Numbers = np.zeros(keys, dtype=np.int64)
 
     def initial_rows(self) -> Iterator[pa.Table]:
         """Every key once, in chunks of at most 100 000 rows."""
@@ -65,6 +67,7 @@ class Workload:
         new = np.arange(self.region_of.size, self.region_of.size + inserts, dtype=np.int64)
         regions = self._random.integers(0, self.partitions, inserts).astype(np.int16)
         self.region_of = np.concatenate([self.region_of, regions])
+        self.ts_of = np.concatenate([self.ts_of, np.zeros(inserts, dtype=np.int64)])
         numbers = np.concatenate([updates, new])
         self._random.shuffle(numbers)
         return self._rows(numbers)
@@ -74,8 +77,17 @@ class Workload:
         chosen = self._random.choice(self.region_of.size, count, replace=False).astype(np.int64)
         return list(key_text(chosen).to_pylist())
 
+    def expected(self) -> dict[str, tuple[int, int]]:
+        """What the table must hold: partition -> (rows, sum of their ordering values)."""
+        rows = np.bincount(self.region_of, minlength=self.partitions)
+        return {
+            f"p{number:02d}": (int(count), int(self.ts_of[self.region_of == number].sum()))
+            for number, count in enumerate(rows)
+        }
+
     def _rows(self, numbers: Numbers) -> pa.Table:
         self._ts += 1
+        self.ts_of[numbers] = self._ts
         count = numbers.size
         random = self._random
         regions = [f"p{each:02d}" for each in range(self.partitions)]
