@@ -1,0 +1,94 @@
+"""Where inserts go: file groups grow towards the target size, and assigners share them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from commit_coordinator.context import Report
+from commit_coordinator.domain.file_groups import ASSUMED_RATIO, FileGroupPlanner
+from commit_coordinator.placement import Placement, Want
+from hudi_format.timeline.avro_records import WriteStat
+from stream_runtime.ids import SeededIds
+
+TARGET = 1_000_000
+ROW = 100  # Arrow bytes
+STORED = ROW * ASSUMED_RATIO
+
+
+def lease_all(planner: FileGroupPlanner, records: int, fresh: itertools.count[int]) -> dict[str, int]:
+    """File id -> records, leased in the way `Placement` does it."""
+    placed: dict[str, int] = {}
+    while records > 0:
+        lease = planner.lease("p", records, records * ROW, f"f{next(fresh)}")
+        placed[lease.file_id] = placed.get(lease.file_id, 0) + min(records, lease.records)
+        records -= lease.records
+    return placed
+
+
+def test_file_groups_approach_the_target_over_many_epochs() -> None:
+    planner, fresh = FileGroupPlanner(TARGET), itertools.count()
+    sizes: dict[str, float] = {}
+    for _ in range(200):
+        for file_id, records in lease_all(planner, 2_000, fresh).items():
+            sizes[file_id] = sizes.get(file_id, 0.0) + records * STORED
+        for file_id, size in sizes.items():
+            planner.written("p", file_id, int(size))
+    full = sorted(sizes.values())[1:]
+    assert len(sizes) == pytest.approx(200 * 2_000 * STORED / TARGET, abs=2)
+    assert all(0.9 * TARGET <= size <= 1.1 * TARGET for size in full), sizes
+
+
+def test_rows_of_any_size_overrun_a_group_by_one_row_at_most() -> None:
+    planner = FileGroupPlanner(TARGET)
+    planner.load([("p", "nearly-full", TARGET - 10)])
+    lease = planner.lease("p", 50, 50 * 10_000_000, "new")
+    assert lease.file_id == "new", "not one of these rows fits the other one"
+    assert lease.records == 1
+
+
+def test_two_assigners_share_a_group_until_it_is_full() -> None:
+    planner = FileGroupPlanner(TARGET)
+    first = planner.lease("p", 1_000, 1_000 * ROW, "a")
+    second = planner.lease("p", 1_000, 1_000 * ROW, "b")
+    assert first.file_id == second.file_id == "a"
+    assert planner.lease("q", 1, ROW, "c").file_id == "c", "partitions share nothing"
+
+
+def test_a_lease_is_a_part_of_a_group_not_all_of_it() -> None:
+    planner = FileGroupPlanner(1 << 40)
+    assert planner.lease("p", 10, 10 * ROW, "a").records == 1_000
+    assert planner.lease("p", 5_000, 5_000 * ROW, "a").records == 20_000
+
+
+def test_the_fullest_group_with_room_is_filled_first() -> None:
+    planner = FileGroupPlanner(TARGET)
+    planner.load([("p", "full", TARGET), ("p", "half", TARGET // 2), ("p", "little", 10)])
+    assert planner.lease("p", 1, ROW, "new").file_id == "half"
+    assert planner.figures() == {
+        "file_groups": 3.0, "bytes": float(TARGET + TARGET // 2 + 10), "target_bytes": float(TARGET),
+    }  # fmt: skip
+
+
+def test_the_measured_ratio_takes_the_place_of_the_assumed_one() -> None:
+    planner = FileGroupPlanner(TARGET)
+    for _ in range(50):
+        planner.learn_ratio(arrow_bytes=1_000, stored_bytes=100)
+    planner.learn_ratio(0, 0)
+    lease = planner.lease("p", 1_000_000, 1_000_000 * ROW, "a")
+    assert lease.records == pytest.approx(TARGET / (ROW * 0.1), rel=0.01)
+
+
+def test_placement_leases_every_wanted_record_and_learns_what_a_commit_left() -> None:
+    placement = Placement(TARGET, SeededIds(1))
+    leases = placement.lease([Want("p", 100_000, 100_000 * ROW), Want("q", 5, 5 * ROW)])
+    assert sum(lease.records for lease in leases if lease.partition_path == "p") >= 100_000
+    assert len({lease.file_id for lease in leases if lease.partition_path == "p"}) == 4
+    assert placement.lease([Want("p", 0, 0)]) == []
+    base = WriteStat(file_id="x", path="p/x", partition_path="p", file_size_in_bytes=400)
+    placement.committed(Report((base,), ()))
+    log = replace(base, file_size_in_bytes=50, log_files=("x.log",))
+    placement.committed(Report((log, log), ()))
+    assert placement.figures()["bytes"] == 500.0

@@ -1,0 +1,165 @@
+"""The coordinator's next action: one case for each rule, and the order in which rules bind."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from commit_coordinator.domain.actions import (
+    Action,
+    CleanVoided,
+    CloseEmpty,
+    Decide,
+    Finish,
+    OpenAttempt,
+    Plan,
+    Rewind,
+    VoidAttempt,
+    Wait,
+)
+from commit_coordinator.domain.next_action import (
+    HOLD_LOCK_AFTER_ATTEMPTS,
+    AttemptProblem,
+    Limits,
+    Observed,
+    attempts_exhausted,
+    choose_through,
+    has_rows,
+    next_action,
+)
+from epoch_protocol.entries import CommitDecided, EpochPlanned
+from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, VoidedAttempt
+from tests.unit.epoch_protocol.builders import keyed, shuffled, tagged
+
+LIMITS = Limits(interval_ms=1_000, bytes_max=1_000, attempts_max=4)
+NOW = 1_000_000
+PLANNED = EpochPlanned(
+    term=0, epoch=1, attempt=1, generation=0, through=9, instant="20260101000000000", as_of="0", schema="",
+    planned_ms=0,
+)  # fmt: skip
+DECIDED = CommitDecided(0, 1, 1, "m", "d", "path", "sha", 0)
+VOIDED = VoidedAttempt(1, 1, "20260101000000000")
+PROBLEM = AttemptProblem("disk full", rewind=False)
+THIS = (1, 1)
+OTHER = (1, 7)
+
+
+def counted(*offsets: int, rows: int = 1) -> list[CountedTagged]:
+    return [CountedTagged(o, tagged({"0": (o, o + 1)}, {"0": 0}, rows=rows)) for o in offsets]
+
+
+def chosen(state: FoldState, seen: Observed) -> Action:
+    return next_action(state, seen, LIMITS, NOW)
+
+
+def test_a_planned_attempt_goes_from_opened_to_reported_to_decided_to_finished() -> None:
+    state, seen = FoldState(planned=PLANNED), Observed()
+    assert chosen(state, seen) == OpenAttempt(PLANNED)
+    seen.opened = THIS
+    assert isinstance(chosen(state, seen), Wait)
+    seen.reported = THIS
+    assert chosen(state, seen) == Decide(PLANNED)
+    state.decided = DECIDED
+    assert chosen(state, seen) == Finish(PLANNED, DECIDED)
+
+
+def test_what_was_seen_of_another_attempt_says_nothing_about_this_one() -> None:
+    state = FoldState(planned=PLANNED)
+    seen = Observed(opened=OTHER, reported=OTHER, problem=(OTHER, PROBLEM))
+    assert chosen(state, seen) == OpenAttempt(PLANNED)
+    seen.opened = THIS
+    assert isinstance(chosen(state, seen), Wait)
+
+
+def test_a_problem_voids_before_anything_else_is_done_with_the_attempt() -> None:
+    for opened, reported in itertools.product([None, THIS], [None, THIS]):
+        seen = Observed(opened=opened, reported=reported, problem=(THIS, PROBLEM))
+        assert chosen(FoldState(planned=PLANNED), seen) == VoidAttempt(PLANNED, "disk full", False)
+
+
+def test_an_epoch_without_rows_is_closed() -> None:
+    empty = EpochPlanned(0, 1, 1, 0, 9, None, "0", "", 0)
+    assert chosen(FoldState(planned=empty), Observed()) == CloseEmpty(empty)
+
+
+def test_precedence_over_all_states() -> None:
+    """Finish > planned attempt > clean > halted > rewind > plan, whatever else is the case."""
+    ranks: list[type[Action] | tuple[type[Action], ...]] = [
+        Finish,
+        (OpenAttempt, Decide, VoidAttempt, Wait),
+        CleanVoided,
+        Wait,
+        Rewind,
+        Plan,
+    ]
+    for decided, planned, dirty, halted, due in itertools.product([True, False], repeat=5):
+        state = FoldState(
+            planned=PLANNED if planned else None,
+            decided=DECIDED if decided and planned else None,
+            voided=[VOIDED] if dirty else [],
+            tagged=counted(3),
+        )
+        seen = Observed(halted="x" if halted else None, rewind_due="y" if due else None)
+        rank = [decided and planned, planned, dirty, halted, due, True].index(True)
+        assert isinstance(chosen(state, seen), ranks[rank])
+
+
+def test_voided_attempts_are_cleaned_once_in_a_life() -> None:
+    state, seen = FoldState(voided=[VOIDED]), Observed()
+    assert chosen(state, seen) == CleanVoided((VOIDED,))
+    seen.cleaned.add(VOIDED)
+    assert isinstance(chosen(state, seen), Wait)
+    seen.rewind_due = "another writer"
+    assert chosen(state, seen) == Rewind("another writer")
+
+
+def test_a_plan_waits_for_its_interval_unless_it_is_full() -> None:
+    state, seen = FoldState(tagged=counted(3)), Observed(planned_at_ms=NOW - 400)
+    assert chosen(state, seen) == Wait("the next epoch is not due", until_ms=NOW + 600)
+    state.tagged = counted(*range(10))
+    assert isinstance(chosen(state, seen), Plan)
+    state.tagged = counted(3)
+    assert isinstance(chosen(state, replace(seen, planned_at_ms=0)), Plan)
+
+
+def test_a_plan_names_epoch_attempt_and_whether_the_lock_is_held() -> None:
+    for attempts in range(6):
+        plan = chosen(FoldState(tagged=counted(3, 5), attempts=attempts), Observed())
+        assert plan == Plan(1, attempts + 1, 5, True, hold_lock=attempts >= HOLD_LOCK_AFTER_ATTEMPTS)
+
+
+def test_transactions_without_rows_are_planned_as_such() -> None:
+    plan = chosen(FoldState(tagged=counted(3, rows=0)), Observed())
+    assert isinstance(plan, Plan)
+    assert not plan.has_rows
+    assert not has_rows([])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bytes_max", "through"),
+    [(3, 1_000, 2), (3, 200, 1), (3, 250, 1), (3, 100, 0), (3, 1, 0), (0, 100, None)],
+)
+def test_an_epoch_takes_as_many_transactions_as_fit_and_at_least_one(
+    sizes: int, bytes_max: int, through: int | None
+) -> None:
+    assert choose_through(FoldState(tagged=counted(*range(sizes))), bytes_max) == through
+
+
+def test_dead_letters_alone_move_the_input_on_and_untagged_input_does_not() -> None:
+    only_dead = CountedShuffle(4, shuffled("in:0", 0, 3, 0, [], dead_letters=3))
+    assert choose_through(FoldState(shuffled=[only_dead]), 100) == 4
+    waiting = CountedShuffle(4, shuffled("in:0", 0, 3, 0, [keyed(0, 0, 2)]))
+    assert choose_through(FoldState(shuffled=[waiting]), 100) is None
+
+
+def test_attempts_are_exhausted_per_life_and_per_epoch() -> None:
+    state = FoldState(attempts=4)
+    assert "4 attempts" in (attempts_exhausted(state, Observed(), LIMITS) or "")
+    assert attempts_exhausted(state, Observed(tried_before=(0, 4)), LIMITS) is None
+    assert attempts_exhausted(FoldState(attempts=7), Observed(tried_before=(0, 4)), LIMITS) is None
+    assert attempts_exhausted(FoldState(attempts=8), Observed(tried_before=(0, 4)), LIMITS)
+    # What was tried before was another epoch.
+    assert attempts_exhausted(FoldState(attempts=4), Observed(tried_before=(7, 4)), LIMITS)
+    assert attempts_exhausted(FoldState(attempts=4, planned=PLANNED), Observed(), LIMITS) is None
