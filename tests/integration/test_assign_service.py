@@ -12,9 +12,14 @@ import pyarrow as pa
 import pytest
 
 from epoch_protocol.entries import Stage
+from hudi_format.commit.instants import complete, create_inflight, create_requested
 from hudi_format.metadata_table import MetadataTableSnapshot
+from hudi_format.model import InstantGenerator
 from hudi_format.record_index_hash import record_index_shard
+from hudi_format.timeline import Action, load_timeline
+from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from index_assigner.failpoints import AssignerFailpoint
+from stream_runtime.clock import SystemClock
 from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.ids import SystemIds
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -138,6 +143,35 @@ def test_a_successor_with_or_without_the_cache_goes_on(table: ServedTable, place
     sent += records
     check(table, sent)
     assert (table.config.state.path / "index-1").is_dir()
+
+
+def test_a_commit_of_another_writer_rewinds_and_nothing_is_lost(table: ServedTable):
+    dice, sent = random.Random(3), []
+    table.coordinator()
+    table.assigner()
+    table.writer()
+    for _ in range(3):
+        for _ in range(3):
+            records = random_records(dice, 600, True)
+            table.produce(records)
+            sent += records
+            time.sleep(0.2)
+        foreign_commit(table)
+    check(table, sent)
+    assert table.fold().generation >= 1
+    records = random_records(dice, 600, True)
+    table.produce(records)
+    sent += records
+    check(table, sent)
+
+
+def foreign_commit(table: ServedTable) -> None:
+    """A deltacommit without files, as any engine may make it."""
+    instants = InstantGenerator(SystemClock())
+    instants.observe(load_timeline(table.storage).times())
+    requested = create_requested(table.storage, instants.next(), Action.DELTA_COMMIT)
+    inflight = create_inflight(table.storage, requested)
+    complete(table.storage, inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
 
 
 def test_lookup_says_tier_and_place(table: ServedTable):

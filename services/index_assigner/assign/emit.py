@@ -27,11 +27,12 @@ from epoch_protocol.batches import (
     encode_batch,
     with_user_columns,
 )
-from epoch_protocol.entries import Produced, Topic
+from epoch_protocol.entries import Consumed, Produced, Topic, TransactionTagged
 from hudi_format.schema import TableSchema
 from index_assigner.assign.tagger import OutRows, TaggedBatch
 from index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from index_assigner.errors import SetupError
+from index_assigner.stage_work import ClaimFacts
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.kafka.topics import TopicNames
@@ -235,3 +236,26 @@ def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> 
         )
         for (topic, partition), parts in found.items()
     ]
+
+
+def tagged_entry(
+    nonce: str,
+    consumed: list[Consumed],
+    batches: Sequence[EncodedBatch],
+    offsets: Sequence[int],
+    tagged: TaggedBatch,
+    facts: ClaimFacts,
+    schema: TableSchema,
+) -> TransactionTagged:
+    """The ledger entry of the transaction; ``offsets`` are the delivered ones of ``batches``."""
+    return TransactionTagged(
+        slot=facts.slot,
+        nonce=nonce,
+        generation=facts.generation,
+        terms=facts.terms,
+        consumed=consumed,
+        produced=produced_ranges(batches, offsets),
+        counts=tagged.counts,
+        bytes=sum(len(batch.value) for batch in batches),
+        schema_id=schema.fingerprint,
+    )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from epoch_protocol.batches import KEY, KEYED_COLUMNS, OP, ORDERING, PARTITION, SHARD
+from epoch_protocol.entries import Consumed
 from hudi_format.schema import SchemaError, TableSchema
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.errors import SetupError
@@ -75,6 +76,16 @@ def keyed_batch(slices: Sequence[KeyedSlice], schema: TableSchema, locations: Lo
         records=sum(each.records for each in slices),
         dead_letters=sum(len(each.dead_letters) for each in slices),
     )
+
+
+def consumed_ranges(slices: Sequence[KeyedSlice]) -> list[Consumed]:
+    """One range per lane; the slices of a lane follow each other."""
+    ranges: dict[str, Consumed] = {}
+    for each in slices:
+        before = ranges.get(each.lane)
+        assert before is None or before.next == each.start, (before, each.start)
+        ranges[each.lane] = Consumed(each.lane, before.start if before else each.start, each.next)
+    return list(ranges.values())
 
 
 def _batch_schema(schema: TableSchema) -> pa.Schema:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from epoch_protocol.entries import (
-    Consumed,
     Counts,
     EpochCommitted,
     EpochPlanned,
@@ -26,12 +25,12 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.fold import Verdict
 from hudi_format.schema import TableSchema
-from index_assigner.assign.emit import Emitter, EncodedBatch, outgoing, produced_ranges
-from index_assigner.assign.keyed_batch import keyed_batch
+from index_assigner.assign.emit import Emitter, outgoing, tagged_entry
+from index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
 from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.assign.lookups import LookupDesk
 from index_assigner.assign.placement import Placement
-from index_assigner.assign.tagger import BatchTagger, TaggedBatch
+from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
 from index_assigner.index.errors import LaneNotOpenError
 from index_assigner.index.ports import KeyIndex
@@ -39,6 +38,7 @@ from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
+from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.kafka.topics import TopicNames
 
 _FAILURES_MAX: Final = 200
@@ -203,12 +203,14 @@ class AssignWork:
         for lane, changes in tagged.staged.items():
             parts.index.stage(lane, changes)
         self._in_flight = in_flight = _InFlight(nonce, {int(each.lane) for each in slices}, tagged.counts)
-        consumed = _consumed(slices)
+        consumed = consumed_ranges(slices)
         messages = outgoing(batches, parts.topics, nonce, parts.schema.fingerprint)
         letters = [letter for each in slices for letter in each.dead_letters]
 
         def build_entry(offsets: Sequence[int], facts: ClaimFacts) -> LedgerEntry:
-            entry = _entry(nonce, consumed, batches, offsets[: len(batches)], tagged, facts, parts.schema)
+            entry = tagged_entry(
+                nonce, consumed, batches, offsets[: len(batches)], tagged, facts, parts.schema
+            )
             in_flight.tombstones_next = {
                 part.partition: part.last + 1 for part in entry.produced if part.topic is Topic.TOMBSTONES
             }
@@ -250,12 +252,20 @@ class AssignWork:
         now_s = self._parts.clock.monotonic_s()
         if now_s >= self._figures_until_s:
             self._figures_until_s = now_s + _FIGURES_EVERY_S
-            self._figures = {
-                **self._parts.index.figures(),
-                **{f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()},
-                **{f"lag_lane_{lane}": float(lag) for lane, lag in self._parts.source.lags().items()},
-            }
+            self._figures |= self._parts.index.figures()
+            self._figures |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
+            self._figures |= self._lags()
         return self._figures
+
+    def _lags(self) -> dict[str, float]:
+        try:
+            lags = self._parts.source.lags()
+        except KafkaError as error:
+            # Only a figure: what the stage itself needs of the broker says what to do about it.
+            _log.debug("no lags: %s", error)
+            return {}
+        self._figures = {name: n for name, n in self._figures.items() if not name.startswith("lag_lane_")}
+        return {f"lag_lane_{lane}": float(lag) for lane, lag in lags.items()}
 
     def close(self) -> None:
         self._parts.source.close()
@@ -265,35 +275,3 @@ class AssignWork:
 
 def _fields(counts: Counts) -> dict[str, int]:
     return {name: getattr(counts, name) for name in counts.__struct_fields__}
-
-
-def _consumed(slices: Sequence[KeyedSlice]) -> list[Consumed]:
-    """One range per lane; the slices of a lane follow each other."""
-    ranges: dict[str, Consumed] = {}
-    for each in slices:
-        before = ranges.get(each.lane)
-        assert before is None or before.next == each.start, (before, each.start)
-        ranges[each.lane] = Consumed(each.lane, before.start if before else each.start, each.next)
-    return list(ranges.values())
-
-
-def _entry(
-    nonce: str,
-    consumed: list[Consumed],
-    batches: Sequence[EncodedBatch],
-    offsets: Sequence[int],
-    tagged: TaggedBatch,
-    facts: ClaimFacts,
-    schema: TableSchema,
-) -> TransactionTagged:
-    return TransactionTagged(
-        slot=facts.slot,
-        nonce=nonce,
-        generation=facts.generation,
-        terms=facts.terms,
-        consumed=consumed,
-        produced=produced_ranges(batches, offsets),
-        counts=tagged.counts,
-        bytes=sum(len(batch.value) for batch in batches),
-        schema_id=schema.fingerprint,
-    )
