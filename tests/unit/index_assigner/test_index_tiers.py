@@ -245,6 +245,21 @@ def test_promotion_is_repeatable_and_later_entries_stay_in_memory(assigners):
     }
 
 
+def test_promotion_never_puts_an_older_place_over_a_newer_one(assigners):
+    """Another writer moved the key after our commit, and the lane was opened before we read of either."""
+    table = DataTable()
+    completion = table.commit_rows({"a": (1, 10)})
+    table.commit_rows({"a": (2, 20)})
+    one = assigners(table).open()
+    one.stage({"a": Change(1, 10), "no": Change(None, 7)})
+    one.index.counted(range(LANES), 5)
+    one.index.promote(5, completion, 1)
+    assert one.ask(["a", "no"]) == {
+        "a": Found(2, None, False, Tier.ROCKSDB),
+        "no": Found(None, 7, True, Tier.NONE),
+    }
+
+
 def test_a_key_that_is_not_where_the_index_places_it_stops_loudly(assigners):
     table = DataTable()
     table.commit_rows({"a": (1, 4)})
