@@ -26,6 +26,7 @@ from stream_runtime.kafka.ports import (
 
 _TRIES_MAX: Final = 5
 _READ_BACK_MS: Final = 30_000
+_SUCCESSOR_CLAIMS_MS: Final = 5_000
 
 
 class DecisionsLog:
@@ -82,7 +83,7 @@ class DecisionsLog:
         found: dict[bytes, Verdict] = {}
         for _ in range(_TRIES_MAX):
             if self._producer is None or self._producer.doubtful:
-                self._replace_producer()
+                self._renew_producer()
             self._unsettled = True
             found |= self._try_append(missing)
             self._unsettled = False
@@ -98,7 +99,7 @@ class DecisionsLog:
     def settle(self) -> None:
         """Learns what became of an append that failed without an answer; call it before each decision."""
         if self._unsettled:
-            self._replace_producer()
+            self._renew_producer()
             self.catch_up()
             self._unsettled = False
 
@@ -123,6 +124,16 @@ class DecisionsLog:
         self._producer = self._client.producer(self._transactional_id)
         self._producer.init()
 
+    def _renew_producer(self) -> None:
+        """A new producer in the middle of the term; a successor that has claimed is not disturbed."""
+        self.poll(0.0)
+        self._refuse_successor()
+        self._replace_producer()
+
+    def _refuse_successor(self) -> None:
+        if self._reader.fold.state.coordinator_term != self.term:
+            raise SupersededError("a newer coordinator has claimed this table")
+
     def _transact(self, values: Iterable[bytes]) -> None:
         assert self._producer is not None
         self._producer.begin()
@@ -141,8 +152,8 @@ class DecisionsLog:
         """One transaction; returns the verdict of each entry that is in the topic, the others never will."""
         try:
             self._transact(wanted)
-        except FencedError as error:
-            raise SupersededError("another coordinator took this table's transactional id") from error
+        except FencedError:
+            return self._wait_for_successor(wanted) | self._look_again(wanted)
         except KafkaError:
             return self._look_again(wanted)
         found: dict[bytes, Verdict] = {}
@@ -152,6 +163,18 @@ class DecisionsLog:
                 # Committed, says the client, but not there: the end of an earlier transaction leaked in.
                 return found | self._look_again(wanted)
             found |= self._verdicts(wanted, self._reader.poll(0.05))
+        return found
+
+    def _wait_for_successor(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
+        """Our transaction ran out of time, or another coordinator took the id: then its claim is near.
+
+        Raises SupersededError when it comes; safety does not rest on it, the fold ignores us from there on.
+        """
+        found: dict[bytes, Verdict] = {}
+        deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS
+        while self._clock.now_ms() <= deadline_ms:
+            found |= self._verdicts(wanted, self._reader.poll(0.05))
+            self._refuse_successor()
         return found
 
     def _look_again(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
