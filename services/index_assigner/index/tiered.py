@@ -44,6 +44,7 @@ from index_assigner.index.rocks_locations import StoredLocations
 from index_assigner.index.shards import ShardStore, newest_completion
 from index_assigner.index.slice_values import SliceValues
 from index_assigner.index.tier_reads import TierReads
+from index_assigner.index.tombstone_sweep import TombstoneSweep
 from index_assigner.index.tombstones import TombstoneStore
 from stream_runtime.clock import Clock
 
@@ -81,6 +82,7 @@ class TieredIndex:
             rocks, stored, self._store, self._hot, self._mdt, self._tombstones, self._slices, limits, clock
         )
         self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
+        self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._held: dict[int, HeldLane] = {}
         self._required = ""
         self._answered: Counter[str] = Counter()
@@ -239,6 +241,8 @@ class TieredIndex:
         self._required = max(self._required, completion or "")
         self._epoch = max(self._epoch, epoch)
         self._slices.forget()
+        if self._ordered:
+            self._sweep.step(self._held_shards())
         self._keep_to_disk_limit()
 
     def _keep_to_disk_limit(self) -> None:
@@ -281,5 +285,6 @@ class TieredIndex:
             "rocksdb_bytes": self._rocks.disk_bytes(),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
+            "tombstones_removed": self._sweep.removed,
             "epoch_promoted": self._epoch,
         }

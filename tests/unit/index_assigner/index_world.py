@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -268,3 +269,29 @@ def tombstone_rows(changes: Mapping[str, Change], shards: int, expires_ms: int) 
         pa.array([expires_ms] * len(mine), pa.int64()),
     ]
     return pa.record_batch([pa.array(each) for each in columns], schema=TOMBSTONE_COLUMNS)
+
+
+def promoted(
+    assigner: Assigner, table: DataTable, changes: Mapping[str, Change], offset: int, epoch: int = 1
+) -> str:
+    """One whole epoch of these changes, tagged, committed and promoted; returns its completion time."""
+    assigner.stage(changes)
+    assigner.index.counted(range(LANES), offset)
+    upserts = {
+        key: (change.group, change.ordering)
+        for key, change in changes.items()
+        if change.group is not None and change.ordering is not None
+    }
+    deletes = {
+        key: change.ordering
+        for key, change in changes.items()
+        if change.group is None and key in table.rows and change.ordering is not None
+    }
+    completion = table.commit_rows(upserts, deletes)
+    assigner.index.promote(offset, completion, epoch)
+    return completion
+
+
+# Enough for base files that are read in pieces, and for several blocks in RocksDB.
+BIG = {sha256(str(number).encode()).hexdigest(): (1 + number % 3, number) for number in range(4000)}
+MANY = {f"k{number:04d}": (1 + number % 3, number) for number in range(400)}

@@ -1,78 +1,30 @@
-"""What each tier answers, and what happens at its edges: limits, damage, catch-up, takeover, tombstones."""
+"""What each tier answers, and how commits, catch-up, promotion and tombstones change it."""
 
 from __future__ import annotations
-
-import shutil
-import tempfile
-from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
 from hudi_format.errors import CorruptFileError
 from index_assigner.index.errors import (
-    CacheCorruptError,
-    CacheInUseError,
     IndexMismatchError,
     IndexOutdatedError,
     LaneNotOpenError,
     SnapshotBehindError,
 )
-from index_assigner.index.limits import IndexLimits
 from index_assigner.index.lookup import look_up_key
 from index_assigner.index.ports import Tier
 from tests.unit.index_assigner.index_world import (
+    BIG,
     INDEX_FOLDER,
     LANES,
+    MANY,
     TTL_MS,
-    Assigner,
     Change,
     DataTable,
     Found,
-    memory_folder,
+    promoted,
     tombstone_rows,
 )
-
-# Enough for base files that are read in pieces, and for several blocks in RocksDB.
-BIG = {sha256(str(number).encode()).hexdigest(): (1 + number % 3, number) for number in range(4000)}
-MANY = {f"k{number:04d}": (1 + number % 3, number) for number in range(400)}
-
-
-@pytest.fixture
-def folder():
-    """For RocksDB folders."""
-    path = Path(tempfile.mkdtemp(dir=memory_folder()))
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture
-def assigners(folder):
-    """Makes assigners, each in a folder by name, and closes them."""
-    made = []
-
-    def make(table, name="a", **settings):
-        made.append(Assigner(table, folder / name, **settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def promoted(assigner, table, changes, offset, epoch=1):
-    """One whole epoch of these changes."""
-    assigner.stage(changes)
-    assigner.index.counted(range(LANES), offset)
-    upserts = {key: (c.group, c.ordering) for key, c in changes.items() if c.group is not None}
-    deletes = {
-        key: c.ordering
-        for key, c in changes.items()
-        if c.group is None and key in table.rows and c.ordering is not None
-    }
-    completion = table.commit_rows(upserts, deletes)
-    assigner.index.promote(offset, completion, epoch)
-    return completion
 
 
 def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
@@ -328,89 +280,17 @@ def test_tombstones_come_from_the_topic_after_a_takeover_and_the_greatest_stays(
     assert two.ask("a")["a"].ordering == 9
 
 
-def test_memory_stays_below_its_limits(assigners):
+def test_ended_tombstones_of_keys_that_never_come_back_are_swept(assigners):
     table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    limits = IndexLimits(memory_bytes=32 << 10, disk_bytes=1 << 30)
-    one = assigners(table, limits=limits).open()
-    for _ in range(3):
-        assert {key: each.group for key, each in one.ask(list(MANY)).items()} == {
-            key: group for key, (group, _) in MANY.items()
-        }
-        figures = one.index.figures()
-        assert 0 < figures["hot_bytes"] <= limits.hot_cache
-        assert 0 < figures["hot_entries"] < len(MANY)
-
-
-def test_without_room_on_disk_blocks_are_answered_from_memory(assigners):
-    table = DataTable()
-    table.commit_rows(MANY)
-    table.compact_index(clean=True)
-    one = assigners(table, limits=IndexLimits(1 << 20, disk_bytes=1)).open()
-    assert {key: each.group for key, each in one.ask([*MANY, "absent"]).items()} == {
-        **{key: group for key, (group, _) in MANY.items()},
-        "absent": None,
-    }
-    assert one.index.figures()["block_cache_bytes"] > 0
-    changes = {"k0000": Change(None, 1000, deleted_from=1), "new": Change(2, 1)}
-    promoted(one, table, changes, 5)
-    found = one.ask([*MANY, "new"])
-    assert found["k0000"] == Found(None, 1000, True, found["k0000"].tier, 1)
-    assert found["new"].group == 2
-    assert one.index.figures()["shards_dropped"] >= table.shards
-    assert all(found[key].group == group for key, (group, _) in MANY.items() if key > "k0000")
-
-
-def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):
-    table = DataTable()
-    table.commit_rows(MANY)
     one = assigners(table).open()
-    one.close()
-    for path in (folder / "a").glob("MANIFEST-*"):
-        path.write_bytes(b"no manifest")
-    two = assigners(table).open()
-    assert "damaged" in caplog.text
-    assert (folder / "a.damaged").is_dir()
-    assert two.ask(["k0003"])["k0003"].group == MANY["k0003"][0]
-
-
-def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, folder):
-    table = DataTable()
-    table.commit_rows(BIG)
-    one = assigners(table).open()
-    one.rocks.reclaim(b"\x00\x00", b"\xff\xff")
-    one.close()
-    for path in (folder / "a").glob("*.sst"):
-        data = bytearray(path.read_bytes())
-        data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
-        path.write_bytes(data)
-    two = assigners(table).open()
-    with pytest.raises(CacheCorruptError, match="start again"):
-        two.ask(list(BIG))
-    two.close()
-    three = assigners(table).open()
-    assert {key: each.group for key, each in three.ask(list(BIG)).items()} == {
-        key: group for key, (group, _) in BIG.items()
-    }
-
-
-def test_one_process_a_folder_which_nobody_else_may_read(assigners, folder):
-    one = assigners(DataTable())
-    with pytest.raises(CacheInUseError, match="another process"):
-        assigners(one.table)
-    assert (folder / "a").stat().st_mode & 0o777 == 0o700
-
-
-def test_content_of_another_table_is_thrown_away(assigners):
-    table = DataTable()
-    table.commit_rows({"a": (1, 1)})
-    one = assigners(table).open()
-    one.close()
-    other = DataTable(shards=4)
-    other.commit_rows({"b": (1, 1)})
-    two = assigners(other).open()
-    assert {key: found.group for key, found in two.ask("ab").items()} == {"a": None, "b": 1}
+    promoted(one, table, {f"no-{number}": Change(None, 1) for number in range(50)}, 5)
+    promoted(one, table, {"a": Change(1, 1)}, 6, 2)
+    promoted(one, table, {"a": Change(None, 2, deleted_from=1)}, 7, 3)
+    assert one.index.figures()["tombstones_removed"] == 0
+    one.clock.advance(2 * TTL_MS / 1000)
+    promoted(one, table, {"b": Change(1, 1)}, 8, 4)
+    assert one.index.figures()["tombstones_removed"] == 50
+    assert one.ask("a")["a"].ordering == 2, "the slice still holds the delete"
 
 
 def test_the_answer_for_one_key(assigners):

@@ -1,0 +1,33 @@
+"""Fixtures of the index tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.index_assigner.index_world import Assigner, memory_folder
+
+
+@pytest.fixture
+def folder():
+    """For RocksDB folders."""
+    path = Path(tempfile.mkdtemp(dir=memory_folder()))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def assigners(folder):
+    """Makes assigners, each in a folder by name, and closes them."""
+    made = []
+
+    def make(table, name="a", **settings):
+        made.append(Assigner(table, folder / name, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

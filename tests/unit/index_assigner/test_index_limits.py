@@ -1,0 +1,104 @@
+"""The edges of the tiered index: limits of memory and disk, damage, folders in use or of another table."""
+
+from __future__ import annotations
+
+import pytest
+
+from index_assigner.index.errors import (
+    CacheCorruptError,
+    CacheInUseError,
+)
+from index_assigner.index.limits import IndexLimits
+from tests.unit.index_assigner.index_world import (
+    BIG,
+    MANY,
+    Change,
+    DataTable,
+    Found,
+    promoted,
+)
+
+
+def test_memory_stays_below_its_limits(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    limits = IndexLimits(memory_bytes=32 << 10, disk_bytes=1 << 30)
+    one = assigners(table, limits=limits).open()
+    for _ in range(3):
+        assert {key: each.group for key, each in one.ask(list(MANY)).items()} == {
+            key: group for key, (group, _) in MANY.items()
+        }
+        figures = one.index.figures()
+        assert 0 < figures["hot_bytes"] <= limits.hot_cache
+        assert 0 < figures["hot_entries"] < len(MANY)
+
+
+def test_without_room_on_disk_blocks_are_answered_from_memory(assigners):
+    table = DataTable()
+    table.commit_rows(MANY)
+    table.compact_index(clean=True)
+    one = assigners(table, limits=IndexLimits(1 << 20, disk_bytes=1)).open()
+    assert {key: each.group for key, each in one.ask([*MANY, "absent"]).items()} == {
+        **{key: group for key, (group, _) in MANY.items()},
+        "absent": None,
+    }
+    assert one.index.figures()["block_cache_bytes"] > 0
+    changes = {"k0000": Change(None, 1000, deleted_from=1), "new": Change(2, 1)}
+    promoted(one, table, changes, 5)
+    found = one.ask([*MANY, "new"])
+    assert found["k0000"] == Found(None, 1000, True, found["k0000"].tier, 1)
+    assert found["new"].group == 2
+    assert one.index.figures()["shards_dropped"] >= table.shards
+    assert all(found[key].group == group for key, (group, _) in MANY.items() if key > "k0000")
+
+
+def test_a_damaged_folder_is_moved_aside_and_filled_again(assigners, folder, caplog):
+    table = DataTable()
+    table.commit_rows(MANY)
+    one = assigners(table).open()
+    one.close()
+    for path in (folder / "a").glob("MANIFEST-*"):
+        path.write_bytes(b"no manifest")
+    two = assigners(table).open()
+    assert "damaged" in caplog.text
+    assert (folder / "a.damaged").is_dir()
+    assert two.ask(["k0003"])["k0003"].group == MANY["k0003"][0]
+
+
+def test_damage_that_shows_while_reading_is_healed_by_the_next_start(assigners, folder):
+    table = DataTable()
+    table.commit_rows(BIG)
+    one = assigners(table).open()
+    one.rocks.reclaim(b"\x00\x00", b"\xff\xff")
+    one.close()
+    for path in (folder / "a").glob("*.sst"):
+        data = bytearray(path.read_bytes())
+        data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)
+        path.write_bytes(data)
+    two = assigners(table).open()
+    with pytest.raises(CacheCorruptError, match="start again"):
+        two.ask(list(BIG))
+    two.close()
+    three = assigners(table).open()
+    assert {key: each.group for key, each in three.ask(list(BIG)).items()} == {
+        key: group for key, (group, _) in BIG.items()
+    }
+
+
+def test_one_process_a_folder_which_nobody_else_may_read(assigners, folder):
+    one = assigners(DataTable())
+    with pytest.raises(CacheInUseError, match="another process"):
+        assigners(one.table)
+    assert (folder / "a").stat().st_mode & 0o777 == 0o700
+
+
+def test_content_of_another_table_is_thrown_away(assigners):
+    table = DataTable()
+    table.commit_rows({"a": (1, 1)})
+    one = assigners(table).open()
+    one.close()
+    other = DataTable(shards=4)
+    other.commit_rows({"b": (1, 1)})
+    two = assigners(other).open()
+    assert {key: found.group for key, found in two.ask("ab").items()} == {"a": None, "b": 1}
