@@ -1,0 +1,90 @@
+"""What is recorded with the table: schemas of joining processes, partition counts of topics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
+from commit_coordinator.staging import ROOT
+from commit_coordinator.topics_setup import RECORD, TopicsChangedError, check_recorded, ensure_topics
+from hudi_format.schema import TableSchema
+from hudi_format.storage import InMemoryStorage
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.kafka.ports import TopicSpec
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+
+BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))
+WIDER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("w", pa.string())]))
+OTHER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("x", pa.bool_())]))
+WRONG = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.bool_())]))
+
+
+def columns(avro_json: str) -> list[str]:
+    return [field["name"] for field in json.loads(avro_json)["fields"]]
+
+
+def test_schemas_are_united_over_what_the_epochs_transactions_name() -> None:
+    storage = InMemoryStorage()
+    registry = SchemaRegistry(storage, "t", BASE)
+    wider, other = registry.register(WIDER.avro_json), registry.register(OTHER.avro_json)
+    assert registry.register(WIDER.avro_json) == wider == WIDER.fingerprint
+    assert columns(registry.united([])) == ["id", "v"]
+    assert columns(registry.united([wider])) == ["id", "v", "w"]
+    assert columns(registry.united([other])) == ["id", "v", "w", "x"]
+    successor = SchemaRegistry(storage, "t", BASE)
+    assert columns(successor.united([other, wider])) == ["id", "v", "x", "w"]
+
+
+def test_a_schema_that_does_not_fit_is_refused_by_name_and_a_lost_one_is_an_error() -> None:
+    storage = InMemoryStorage()
+    registry = SchemaRegistry(storage, "t", BASE)
+    with pytest.raises(IncompatibleSchemaError, match="v"):
+        registry.register(WRONG.avro_json)
+    with pytest.raises(IncompatibleSchemaError):
+        registry.register("{")
+    fingerprint = registry.register(WIDER.avro_json)
+    storage.delete(f"{ROOT}/schemas/{fingerprint}.avsc")
+    with pytest.raises(IncompatibleSchemaError, match="gone"):
+        registry.united([fingerprint])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TableConfigFile:
+    (tmp_path / "t.avsc").write_text(BASE.avro_json)
+    (tmp_path / "t.yaml").write_text(
+        "table: {name: orders, path: ./w, record_key: [id], schema: t.avsc, index: {shards: 4, lanes: 4}}\n"
+        "input: {topics: [in], partitions: 3}\n"
+        "kafka: {bootstrap.servers: embedded}\n"
+        "state: {path: ./state}\n"
+    )
+    return load_config(tmp_path / "t.yaml")
+
+
+def test_missing_topics_are_made_and_the_counts_recorded(config: TableConfigFile) -> None:
+    cluster, storage = MemoryCluster(), InMemoryStorage()
+    found = ensure_topics(config, cluster.admin)
+    assert found["in"] == 3
+    assert found["orders.keyed"] == found["orders.index"] == 4
+    assert found["orders.ledger"] == found["orders.epochs"] == 1
+    assert ensure_topics(config, cluster.admin) == found
+    check_recorded(storage, found)
+    check_recorded(storage, found)
+    assert json.loads(storage.read(RECORD)) == found
+    check_recorded(storage, {**found, "in2": 5})
+    assert json.loads(storage.read(RECORD)) == {**found, "in2": 5}
+
+
+def test_a_count_that_changed_is_refused_with_what_to_do(config: TableConfigFile) -> None:
+    cluster, storage = MemoryCluster(), InMemoryStorage()
+    found = ensure_topics(config, cluster.admin)
+    check_recorded(storage, found)
+    with pytest.raises(TopicsChangedError, match="topic in has 6 partitions, 3 were recorded"):
+        check_recorded(storage, {**found, "in": 6})
+    cluster.admin.delete_topics(["orders.keyed"])
+    cluster.admin.create_topics([TopicSpec("orders.keyed", 9)])
+    with pytest.raises(TopicsChangedError, match="Recreate the topic with 4 partitions"):
+        ensure_topics(config, cluster.admin)

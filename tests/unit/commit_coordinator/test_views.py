@@ -1,0 +1,152 @@
+"""What other threads see of the loop: history, view, flush, and the desk where attempts are reported."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from commit_coordinator.admin_service import AdminService
+from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
+from commit_coordinator.context import Report
+from commit_coordinator.domain.actions import Wait
+from commit_coordinator.domain.next_action import AttemptProblem, Observed
+from commit_coordinator.history import EPOCHS_MAX, EpochHistory
+from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
+from epoch_protocol.entries import AttemptVoided, CommitDecided, EpochCommitted, EpochPlanned, Rewound
+from epoch_protocol.fold import Fold, Verdict
+from epoch_protocol.state import CountedTagged, FoldState
+from ledger_client.fold_reader import Applied
+from stream_runtime.errors import DeadlineExceededError
+from tests.unit.epoch_protocol.builders import tagged
+from tidemark.admin.v1 import admin_pb2 as pb
+
+
+def plan(epoch: int, attempt: int) -> EpochPlanned:
+    return EpochPlanned(0, epoch, attempt, 0, epoch * 10, f"T{epoch}{attempt}", "0", "", 100)
+
+
+def observed(history: EpochHistory, *entries: object, verdict: Verdict = Verdict.APPLIED) -> None:
+    for entry in entries:
+        history.observe(Applied(0, entry, verdict))  # type: ignore[arg-type]
+
+
+def test_history_tells_what_became_of_each_attempt() -> None:
+    history = EpochHistory()
+    observed(history, plan(1, 1), AttemptVoided(0, 1, 1, "foreign"), Rewound(0, 1, 0, "0", "foreign"))
+    observed(history, plan(1, 2), CommitDecided(0, 1, 2, "m", "c", "p", "s", 200))
+    history.cover(1, [CountedTagged(5, tagged({"0": (0, 4)}, {"0": 0}, rows=4))], {"0": (0, 4)}, {})
+    observed(history, EpochCommitted(0, 1, 2, "T12", "c", 300))
+    history.timed(1, 2, {"write": 7.0})
+    shown = history.show(1)
+    assert shown is not None
+    first, second = shown["attempts"]
+    assert (first["voided"], first["committed_ms"]) == ("foreign", None)
+    assert (second["decided_ms"], second["committed_ms"], second["timings_ms"]) == (200, 300, {"write": 7.0})
+    assert (shown["instant"], shown["completion"], shown["counts"]["inserts"]) == ("T12", "c", 4)
+    assert (shown["bytes"], shown["transactions"]) == (100, 1)
+    assert history.rewinds() == ["foreign"]
+    assert history.show(2) is None
+
+
+def test_history_takes_only_what_was_applied_and_is_bounded() -> None:
+    history = EpochHistory()
+    observed(history, plan(1, 1), verdict=Verdict.STALE_COORDINATOR)
+    assert history.newest(5) == []
+    history.cover(1, [], {}, {})
+    history.timed(1, 1, {})
+    for epoch in range(1, EPOCHS_MAX + 3):
+        observed(history, plan(epoch, 1))
+    assert history.show(2) is None
+    assert [epoch["epoch"] for epoch in history.newest(2)] == [EPOCHS_MAX + 2, EPOCHS_MAX + 1]
+
+
+def test_the_view_is_a_picture_that_later_changes_do_not_reach() -> None:
+    fold = Fold(FoldState(tagged=[CountedTagged(5, tagged({"0": (0, 4)}, {"0": 0}, rows=4))]))
+    view = take_view(fold, Observed(), Wait("nothing"), term=3, now_ms=50)
+    fold.state.committed.keyed_next["0"] = 9
+    fold.state.tagged.clear()
+    assert (view.term, view.at_ms, view.doing, view.waiting_for) == (3, 50, "Wait", "nothing")
+    assert (view.uncommitted_transactions, view.uncommitted.inserts) == (1, 4)
+    assert view.keyed_next == {}
+
+
+def test_waiting_for_a_view_ends_with_the_first_that_holds_or_in_time() -> None:
+    board = ViewBoard()
+    assert board.wait_until(lambda view: view.epoch == 2, 0.01) is None
+
+    def show() -> None:
+        for epoch in (1, 2):
+            board.show(CoordinatorView(epoch=epoch))
+
+    shower = threading.Thread(target=show)
+    shower.start()
+    found = board.wait_until(lambda view: view.epoch >= 1, 5.0)
+    shower.join()
+    assert found is not None
+    assert board.current.epoch == 2
+
+
+def admin(board: ViewBoard, inbox: Inbox, targets: dict[str, int]) -> AdminService:
+    return AdminService("t", board, EpochHistory(), inbox, dict, lambda: targets, lambda keys: [])
+
+
+def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:
+    board, inbox = ViewBoard(), Inbox()
+    service = admin(board, inbox, {"in:0": 5, "in:1": 0})
+    shower = threading.Timer(
+        0.1, lambda: board.show(CoordinatorView(epoch=4, instant="T4", source_next={"in:0": 5}))
+    )
+    shower.start()
+    answer = service.Flush(pb.FlushRequest(table="t", timeout_ms=10_000), None)
+    shower.join()
+    assert (answer.epoch, answer.instant) == (4, "T4")
+    assert HurryUp() in inbox.take_all()
+
+
+def test_flush_that_runs_out_of_time_says_what_is_behind_and_why() -> None:
+    board, inbox = ViewBoard(), Inbox()
+    board.show(CoordinatorView(source_next={"in:0": 2}, waiting_for="the writer has not reported"))
+    service = admin(board, inbox, {"in:0": 5, "in:1": 1})
+    with pytest.raises(DeadlineExceededError, match=r"2 input .* most in:0 by 3 .*has not reported"):
+        service.Flush(pb.FlushRequest(table="t", timeout_ms=30), None)
+    service.Pause(pb.PauseRequest(table="t", reason="r"), None)
+    service.Resume(pb.ResumeRequest(table="t"), None)
+    assert inbox.take_all()[-2:] == [PauseTagging(True, "r"), PauseTagging(False, "")]
+
+
+def test_the_desk_takes_one_report_of_the_open_attempt_and_no_other() -> None:
+    desk, seen = AttemptDesk(), Observed()
+    report, again = Report((), (), {"a": 1.0}), Report((), (), {"b": 2.0})
+    assert not desk.report(1, 1, "T11", report)
+    view = OpenAttemptView(plan(1, 1), 0, ())
+    desk.offer(view)
+    assert desk.wait_for_unreported(0.0) == desk.open_attempt(1, 1) == view
+    assert desk.open_attempt(1, 2) is None
+    for wrong in [(2, 1, "T11"), (1, 2, "T11"), (1, 1, "T12")]:
+        assert not desk.report(*wrong, report)
+        assert not desk.fail(*wrong, AttemptProblem("x", False))
+    assert desk.report(1, 1, "T11", report)
+    assert desk.report(1, 1, "T11", again)
+    desk.collect(seen)
+    assert seen.reported == (1, 1)
+    assert desk.report_of(view.planned) == report
+    assert desk.wait_for_unreported(0.0) is None
+    assert desk.fail(1, 1, "T11", AttemptProblem("a second run failed", False))
+    desk.collect(seen)
+    assert seen.problem is None, "it was written: another run of the writer cannot undo that"
+
+
+def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() -> None:
+    desk, seen = AttemptDesk(), Observed()
+    desk.offer(OpenAttemptView(plan(1, 1), 0, ()))
+    problem = AttemptProblem("disk full", True)
+    assert desk.fail(1, 1, "T11", problem)
+    desk.collect(seen)
+    assert seen.problem == ((1, 1), problem)
+    seen.problem = None
+    desk.collect(seen)
+    assert seen.problem is None
+    desk.offer(None)
+    assert not desk.report(1, 1, "T11", Report((), ()))
