@@ -92,7 +92,7 @@ class TidemarkRun:
         until_s = time.perf_counter() + _READY_TIMEOUT_S
         while time.perf_counter() < until_s:
             found = read_run_file(self._state)
-            if found is not None:
+            if found is not None and found.pids.get("kafka"):
                 return found.kafka
             if self._process is None or self._process.poll() is not None:
                 break
@@ -100,9 +100,11 @@ class TidemarkRun:
         raise RuntimeError(f"tidemark run did not come up:\n{self.last_log_lines()}")
 
     def roles(self) -> Mapping[str, list[int]]:
-        """Role -> process ids, the supervisor's among them; nothing before all are known."""
+        """Role -> process ids, the supervisor's among them; nothing while one of them is being started."""
         found = read_run_file(self._state)
-        return {} if found is None else {**found.pids, "supervisor": [found.run]}
+        if found is None or not all(found.pids.values()):
+            return {}
+        return {**found.pids, "supervisor": [found.run]}
 
     def command(self, *arguments: str) -> Any:
         """A `tidemark … -c FILE --json` command's document. Raises RuntimeError when it fails."""

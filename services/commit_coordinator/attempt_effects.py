@@ -31,7 +31,8 @@ def plan_epoch(context: Context, action: Plan) -> None:
     if not action.has_rows:
         context.log.append(_planned(context, action, None, "0"))
         return
-    context.lock.acquire(context.lock_wait_ms)
+    with context.steps.step("plan_lock"):
+        context.lock.acquire(context.lock_wait_ms)
     keep = False
     try:
         timelines = load_timelines(context.storage)
@@ -39,13 +40,16 @@ def plan_epoch(context: Context, action: Plan) -> None:
         context.instants.observe(timelines.times())
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion())
         context.hit("before_epoch_planned")
-        context.log.append(planned)
+        with context.steps.step("plan_append"):
+            context.log.append(planned)
         context.hit("after_epoch_planned")
-        open_planned(context, OpenAttempt(planned))
+        with context.steps.step("plan_open"):
+            open_planned(context, OpenAttempt(planned))
         keep = action.hold_lock
     finally:
         if not keep:
-            give_back(context)
+            with context.steps.step("plan_unlock"):
+                give_back(context)
 
 
 def open_planned(context: Context, action: OpenAttempt) -> None:

@@ -35,12 +35,15 @@ def decide(context: Context, action: Decide, report: Report) -> None:
     Raises AttemptLostError when the attempt cannot commit any more; the lock is free then.
     """
     planned = action.planned
-    context.lock.acquire(context.lock_wait_ms)
+    with context.steps.step("decide_lock"):
+        context.lock.acquire(context.lock_wait_ms)
     try:
         timelines = load_timelines(context.storage)
         _check_attempt(context, planned, timelines)
         context.instants.observe(timelines.times())
-        path, sha256 = store_document(context.storage, msgspec.json.encode(report, order="deterministic"))
+        with context.steps.step("decide_store"):
+            document = msgspec.json.encode(report, order="deterministic")
+            path, sha256 = store_document(context.storage, document)
         decided = CommitDecided(
             term=context.term,
             epoch=planned.epoch,
@@ -53,7 +56,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         )
         context.hit("before_commit_decided")
         context.lock.check()
-        context.log.append(decided)
+        with context.steps.step("decide_append"):
+            context.log.append(decided)
         context.hit("after_commit_decided")
     except AttemptLostError:
         give_back(context)
@@ -71,9 +75,11 @@ def finish(context: Context, action: Finish) -> Report:
     ours = timelines.data.find(planned.instant)
     if ours is None or ours.state is not State.COMPLETED:
         _check_nothing_newer(decided, timelines)
-        metadata_commit(context, planned, decided, report)
+        with context.steps.step("commit_metadata"):
+            metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
-        _data_commit(context, planned, decided, report)
+        with context.steps.step("commit_data"):
+            _data_commit(context, planned, decided, report)
         context.hit("after_data_commit")
     elif ours.completion != decided.data_completion:
         raise DivergedError(
@@ -81,8 +87,9 @@ def finish(context: Context, action: Finish) -> Report:
             f"timeline has it at {ours.completion}: another writer completed it. See "
             "docs/failure-walkthrough.md"
         )
-    context.lock.release()
-    _clean_up(context, planned)
+    with context.steps.step("commit_clean_up"):
+        context.lock.release()
+        _clean_up(context, planned)
     context.hit("before_epoch_committed")
     context.log.append(
         EpochCommitted(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.step_times import StepTimes
 from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
 from hudi_format.model import InstantGenerator
@@ -49,7 +50,7 @@ class TableFacts:
 
 @dataclass
 class Context:
-    """Ports and facts; ``hit`` names the failpoint just before and after each step."""
+    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them."""
 
     table: TableFacts
     storage: Storage
@@ -61,6 +62,10 @@ class Context:
     fold: Callable[[], Fold]
     lock_wait_ms: int
     hit: Callable[[str], None]
+    steps: StepTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = StepTimes(self.clock)
 
     @property
     def term(self) -> int:

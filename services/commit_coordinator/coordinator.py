@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
@@ -144,7 +145,9 @@ class Coordinator:
         elif isinstance(action, Finish):
             self._desk.offer(None)
             self._tell_committing(action.planned)
-            self._tell_committed(action.planned, finish(context, action))
+            report = finish(context, action)
+            took_ms = {**report.timings_ms, **context.steps.take()}
+            self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
         elif isinstance(action, VoidAttempt):
             self._desk.offer(None)
             void_attempt(context, action)

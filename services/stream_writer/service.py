@@ -85,6 +85,7 @@ class WriterService:
         started_s = self._clock.monotonic_s()
         begun = self._coordinator.begin(planned)
         tasks = self._plan_tasks(begun, self._engine.slots)
+        job_s = self._clock.monotonic_s()
         try:
             outcomes = [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
         except EngineFailedError as error:
@@ -96,7 +97,9 @@ class WriterService:
             self._report_failed(planned, failures)
             return False
         written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
-        written.timings_ms["write"] = (self._clock.monotonic_s() - started_s) * 1_000
+        ended_s = self._clock.monotonic_s()
+        written.timings_ms["job"] = (ended_s - job_s) * 1_000
+        written.timings_ms["write"] = (ended_s - started_s) * 1_000
         self._coordinator.report_written(planned, written)
         return True
 
