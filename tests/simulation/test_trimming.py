@@ -1,0 +1,183 @@
+"""Trimming end to end: what is deleted is not needed, and a thawed coordinator deletes nothing of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator import trimming
+from commit_coordinator.commit_service import begin_response
+from commit_coordinator.context import Report
+from commit_coordinator.staging import STORE
+from commit_coordinator.trimming import Trimmer
+from epoch_protocol.batches import DataOp
+from epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged
+from epoch_protocol.fold import Fold
+from epoch_protocol.state import CountedTagged
+from hudi_format.table_config import TableType
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from stream_writer.tasks import run_task
+from tests.simulation.commit_path import CommitPath, MemoryWorker
+from tests.simulation.scripted_epochs import GROUP_A, row
+from tests.simulation.scripted_tagger import SHARDS, Tagged
+
+EVERY = 3
+
+
+class FollowUp:
+    """Tells the trimmer of commits, as the product's listener does."""
+
+    def __init__(self, trimmer: Trimmer) -> None:
+        self._trimmer = trimmer
+        self._manifest: list[CountedTagged] = []
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        self._manifest = fold.manifest(planned.through)
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        self._trimmer.committed(self._manifest)
+
+
+class Trimmed:
+    """A table that is trimmed every few epochs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = CommitPath(folder, TableType.MERGE_ON_READ, ordered=True)
+        self.path.client.admin().create_topics([TopicSpec(self.path.topics.keyed, 1)])
+        self.trimmer = self.start()
+        self._epochs = 0
+
+    def start(self) -> Trimmer:
+        topics = self.path.topics
+        roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.KEYED: topics.keyed}
+        admin = self.path.client.admin()
+        made = Trimmer(admin, roles, topics.ledger_partition, topics.epochs_partition)
+        self.path.start_coordinator()._listeners = [FollowUp(made)]
+        self.trimmer = made
+        return made
+
+    def epoch(self, rows: Sequence[Tagged] | None = None) -> None:
+        """One epoch of one row, then the trimmer's turn, a minute later."""
+        self._epochs += 1
+        op = DataOp.UPDATE if self._epochs > 1 else DataOp.INSERT
+        self.keyed()
+        self.path.tag(rows or [(row("a", self._epochs, self._epochs), op, GROUP_A)])
+        self.path.run_until_idle()
+        self.path.clock.advance(61.0)
+        assert self.path.context is not None
+        self.trimmer.run_if_due(self.path.context)
+
+    def keyed(self) -> None:
+        """One message in `keyed`, so that its positions exist."""
+        self.path.broker.produce(TopicPartition(self.path.topics.keyed, 0), None, b"x", ())
+
+    def starts(self) -> dict[str, int]:
+        topics = self.path.topics
+        names = (topics.data, topics.index, topics.keyed, topics.ledger, topics.epochs)
+        admin = self.path.client.admin()
+        return {name.partition(".")[2]: admin.start_offset(TopicPartition(name, 0)) for name in names}
+
+
+@pytest.fixture
+def trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trimmed:
+    monkeypatch.setattr(trimming, "EPOCHS_BETWEEN", EVERY)
+    return Trimmed(tmp_path)
+
+
+def test_topics_are_trimmed_one_snapshot_behind_and_new_readers_agree(trimmed: Trimmed) -> None:
+    reader = trimmed.path.fold_reader()
+    for _ in range(EVERY):
+        trimmed.epoch()
+    assert set(trimmed.starts().values()) == {0}, "the first snapshot deletes nothing"
+    reader.catch_up()
+    for _ in range(EVERY):
+        trimmed.epoch()
+    starts = trimmed.starts()
+    assert starts["data"] > 0
+    assert starts["keyed"] == EVERY
+    assert 0 < starts["epochs"] < trimmed.path.state().decisions_next
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+    assert all(trimmed.starts()[name] > start for name, start in starts.items())
+    reader.catch_up()
+    assert reader.resets == 1, "it had fallen behind the snapshot"
+    fresh = trimmed.path.fold_reader()
+    fresh.catch_up()
+    assert trimmed.path.context is not None
+    running = trimmed.path.context.fold()
+    assert fresh.fold.snapshot() == reader.fold.snapshot() == running.snapshot()
+    assert trimmed.path.rows() == {"a": row("a", 4 * EVERY, 4 * EVERY)}
+
+
+def test_documents_of_committed_epochs_go_and_the_two_snapshots_stay(trimmed: Trimmed) -> None:
+    for _ in range(4 * EVERY):
+        trimmed.epoch()
+    assert len(trimmed.path.storage.list(STORE)) == 2
+    trimmed.epoch()
+    assert len(trimmed.path.storage.list(STORE)) == 3, "and the statuses of the epoch since"
+
+
+def test_a_successor_starts_from_the_snapshot_and_trims_on(trimmed: Trimmed) -> None:
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+    starts = trimmed.starts()
+    trimmed.path.crash()
+    trimmed.start()
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+    assert all(trimmed.starts()[name] > start for name, start in starts.items())
+    assert trimmed.path.rows()["a"]["v"] == 4 * EVERY
+
+
+def test_batches_that_are_named_and_not_committed_survive_below_the_mark(trimmed: Trimmed) -> None:
+    """Of two transactions that wrote side by side, the one that wrote first may count in a later epoch."""
+    for _ in range(EVERY):
+        trimmed.epoch()
+    mark, data = trimmed.trimmer._last, TopicPartition(trimmed.path.topics.data, 0)
+    assert mark is not None
+    assert mark.batches[data] > 2
+    parts = [Produced(role, 0, 2, 9, 1, 1, 0) for role in (Topic.DATA, Topic.TOMBSTONES)]
+    late = TransactionTagged(0, "late", 0, {}, [], parts, Counts(), 1, "s")
+    trimmed.trimmer._delete(mark, [CountedTagged(99, late)])
+    starts = trimmed.starts()
+    assert starts["data"] == 2
+    assert starts["index"] == mark.batches[TopicPartition(trimmed.path.topics.index, 0)]
+
+
+def test_a_thawed_coordinator_removes_no_document_of_its_successor(trimmed: Trimmed) -> None:
+    for _ in range(2 * EVERY - 1):
+        trimmed.epoch()
+    path, old, old_trimmer = trimmed.path, trimmed.path.context, trimmed.trimmer
+    assert old is not None
+    path.tag([(row("a", 50, 50), DataOp.UPDATE, GROUP_A)])
+    path.run_until_idle()
+    path.clock.advance(61.0)
+    delete = Trimmer._delete
+
+    def frozen_here(self: Trimmer, *args: object) -> None:
+        Trimmer._delete = delete  # type: ignore[method-assign]
+        path.crash()
+        trimmed.start()
+        for _ in range(2 * EVERY):
+            trimmed.epoch()
+        path.tag([(row("a", 60, 60), DataOp.UPDATE, GROUP_A)])
+        path.step_coordinator()
+        view = path.desk.wait_for_unreported(0.0)
+        assert view is not None
+        tasks = path.plan_tasks(begin_response(view, SHARDS), 2)
+        outcomes = [run_task(task, MemoryWorker(path.client, path.clock)) for task in tasks]
+        assert path.report(1 + path.state().committed.epoch, 1, view.planned.instant or "", outcomes)
+        path.step_coordinator()
+        delete(self, *args)  # type: ignore[arg-type]
+
+    Trimmer._delete = frozen_here  # type: ignore[method-assign, assignment]
+    try:
+        old_trimmer.run_if_due(old)
+    finally:
+        Trimmer._delete = delete  # type: ignore[method-assign]
+    assert path.state().decided is not None
+    path.run_until_idle()
+    assert path.rows() == {"a": row("a", 60, 60)}
+    assert path.fold_reader().catch_up()
