@@ -1,4 +1,4 @@
-"""How long the coordinator's own steps of an epoch took; `tidemark epoch show` has them beside the writer's."""
+"""How long the coordinator's own steps of an epoch took: in `tidemark epoch show`, beside the writer's."""
 
 from __future__ import annotations
 
