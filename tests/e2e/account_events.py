@@ -1,0 +1,70 @@
+"""A seeded stream about accounts, and the table that it must become: a dictionary, event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+REGIONS = ("north", "south", "east", "west")
+Event = tuple[str | None, Mapping[str, Any] | bytes | None]
+
+
+@dataclass
+class AccountModel:
+    """`rows`: live rows by key. An older event changes nothing, a delete leaves its ordering value behind."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    broken: int = 0
+    _newest: dict[str, int] = field(default_factory=dict)
+
+    def apply(self, event: Event) -> None:
+        key, value = event
+        if isinstance(value, bytes) or key is None:
+            self.broken += 1
+            return
+        if value is None:
+            self.rows.pop(key, None)
+            return
+        if value["at"] < self._newest.get(key, -1):
+            return
+        self._newest[key] = value["at"]
+        if value.get("gone"):
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = {name: value[name] for name in ("id", "region", "at", "balance")}
+
+
+class AccountEvents:
+    """Makes events and tells the model of each, in the order in which they are sent."""
+
+    def __init__(self, seed: int, accounts: int = 400) -> None:
+        self.model = AccountModel()
+        self._random = Random(seed)
+        self._accounts = accounts
+        self._now = 1_000
+
+    def take(self, count: int) -> list[Event]:
+        """The next events: upserts, moves, late ones, deletes of both kinds, a few broken ones."""
+        events = [self._next() for _ in range(count)]
+        for event in events:
+            self.model.apply(event)
+        return events
+
+    def _next(self) -> Event:
+        self._now += 1
+        dice = self._random.random()
+        key = f"account-{self._random.randrange(self._accounts)}"
+        if dice < 0.01:
+            return key, b"{ not json"
+        if dice < 0.04:
+            return key, None
+        late = self._random.randrange(50) if dice < 0.15 else 0
+        value = {
+            "id": key,
+            "region": self._random.choice(REGIONS),
+            "at": self._now - late,
+            "balance": self._random.randrange(100_000) / 4,
+        }
+        return key, {**value, "gone": True} if 0.15 <= dice < 0.2 else value

@@ -1,0 +1,179 @@
+"""`tidemark run` as a user starts it: a process of its own, asked by the installed command line alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+from confluent_kafka import Producer
+from hudi import HudiReadOptions, HudiTableBuilder
+
+TIDEMARK = Path(sys.executable).with_name("tidemark")
+SCHEMA = {
+    "type": "record",
+    "name": "account",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "region", "type": "string"},
+        {"name": "at", "type": "long"},
+        {"name": "balance", "type": ["null", "double"], "default": None},
+    ],
+}
+CONFIG = """\
+table:
+  name: accounts
+  path: ./warehouse/accounts
+  type: {table_type}
+  record_key: [id]
+  partition: [region]
+  ordering: at
+  schema: accounts.avsc
+  index: {{shards: 4, lanes: 2}}
+input: {{topics: [accounts-in], partitions: 2, delete_field: gone}}
+kafka: {{bootstrap.servers: embedded}}
+state: {{path: ./state, memory: 128MiB, disk: 1GiB}}
+epoch: {{interval: 500ms}}
+services: {{coordinator: "127.0.0.1:0", metrics: "127.0.0.1:0"}}
+spark: {{spark.master: "local[2]", spark.driver.memory: 512m}}
+"""
+ROLES = ("kafka", "coordinator", "assigner", "writer")
+
+
+class RunningTable:
+    """A folder with a configuration, and at most one `tidemark run` of it."""
+
+    def __init__(self, folder: Path, table_type: str = "merge_on_read") -> None:
+        self.folder = folder
+        self.config = folder / "accounts.yaml"
+        self.table = folder / "warehouse" / "accounts"
+        (folder / "accounts.avsc").write_text(json.dumps(SCHEMA))
+        self.config.write_text(CONFIG.format(table_type=table_type))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, timeout_s: float = 180.0) -> None:
+        """Returns when the coordinator answers and both stages have their lanes."""
+        with (self.folder / "run.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(TIDEMARK), "run", "-c", str(self.config)], stdout=log, stderr=log, start_new_session=True
+            )
+        self.until(self._is_complete, timeout_s)
+
+    def until(self, holds: Any, timeout_s: float) -> None:
+        end = time.monotonic() + timeout_s
+        while not holds():
+            assert self._process is not None
+            assert self._process.poll() is None, self.said()
+            assert time.monotonic() < end, self.said()
+            time.sleep(0.2)
+
+    def said(self) -> str:
+        """What `run` wrote, and the end of each service's log."""
+        logs = sorted((self.folder / "state" / "logs").glob("*.log"))
+        parts = [f"--- {log.name}\n{log.read_text()[-1_500:]}" for log in logs]
+        return (self.folder / "run.log").read_text()[-3_000:] + "\n" + "\n".join(parts)
+
+    def run_file(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "state" / "run.json").read_text()))
+
+    def cli(self, *arguments: str, code: int = 0) -> dict[str, Any]:
+        """The JSON document of a command that ends with `code`."""
+        done = subprocess.run(
+            [str(TIDEMARK), *arguments, "-c", str(self.config), "--json"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == code, (done.stderr, self.said())
+        return dict(json.loads(done.stdout)) if done.stdout else {"error": done.stderr}
+
+    def feed(self, records: Iterable[tuple[str | None, Mapping[str, Any] | bytes | None]]) -> int:
+        """Sends (Kafka key, value) in order, idempotently; returns how many."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.run_file()["kafka"],
+                "enable.idempotence": True,
+                "message.timeout.ms": 120_000,
+                "log_level": 2,
+            }
+        )
+        failures: list[Any] = []
+        count = 0
+        for key, value in records:
+            content = json.dumps(value).encode() if isinstance(value, Mapping) else value
+            producer.produce(
+                "accounts-in", content, key, on_delivery=lambda e, _: failures.append(e) if e else None
+            )
+            producer.poll(0)
+            count += 1
+        assert producer.flush(120.0) == 0
+        assert failures == []
+        return count
+
+    def kill(self, role: str) -> int:
+        """SIGKILL to the one process of a role; returns when another runs in its place."""
+        victim = int(self.run_file()["pids"][role][0])
+        os.kill(victim, signal.SIGKILL)
+        self.until(lambda: self.run_file()["pids"].get(role, []) not in ([], [victim]), 120.0)
+        return victim
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All live rows as hudi-rs reads them, meta columns included."""
+        batches = HudiTableBuilder.from_base_uri(str(self.table)).build().read(HudiReadOptions())
+        return pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).to_pylist()
+
+    def stop(self, number: int = signal.SIGINT, timeout_s: float = 90.0) -> int:
+        """Ends `run` by a signal; returns its exit code. Asserts that nothing of it is left."""
+        assert self._process is not None
+        found = self.run_file()
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.send_signal(number)
+        code = self._process.wait(timeout_s)
+        _, alive = psutil.wait_procs(family, timeout=15.0)
+        assert alive == [], [each.cmdline() for each in alive]
+        for address in (found["kafka"], found["coordinator"], found["metrics"]):
+            assert not listens(address), address
+        self._process = None
+        return code
+
+    def abandon(self) -> None:
+        """Ends what a failed test left."""
+        if self._process is None:
+            return
+        for each in [*psutil.Process(self._process.pid).children(recursive=True), self._process]:
+            each.kill()
+        self._process.wait(30.0)
+
+    def _is_complete(self) -> bool:
+        if not (self.folder / "state" / "run.json").exists():
+            return False
+        done = subprocess.run(
+            [str(TIDEMARK), "status", "-c", str(self.config), "--json"],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode:
+            return False
+        services = json.loads(done.stdout)["services"]
+        return all(
+            sum(len(each["lanes"]) for each in services[stage]) == 2 for stage in ("shuffle", "assign")
+        )
+
+
+def listens(address: str) -> bool:
+    """Whether somebody accepts connections there."""
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, int(port))) == 0

@@ -1,0 +1,114 @@
+"""The installed command line, whole: feed, kill -9 each part on the way, flush, compare, stop, start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.account_events import AccountEvents
+from tests.e2e.running_table import ROLES, RunningTable
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+SEED = int(os.environ.get("TIDEMARK_SEED", "20131231"))
+
+
+@pytest.fixture
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningTable]:
+    running = RunningTable(tmp_path, getattr(request, "param", "merge_on_read"))
+    yield running
+    running.abandon()
+
+
+def check_against_model(running: RunningTable, events: AccountEvents) -> None:
+    """hudi-rs reads what the model holds; the index agrees; every broken record is a dead letter."""
+    found = running.rows()
+    assert len(found) == len({row["_hoodie_record_key"] for row in found}), "a key is there twice"
+    columns = ("id", "region", "at", "balance")
+    assert {row["id"]: {name: row[name] for name in columns} for row in found} == events.model.rows
+    assert running.cli("verify")["agrees"]
+    assert running.cli("dead-letter", "list")["count"] == events.model.broken
+
+
+@pytest.mark.parametrize("running", ["merge_on_read", "copy_on_write"], indirect=True)
+def test_every_part_may_be_killed_while_the_stream_goes_on(running: RunningTable):
+    events = AccountEvents(SEED)
+    running.start()
+    running.feed(events.take(2_000))
+    first = running.cli("flush", "--timeout", "120s")
+    assert first["epoch"] >= 1
+    killed = {}
+    for role in ROLES:
+        stream = events.take(1_500)
+        feeding = threading.Thread(target=running.feed, args=(stream,))
+        feeding.start()
+        killed[role] = running.kill(role)
+        feeding.join(180.0)
+        assert not feeding.is_alive()
+    running.feed(events.take(500))
+    last = running.cli("flush", "--timeout", "240s")
+    assert last["epoch"] > first["epoch"]
+    check_against_model(running, events)
+    now = running.run_file()["pids"]
+    assert all(killed[role] not in now[role] for role in ROLES)
+    assert running.stop() == 0
+    assert not (running.folder / "state" / "run.json").exists()
+
+
+def test_start_again_goes_on_where_it_stopped(running: RunningTable):
+    events = AccountEvents(SEED + 1)
+    running.start()
+    running.feed(events.take(1_000))
+    # Not flushed: what is only in Kafka now must come after the restart.
+    assert running.stop(signal.SIGTERM) == 0
+    running.start()
+    running.feed(events.take(1_000))
+    done = running.cli("flush", "--timeout", "120s")
+    check_against_model(running, events)
+    shown = running.cli("epoch", "show", str(done["epoch"]))
+    assert shown["instant"] == done["instant"]
+    key, row = next(iter(events.model.rows.items()))
+    found = running.cli("lookup", key, "nobody")["found"]
+    assert (found[0]["partition_path"], found[0]["tier"] in ("hot", "rocksdb", "mdt")) == (
+        row["region"],
+        True,
+    )
+    assert (found[1]["tier"], found[1]["file_id"]) == ("none", None)
+    assert running.stop() == 0
+
+
+def test_killed_run_takes_its_children_along_and_starts_again(running: RunningTable):
+    events = AccountEvents(SEED + 2)
+    running.start()
+    running.feed(events.take(1_000))
+    running.stop(signal.SIGKILL)
+    assert "no `tidemark run` is active" in running.cli("status", code=2)["error"]
+    # The coordinator died somewhere; what it left open is finished or undone, and the lock is free.
+    assert running.cli("recover")["lock_free"]
+    assert running.cli("verify")["agrees"]
+    running.start()
+    running.feed(events.take(500))
+    running.cli("flush", "--timeout", "120s")
+    check_against_model(running, events)
+    assert running.stop() == 0
+
+
+def test_paused_table_takes_nothing_in_until_it_is_resumed(running: RunningTable):
+    events = AccountEvents(SEED + 3)
+    running.start()
+    running.feed(events.take(200))
+    before = running.cli("flush", "--timeout", "120s")
+    running.cli("pause", "--reason", "maintenance")
+    running.until(lambda: running.cli("status")["paused"]["paused"], 30.0)
+    running.feed(events.take(200))
+    late = running.cli("flush", "--timeout", "4s", code=1)["error"]
+    assert "maintenance" in late
+    assert running.cli("status")["last_commit"]["instant"] == before["instant"]
+    running.cli("resume")
+    assert running.cli("flush", "--timeout", "120s")["epoch"] > before["epoch"]
+    check_against_model(running, events)
+    assert running.stop() == 0
