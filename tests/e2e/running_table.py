@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -130,7 +131,7 @@ class RunningTable:
     def rows(self) -> list[dict[str, Any]]:
         """All live rows as hudi-rs reads them, meta columns included."""
         batches = HudiTableBuilder.from_base_uri(str(self.table)).build().read(HudiReadOptions())
-        return pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).to_pylist()
+        return list(pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).to_pylist())
 
     def stop(self, number: int = signal.SIGINT, timeout_s: float = 90.0) -> int:
         """Ends `run` by a signal; returns its exit code. Asserts that nothing of it is left."""
@@ -150,9 +151,12 @@ class RunningTable:
         """Ends what a failed test left."""
         if self._process is None:
             return
-        for each in [*psutil.Process(self._process.pid).children(recursive=True), self._process]:
-            each.kill()
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
         self._process.wait(30.0)
+        for each in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
 
     def _is_complete(self) -> bool:
         if not (self.folder / "state" / "run.json").exists():
