@@ -82,7 +82,7 @@ class LockHeldError(HudiFormatError):
 
 
 class LockLostError(HudiFormatError):
-    """The lock file vanished or holds another owner's nonce: nothing may be created under it any more."""
+    """The lock vanished or holds another owner's nonce: nothing may be created under it any more."""
 
     kind = ErrorKind.FENCED
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epoch_protocol.entries import (
     AttemptVoided,
+    CoordinatorClaimed,
     Decision,
     LedgerEntry,
     Stage,
@@ -295,3 +297,21 @@ def _read(ledger, decisions, ledger_first) -> bytes:
                 break
         assert moved, "the two topics wait for each other"
     return fold.snapshot()
+
+
+def test_a_lane_without_a_committed_position_keeps_its_first_one_over_rewinds():
+    """`input.start: latest` chooses it once; choosing again would lose what lies in between."""
+    fold = Fold()
+    fold.apply_decision(0, CoordinatorClaimed("c"))
+    fold.apply_ledger(0, claim(["0", "1"]))
+    fold.apply_ledger(1, tagged({"0": (1_000, 1_010)}, {"0": 0}))
+    fold.apply_ledger(2, tagged({"0": (1_010, 1_020)}, {"0": 0}))
+    for generation in (1, 2):
+        assert fold.rewind_starts() == {"0": 1_000}
+        starts = fold.rewind_starts()
+        entry = msgspec.structs.replace(rewound(0, generation, to=-1), starts=starts)
+        assert fold.apply_decision(generation, entry) is Verdict.APPLIED
+        assert fold.state.assign_lanes["0"].next == 1_000
+    fold.apply_ledger(3, claim(["0"], generation=2))
+    again = tagged({"0": (2_000, 2_010)}, {"0": 3}, generation=2)
+    assert fold.apply_ledger(4, again) is Verdict.STALE_POSITION

@@ -161,3 +161,34 @@ def test_a_heartbeat_is_alive_for_two_intervals() -> None:
     assert heartbeat.stop(storage, T)
     assert not heartbeat.stop(storage, T)
     assert not heartbeat.is_alive(storage, T, started)
+
+
+def test_a_heartbeat_begins_behind_the_fence_and_is_kept_only_while_it_is_there() -> None:
+    clock = ManualClock()
+    storage = InMemoryStorage(clock=clock)
+    storage.make_dir("term")
+    heartbeat.begin(storage, T, "term")
+    started = clock.now_ms()
+    clock.sleep_ms(100_000)
+    heartbeat.keep(storage, T)
+    assert heartbeat.is_alive(storage, T, started + 200_000)
+    heartbeat.begin(storage, T, "term")
+    heartbeat.stop(storage, T)
+    heartbeat.keep(storage, T)
+    assert not heartbeat.is_alive(storage, T, clock.now_ms())
+    storage.rename("term", "ended")
+    with pytest.raises(StagingGoneError):
+        heartbeat.begin(storage, T, "term")
+    assert storage.walk("") == []
+
+
+def test_a_marker_of_a_void_attempt_is_not_made() -> None:
+    storage = InMemoryStorage()
+    storage.make_dir("attempt")
+    for _ in range(2):
+        create_marker(storage, T, "p/file", MarkerType.CREATE, staging_dir="attempt")
+    assert [marker.data_path for marker in list_markers(storage, T)] == ["p/file"]
+    storage.rename("attempt", "void")
+    with pytest.raises(StagingGoneError):
+        create_marker(storage, T, "p/late", MarkerType.CREATE, staging_dir="attempt")
+    assert len(list_markers(storage, T)) == 1
