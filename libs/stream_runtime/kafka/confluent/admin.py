@@ -182,7 +182,8 @@ class ConfluentAdmin:
         try:
             brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
         except KafkaException as error:
-            raise translate(client_error(error), "metadata of the cluster") from None
+            servers = self._settings.section["bootstrap.servers"]
+            raise translate(client_error(error), f"metadata of the cluster at {servers}") from None
         for broker in brokers:
             config = self._describe_config(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
             if config.get("transaction.partition.verification.enable", "true") != "true":
