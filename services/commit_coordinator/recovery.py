@@ -26,7 +26,7 @@ from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.ids import IdSource
-from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.kafka.ports import KafkaClient, MissingTopicError
 from stream_runtime.kafka.topics import TopicNames
 
 _LOCK_WAIT_MS: Final = 5_000
@@ -49,6 +49,7 @@ def recover(
     Raises LockHeldError (another engine's lock), SupersededError, DivergedError, MissingTopicError.
     """
     topics = TopicNames(config.table.name)
+    _require_ledger(kafka, topics)
     reader = FoldReader(
         kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
     )
@@ -65,14 +66,28 @@ def recover(
         reader.close()
 
 
+def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
+    admin = kafka.admin()
+    try:
+        missing = [name for name in (topics.ledger, topics.epochs) if admin.partitions(name) is None]
+    finally:
+        admin.close()
+    if missing:
+        raise MissingTopicError(
+            f"there is no topic {missing[0]}: the table has no ledger on this Kafka. If its topics were lost, "
+            "`tidemark table adopt --new-ledger` frees the table and starts a new one"
+        )
+
+
 def _end_what_is_open(context: Context) -> Recovered:
     state = context.fold().state
+    planned, decided = state.planned, state.decided
     finished = None
-    if state.planned is not None and state.decided is not None:
-        finish(context, Finish(state.planned, state.decided))
-        finished = state.planned.epoch
-    elif state.planned is not None:
-        void_attempt(context, VoidAttempt(state.planned, _REASON, rewind=False))
+    if planned is not None and decided is not None:
+        finish(context, Finish(planned, decided))
+        finished = planned.epoch
+    elif planned is not None:
+        void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)
     if voided:
         clean_voided(context, CleanVoided(voided))

@@ -1,0 +1,205 @@
+"""`tidemark recover` after a death at every step; `table adopt --new-ledger` after the topics were lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.new_ledger import PendingWriteError, new_ledger
+from commit_coordinator.recovery import recover
+from hudi_format.commit import heartbeat
+from hudi_format.commit.lock import read_lock
+from hudi_format.errors import LockHeldError
+from hudi_format.table_config import TableType
+from hudi_format.timeline import load_timeline
+from hudi_format.validation import check_servable
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.failpoint import FailpointAction, FailpointHitError
+from stream_runtime.kafka.ports import MissingTopicError
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tests.simulation.scripted_tagger import SCHEMA, TABLE
+from tidemark_cli.verify.verify import verify_table
+
+CONFIG = f"""\
+table:
+  name: {TABLE}
+  path: TABLE
+  record_key: [id]
+  partition: [day]
+  ordering: ts
+  schema: t.avsc
+  index: {{shards: 2, lanes: 1}}
+input: {{topics: [in], partitions: 1}}
+kafka: {{bootstrap.servers: "127.0.0.1:1"}}
+state: {{path: ./state}}
+"""
+BETWEEN_EPOCHS = (
+    CoordinatorFailpoint.AFTER_VOIDED,
+    CoordinatorFailpoint.AFTER_ROLLED_BACK,
+    CoordinatorFailpoint.BEFORE_EPOCH_PLANNED,
+    CoordinatorFailpoint.AFTER_EPOCH_COMMITTED,
+)
+DECIDED = (
+    CoordinatorFailpoint.AFTER_COMMIT_DECIDED,
+    CoordinatorFailpoint.BEFORE_METADATA_COMPLETED,
+    CoordinatorFailpoint.AFTER_METADATA_COMMIT,
+    CoordinatorFailpoint.AFTER_DATA_COMMIT,
+    CoordinatorFailpoint.BEFORE_EPOCH_COMMITTED,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> CommitPath:
+    return CommitPath(tmp_path / "table", TableType.MERGE_ON_READ, ordered=True)
+
+
+@pytest.fixture
+def config(tmp_path: Path, path: CommitPath) -> TableConfigFile:
+    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
+    file = tmp_path / "t.yaml"
+    file.write_text(CONFIG.replace("TABLE", path.storage.base_uri))
+    return load_config(file)
+
+
+def die_at(path: CommitPath, failpoint: CoordinatorFailpoint) -> None:
+    path.failpoints.arm(failpoint, 1, FailpointAction.RAISE)
+    with pytest.raises(FailpointHitError):
+        path.run_until_idle()
+    path.crash()
+
+
+@pytest.mark.parametrize("failpoint", [f for f in CoordinatorFailpoint if f not in BETWEEN_EPOCHS])
+def test_recover_leaves_nothing_pending_and_the_lock_free(
+    path: CommitPath, config: TableConfigFile, failpoint: CoordinatorFailpoint
+):
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    second_epoch(path)
+    die_at(path, failpoint)
+    done = recover(config, path.client, path.storage, path.clock, path.ids)
+    assert done.finished == (2 if failpoint in DECIDED else None)
+    assert done.voided == (() if failpoint in DECIDED else (2,))
+    assert load_timeline(path.storage).pending() == ()
+    assert read_lock(path.storage) is None
+    check_servable(path.storage)
+    assert verify_table(path.storage, lambda _: None).agrees
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_recover_of_a_quiet_table_changes_no_row_and_may_be_repeated(
+    path: CommitPath, config: TableConfigFile
+):
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    before = path.rows()
+    for _ in range(2):
+        done = recover(config, path.client, path.storage, path.clock, path.ids)
+        assert (done.finished, done.voided) == (None, ())
+    assert path.rows() == before
+    second_epoch(path)
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_recover_waits_for_no_other_engine_but_says_that_it_holds_the_lock(
+    path: CommitPath, config: TableConfigFile
+):
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    path.storage.create(".hoodie/lock", b"")
+    with pytest.raises(LockHeldError, match="held by another writer"):
+        recover(config, path.client, path.storage, path.clock, path.ids)
+    assert path.storage.exists(".hoodie/lock")
+
+
+def test_recover_without_a_ledger_names_the_way_out(path: CommitPath, config: TableConfigFile):
+    lose_topics(path)
+    with pytest.raises(MissingTopicError, match="t.ledger.*--new-ledger"):
+        recover(config, path.client, path.storage, path.clock, path.ids)
+
+
+def lose_topics(path: CommitPath) -> None:
+    path.crash()
+    path.client.admin().delete_topics([path.topics.ledger, path.topics.epochs, path.topics.data])
+
+
+def go_on(path: CommitPath) -> None:
+    """The script's assigner reads the new fold, as a real one does."""
+    path.tagger.claim_anew(path.state())
+
+
+def test_new_ledger_goes_on_after_the_newest_epoch(path: CommitPath, config: TableConfigFile):
+    first_epoch(path)
+    path.run_until_idle()
+    lose_topics(path)
+    begun = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert begun.epoch == 1
+    assert begun.rolled_back == []
+    state = path.state()
+    assert (state.committed.epoch, state.committed.instant) == (1, begun.instant)
+    assert state.generation > 1_000_000
+    go_on(path)
+    second_epoch(path)
+    path.run_until_idle()
+    check_end(path)
+    assert path.state().committed.epoch == 2
+    result = verify_table(path.storage, lambda _: None)
+    assert result.agrees
+    assert result.commits.ledgers == 1
+
+
+@pytest.mark.parametrize(
+    "failpoint", [CoordinatorFailpoint.AFTER_INFLIGHT, CoordinatorFailpoint.AFTER_METADATA_COMMIT]
+)
+def test_new_ledger_rolls_back_what_the_dead_coordinator_left_and_frees_its_lock(
+    path: CommitPath, config: TableConfigFile, failpoint: CoordinatorFailpoint
+):
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    die_at(path, failpoint)
+    lose_topics(path)
+    with pytest.raises(PendingWriteError, match="two minutes"):
+        new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    # The heartbeat's file has the machine's time; the simulation's clock goes on from there.
+    (pending,) = load_timeline(path.storage).pending()
+    beat = path.storage.stat(heartbeat.heartbeat_path(pending.requested))
+    assert beat is not None
+    path.clock.advance(max(beat.mtime_ms - path.clock.now_ms(), 0) / 1_000 + 121)
+    begun = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert begun.rolled_back == [pending.requested]
+    assert load_timeline(path.storage).find(pending.requested) is None
+    assert read_lock(path.storage) is None
+    go_on(path)
+    second_epoch(path)
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_new_ledger_of_a_table_without_commits_starts_at_epoch_0(path: CommitPath, config: TableConfigFile):
+    begun = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert (begun.epoch, begun.instant, begun.positions) == (0, None, {})
+    go_on(path)
+    first_epoch(path)
+    path.run_until_idle()
+    assert set(path.rows()) == {"a", "b", "c"}
+
+
+def test_new_ledger_may_be_begun_twice(path: CommitPath, config: TableConfigFile):
+    first_epoch(path)
+    path.run_until_idle()
+    lose_topics(path)
+    first = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    path.clock.advance(5)
+    assert new_ledger(config, path.client, path.storage, path.clock, path.ids) == first
+    go_on(path)
+    second_epoch(path)
+    path.run_until_idle()
+    check_end(path)
