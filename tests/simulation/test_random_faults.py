@@ -26,7 +26,7 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_traces
 from tests.simulation.scripted_tagger import TABLE, Row, Tagged
 
-SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(10))
+SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(6))
 EPOCHS = 10
 STEPS_MAX = 150
 DIED = (
