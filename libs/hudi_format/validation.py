@@ -70,6 +70,16 @@ def check_servable(storage: Storage, own_pending: Collection[str] = ()) -> Table
     return config
 
 
+def check_indexes(storage: Storage) -> None:
+    """Raises `UnsupportedTableError` when the metadata table has lost its record index or gained partitions
+    that Tidemark would leave stale.
+
+    Cheap (one small file), as it has to be asked before every commit: a Spark write or table service with
+    default options switches statistics on, and one without the index options drops the record index.
+    """
+    _check_indexes(storage, read_table_config(storage))
+
+
 def drop_stats(storage: Storage) -> frozenset[str]:
     """Switches column and partition stats off; returns those that were on. Hold the table's lock;
     repeatable.

@@ -19,6 +19,7 @@ from hudi_format.commit.rollback import rollback_pending
 from hudi_format.errors import LockLostError
 from hudi_format.timeline import Instant, State
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from hudi_format.validation import check_indexes
 
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -26,7 +27,8 @@ _log = logging.getLogger("tidemark.coordinator")
 def plan_epoch(context: Context, action: Plan) -> None:
     """Chooses the instant under the lock, says so, and opens the attempt.
 
-    Raises AttemptLostError (rewind) when another writer committed something that was not handled yet.
+    Raises AttemptLostError (rewind) when another writer committed something that was not handled yet, and
+    UnsupportedTableError when one changed the table's indexes.
     """
     if not action.has_rows:
         context.log.append(_planned(context, action, None, "0"))
@@ -36,6 +38,7 @@ def plan_epoch(context: Context, action: Plan) -> None:
     keep = False
     try:
         timelines = load_timelines(context.storage)
+        check_indexes(context.storage)
         refuse_foreign(timelines, context.fold().state.handled, None)
         context.instants.observe(timelines.times())
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion())

@@ -25,8 +25,10 @@ from epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import complete
 from hudi_format.commit.markers import delete_markers
+from hudi_format.errors import UnsupportedTableError
 from hudi_format.timeline import State
 from hudi_format.timeline.avro_records import encode_commit_metadata
+from hudi_format.validation import check_indexes
 
 
 def decide(context: Context, action: Decide, report: Report) -> None:
@@ -59,7 +61,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         with context.steps.step("decide_append"):
             context.log.append(decided)
         context.hit("after_commit_decided")
-    except AttemptLostError:
+    except (AttemptLostError, UnsupportedTableError):
         give_back(context)
         raise
 
@@ -111,6 +113,7 @@ def _check_attempt(context: Context, planned: EpochPlanned, timelines: Timelines
     if ours is None or ours.state is not State.INFLIGHT:
         raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
     refuse_rolled_back(context, timelines, planned.instant)
+    check_indexes(context.storage)
     refuse_foreign(timelines, context.fold().state.handled, planned.instant)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from commit_coordinator.context import Context, Report
 from commit_coordinator.staging import term_dir
-from epoch_protocol.committing import keyed_positions, source_positions
+from epoch_protocol.committing import keyed_positions
 from epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
 from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.state import FoldState
@@ -35,7 +35,8 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
         f"{context.table.keyed_topic}:{lane}": part
         for lane, part in moved(state.committed.keyed_next, keyed_positions(state, planned.through)).items()
     }
-    sources = moved(state.committed.source_next, source_positions(state, planned.through))
+    inputs = context.table.inputs
+    sources = moved(inputs.committed(state), inputs.committed_by(state, planned.through))
     return {
         "tidemark.epoch": str(planned.epoch),
         "tidemark.keyed_offsets": _offsets(keyed),

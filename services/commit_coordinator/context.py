@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.step_times import StepTimes
 from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
@@ -38,7 +39,9 @@ class Report:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What does not change while a coordinator lives. ``action`` is the data timeline's write action."""
+    """What does not change while a coordinator lives. ``action`` is the data timeline's write action;
+    ``keyed_topic`` what the assign stage reads: `<table>.keyed`, or the input that is partitioned by lane.
+    """
 
     name: str
     action: Action
@@ -46,6 +49,7 @@ class TableFacts:
     num_shards: int
     schema: Callable[[Sequence[str]], str]
     """Union of the schemas with these fingerprints, as Avro JSON."""
+    inputs: InputPositions = InputPositions()
 
 
 @dataclass

@@ -46,7 +46,7 @@ from commit_coordinator.errors import AttemptLostError, SupersededError
 from epoch_protocol.entries import EpochPlanned, TaggingPaused
 from epoch_protocol.fold import Fold
 from hudi_format.commit import heartbeat
-from hudi_format.errors import LockHeldError
+from hudi_format.errors import LockHeldError, UnsupportedTableError
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
 
@@ -123,6 +123,10 @@ class Coordinator:
             self._carry_out(self.doing)
         except AttemptLostError as error:
             self._lost(error, state.planned)
+        except UnsupportedTableError as error:
+            # Another engine changed what the table keeps: going on would leave its indexes stale.
+            self.seen.halted = str(error)
+            _log.error("tagging stops: %s", error)
         except LockHeldError:
             # Another writer is busy; what we want is still wanted at the next step.
             context.clock.sleep_ms(_RETRY_MS)

@@ -74,7 +74,7 @@ def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
         admin.close()
     if missing:
         raise MissingTopicError(
-            f"there is no topic {missing[0]}: the table has no ledger on this Kafka. If its topics were lost, "
+            f"there is no topic {missing[0]}: the table has no ledger on this Kafka. If it was lost, "
             "`tidemark table adopt --new-ledger` frees the table and starts a new one"
         )
 

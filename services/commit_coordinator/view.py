@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from commit_coordinator.domain.actions import Action, Wait
 from commit_coordinator.domain.next_action import Observed
+from commit_coordinator.input_positions import InputPositions
 from epoch_protocol.committing import uncommitted_counts
 from epoch_protocol.entries import Counts
 from epoch_protocol.fold import Fold
@@ -15,7 +16,9 @@ from epoch_protocol.fold import Fold
 
 @dataclass(frozen=True)
 class CoordinatorView:
-    """The fold and the loop at one moment; times are epoch milliseconds."""
+    """The fold and the loop at one moment; times are epoch milliseconds. Per input lane: ``source_next`` is
+    committed, ``taken_next`` in our topics.
+    """
 
     at_ms: int = 0
     term: int = -1
@@ -35,7 +38,7 @@ class CoordinatorView:
     attempts: int = 0
     keyed_next: Mapping[str, int] = field(default_factory=dict)
     source_next: Mapping[str, int] = field(default_factory=dict)
-    shuffled_next: Mapping[str, int] = field(default_factory=dict)
+    taken_next: Mapping[str, int] = field(default_factory=dict)
     tagged_next: Mapping[str, int] = field(default_factory=dict)
     uncommitted_transactions: int = 0
     uncommitted_bytes: int = 0
@@ -45,7 +48,9 @@ class CoordinatorView:
     dead_letters: int = 0
 
 
-def take_view(fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int) -> CoordinatorView:
+def take_view(
+    fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int, inputs: InputPositions
+) -> CoordinatorView:
     """The picture of this moment."""
     state = fold.state
     planned = state.planned
@@ -67,8 +72,8 @@ def take_view(fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int)
         planned_ms=planned.planned_ms if planned else None,
         attempts=state.attempts,
         keyed_next=dict(state.committed.keyed_next),
-        source_next=dict(state.committed.source_next),
-        shuffled_next={name: lane.next for name, lane in state.shuffle_lanes.items()},
+        source_next=inputs.committed(state),
+        taken_next=inputs.taken(state),
         tagged_next={name: lane.next for name, lane in state.assign_lanes.items()},
         uncommitted_transactions=len(state.tagged),
         uncommitted_bytes=sum(counted.entry.bytes for counted in state.tagged),
