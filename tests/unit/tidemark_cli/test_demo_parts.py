@@ -1,0 +1,168 @@
+"""The demo's folder, its feeder, what it shows of the services, and what it makes of the proofs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hudi_format.storage.local import LocalStorage
+from stream_runtime.clock import ManualClock, SystemClock
+from stream_runtime.config import TableType, load_config
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tests.unit.tidemark_cli.table_files import new_table, orders
+from tidemark_cli.demo.feeder import Feeder
+from tidemark_cli.demo.flights import EventStream
+from tidemark_cli.demo.folder import MARKER, prepare_folder
+from tidemark_cli.demo.progress import Progress, committed_records, tiers
+from tidemark_cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
+from tidemark_cli.errors import CliError
+from tidemark_cli.run.state_lock import state_lock
+from tidemark_cli.verify.verify import verify_table
+
+
+def test_folder_holds_a_configuration_on_ports_of_its_own(tmp_path: Path):
+    config = load_config(prepare_folder(tmp_path / "demo", "copy_on_write", Random(1)), env={})
+    assert config.table.type is TableType.COPY_ON_WRITE
+    assert config.kafka.embedded
+    ports = {config.services.coordinator.port, config.services.metrics.port}
+    assert len(ports) == 2
+    assert not ports & {0, 7411, 7412}
+    assert Path(config.table.path) == tmp_path / "demo" / "warehouse" / "flights"
+
+
+def test_own_folder_is_replaced_and_no_other(tmp_path: Path):
+    folder = tmp_path / "demo"
+    prepare_folder(folder, "merge_on_read", Random(1))
+    (folder / "warehouse").mkdir()
+    (folder / "warehouse" / "old.parquet").write_text("")
+    prepare_folder(folder, "merge_on_read", Random(1))
+    assert not (folder / "warehouse").exists()
+    assert (folder / MARKER).is_file()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years")
+    with pytest.raises(CliError, match="was not made by `tidemark demo`") as raised:
+        prepare_folder(tmp_path / "mine", "merge_on_read", Random(1))
+    assert raised.value.exit_code == 2
+    assert [each.name for each in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+def test_folder_of_a_demo_that_runs_is_left_alone(tmp_path: Path):
+    folder = tmp_path / "demo"
+    prepare_folder(folder, "merge_on_read", Random(1))
+    with state_lock(folder / "state", "tidemark run"), pytest.raises(CliError, match="is in use by process"):
+        prepare_folder(folder, "merge_on_read", Random(1))
+    assert (folder / "flights.yaml").is_file()
+
+
+def test_empty_folder_is_taken_and_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    assert prepare_folder(tmp_path / "empty", "merge_on_read", Random(1)).is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CliError, match="is a file"):
+        prepare_folder(tmp_path / "file", "merge_on_read", Random(1))
+
+
+def test_feeder_sends_all_records_but_never_runs_far_ahead():
+    clock = SystemClock()
+    client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
+    client.admin().create_topics([TopicSpec("flights", 1)])
+    stream = EventStream(1)
+    feeder = Feeder(stream, client, "flights", clock, ahead_max=10_000)
+    ahead = 0
+
+    def commit() -> None:
+        nonlocal ahead
+        while not feeder.done:
+            ahead = max(ahead, feeder.sent - feeder.committed)
+            feeder.committed = feeder.sent
+            time.sleep(0.005)
+
+    feeder.start()
+    time.sleep(0.3)
+    assert 10_000 <= feeder.sent < 10_000 + 4_096
+    committing = threading.Thread(target=commit)
+    committing.start()
+    committing.join(60.0)
+    assert feeder.error is None
+    assert feeder.sent == len(stream)
+    assert ahead < 10_000 + 4_096
+    end = client.admin().end_offset(TopicPartition("flights", 0), Isolation.READ_UNCOMMITTED)
+    assert end == len(stream)
+
+
+def test_feeder_keeps_its_error_for_the_caller():
+    client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
+    feeder = Feeder(EventStream(1), client, "nowhere", SystemClock())
+    feeder.start()
+    end = time.monotonic() + 10.0
+    while not feeder.done and time.monotonic() < end:
+        time.sleep(0.01)
+    assert "nowhere" in str(feeder.error)
+
+
+def status(epoch: int, committed: int, dead: int = 0) -> dict[str, object]:
+    counts = {"input": committed, "inserts": committed, "updates": 0, "deletes": 0}
+    figures = {"keys_hot": 10.0, "hot_entries": 5.0, "keys_mdt": 2.0}
+    return {
+        "records": {"committed": counts, "dead_letters": dead},
+        "last_commit": {"epoch": epoch, "instant": f"i{epoch}"},
+        "in_flight": {"epoch": None},
+        "services": {"assign": [{"figures": figures}, {"figures": {"keys_hot": 1.0}}]},
+    }
+
+
+def epoch(number: int, took_ms: int | None, instant: str | None = "i") -> dict[str, object]:
+    committed = None if took_ms is None else 1_000 + took_ms
+    attempts = [{"planned_ms": 0, "committed_ms": None}, {"planned_ms": 1_000, "committed_ms": committed}]
+    return {"epoch": number, "instant": instant, "attempts": attempts}
+
+
+def test_rates_are_of_the_last_seconds():
+    progress = Progress(1_000, 0.0)
+    for second in range(1, 11):
+        stats = progress.stats("streaming", float(second), 100 * second, status(second, 50 * second, 1))
+    assert (stats.sent_per_s, stats.committed_per_s) == (100.0, 50.0)
+    assert stats.lag_records == 1_000 - 501
+    idle = progress.stats("streaming", 20.0, 1_000, status(10, 999, 1))
+    assert idle.sent_per_s == 0.0
+    assert idle.lag_records == 0
+
+
+def test_latencies_are_of_committed_epochs_with_rows():
+    progress = Progress(10, 0.0)
+    assert progress.latency_ms(50) is None
+    progress.remember([epoch(1, 300), epoch(2, 100), epoch(3, 200), epoch(4, None), epoch(5, 9_000, None)])
+    assert (progress.latency_ms(50), progress.latency_ms(99)) == (200.0, 300.0)
+    assert progress.stats("x", 1.0, 0, status(2, 0)).commit_latency_ms_last == 100
+
+
+def test_tiers_are_summed_over_assigners():
+    found = {each.name: (each.answered, each.entries) for each in tiers(status(1, 1))}
+    assert found == {"hot": (11, 5), "mdt": (2, None)}
+    assert committed_records(status(1, 5, 2)) == 7
+
+
+def test_proofs_read_the_table_twice_over(tmp_path: Path):
+    writer = new_table(tmp_path / "table")
+    writer.commit(orders(("k1", "2026-01-01", 1), ("k2", "2026-01-02", 1)))
+    writer.commit(orders(("k1", "2026-01-01", 2)))
+    rows = read_with_hudi_rs(str(tmp_path / "table"))
+    assert sorted(zip(rows["id"].to_pylist(), rows["at"].to_pylist(), strict=True)) == [("k1", 2), ("k2", 1)]
+    sound = verify_table(LocalStorage(tmp_path / "table"), lambda _: None)
+    assert all(check.passed for check in index_checks(sound))
+    for info in (tmp_path / "table" / "2026-01-02").glob("*.parquet"):
+        info.unlink()
+    broken = verify_table(LocalStorage(tmp_path / "table"), lambda _: None)
+    assert [check.passed for check in index_checks(broken)] == [False, False, False]
+
+
+def test_place_of_a_key_is_a_sentence():
+    found = {"key": "k", "partition_path": "p", "file_id": "f", "shard": 3, "tier": "hot"}
+    assert where_now(found) == "in partition p, file group f, says the index (shard 3, answered by tier hot)"
+    assert where_now({**found, "file_id": None}) == "the index has no entry (shard 3)"
