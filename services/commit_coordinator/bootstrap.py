@@ -19,7 +19,8 @@ from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from commit_coordinator.inbox import Inbox
+from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
@@ -27,12 +28,13 @@ from commit_coordinator.placement import Placement
 from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.staging import load_document
 from commit_coordinator.status import StatusSource, input_ends
+from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_table
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, own_pending, take_over
 from commit_coordinator.topics_setup import check_recorded, ensure_topics
 from commit_coordinator.trimming import Trimmer
-from commit_coordinator.view import ViewBoard, take_view
+from commit_coordinator.view import ViewBoard
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from epoch_protocol.lanes import assign_lane, shuffle_lane
 from hudi_format.commit.lock import TableLock, read_lock
@@ -58,7 +60,6 @@ ATTEMPTS_MAX: Final = 10
 LOCK_WAIT_MS: Final = 5_000
 _TARGET_KEY: Final = "hoodie.parquet.max.file.size"
 _TARGET_DEFAULT: Final = 120 << 20
-_VIEW_EVERY_MS: Final = 50
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -123,7 +124,8 @@ class CoordinatorService:
             self._ready.set()
             server.set_serving(True)
             _log.info("coordinating %s as term %d", self._config.table.path, self._log.term)
-            self._loop(coordinator, context, trimmer, placement, stop)
+            loop = TableLoop(coordinator, context, trimmer, self._inbox, self._board)
+            loop.run(stop, lambda: self._load_sizes(placement))
             _free_lock(context)
         finally:
             server.stop()
@@ -141,8 +143,7 @@ class CoordinatorService:
 
     def _members(self, topics: dict[str, int]) -> Members:
         config = self._config
-        sharded = config.input.partitioning is InputPartitioning.SHARD
-        inputs = [] if sharded else _input_lanes(config, topics)
+        inputs = [] if _is_sharded(config) else _input_lanes(config, topics)
         lanes = [assign_lane(lane) for lane in range(config.table.index.lanes)]
         return Members(
             config.table.name,
@@ -228,8 +229,10 @@ class CoordinatorService:
         state = self._reader.fold.state
         check_agreement(ports.storage, timelines, state)
         action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
+        sharded = config.input.topics[0] if _is_sharded(config) else None
+        keyed, inputs = sharded or topics.keyed, InputPositions(sharded)
         context = Context(
-            table=TableFacts(config.table.name, action, topics.keyed, table.num_shards, schemas.united),
+            table=TableFacts(config.table.name, action, keyed, table.num_shards, schemas.united, inputs),
             storage=ports.storage,
             clock=ports.clock,
             ids=ports.ids,
@@ -240,14 +243,12 @@ class CoordinatorService:
             lock_wait_ms=LOCK_WAIT_MS,
             hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
         )
-        trimmer = Trimmer(
-            self._admin,
-            {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.KEYED: topics.keyed},
-            topics.ledger_partition,
-            topics.epochs_partition,
-        )
+        roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index}
+        if sharded is None:
+            roles[Topic.KEYED] = topics.keyed
+        trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
         limits = Limits(config.epoch.interval_ms, config.epoch.max_bytes, ATTEMPTS_MAX)
-        follow_up = CommitFollowUp(self._history, placement, trimmer)
+        follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         coordinator = Coordinator(context, limits, self._desk, [follow_up])
         _free_lock(context)
         if state.planned is None and timelines.foreign_after(state.handled, None):
@@ -257,34 +258,6 @@ class CoordinatorService:
     def _load_sizes(self, placement: Placement) -> None:
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
         placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
-
-    def _loop(
-        self,
-        coordinator: Coordinator,
-        context: Context,
-        trimmer: Trimmer,
-        placement: Placement,
-        stop: threading.Event,
-    ) -> None:
-        shown_ms = 0
-        generation = context.fold().state.generation
-        while not stop.is_set():
-            for request in self._inbox.take_all():
-                if isinstance(request, PauseTagging):
-                    coordinator.pause(request.paused, request.reason)
-                elif isinstance(request, HurryUp):
-                    coordinator.hurry()
-            doing = coordinator.step()
-            fold = context.fold()
-            if fold.state.generation != generation:
-                generation = fold.state.generation
-                # Another writer may have changed the files.
-                self._load_sizes(placement)
-            trimmer.run_if_due(context)
-            now_ms = context.clock.now_ms()
-            if now_ms - shown_ms >= _VIEW_EVERY_MS or fold.state.committed.epoch != self._board.current.epoch:
-                shown_ms = now_ms
-                self._board.show(take_view(fold, coordinator.seen, doing, context.term, now_ms))
 
 
 def _free_lock(context: Context) -> None:
@@ -297,6 +270,10 @@ def _free_lock(context: Context) -> None:
             context.lock.release()
     except LockLostError as error:
         _log.warning("%s", error)
+
+
+def _is_sharded(config: TableConfigFile) -> bool:
+    return config.input.partitioning is InputPartitioning.SHARD
 
 
 def _input_lanes(config: TableConfigFile, topics: dict[str, int]) -> list[str]:

@@ -49,7 +49,7 @@ class TableFacts:
     num_shards: int
     schema: Callable[[Sequence[str]], str]
     """Union of the schemas with these fingerprints, as Avro JSON."""
-    inputs: InputPositions = InputPositions()
+    inputs: InputPositions = field(default_factory=InputPositions)
 
 
 @dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 from commit_coordinator.commit_metadata import moved
 from commit_coordinator.context import Report
 from commit_coordinator.history import EpochHistory
+from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.placement import Placement
 from commit_coordinator.trimming import Trimmer
-from epoch_protocol.committing import keyed_positions, source_positions
+from epoch_protocol.committing import keyed_positions
 from epoch_protocol.entries import EpochPlanned
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import CountedTagged
@@ -16,8 +17,11 @@ from epoch_protocol.state import CountedTagged
 class CommitFollowUp:
     """A `CommitListener` for the parts that keep count of commits."""
 
-    def __init__(self, history: EpochHistory, placement: Placement, trimmer: Trimmer) -> None:
+    def __init__(
+        self, history: EpochHistory, placement: Placement, trimmer: Trimmer, inputs: InputPositions
+    ) -> None:
         self._history = history
+        self._inputs = inputs
         self._placement = placement
         self._trimmer = trimmer
         self._manifest: list[CountedTagged] = []
@@ -30,7 +34,7 @@ class CommitFollowUp:
             planned.epoch,
             self._manifest,
             moved(state.committed.keyed_next, keyed_positions(state, planned.through)),
-            moved(state.committed.source_next, source_positions(state, planned.through)),
+            moved(self._inputs.committed(state), self._inputs.committed_by(state, planned.through)),
         )
 
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:

@@ -101,7 +101,7 @@ class StatusSource:
 
     def _lag(self, view: CoordinatorView) -> dict[str, Any]:
         ends = self.input_ends()
-        shuffled = sum(max(end - view.shuffled_next.get(lane, 0), 0) for lane, end in ends.items())
+        shuffled = sum(max(end - view.taken_next.get(lane, 0), 0) for lane, end in ends.items())
         committed = sum(max(end - view.source_next.get(lane, 0), 0) for lane, end in ends.items())
         return {"input_offsets_not_shuffled": shuffled, "input_offsets_not_committed": committed}
 

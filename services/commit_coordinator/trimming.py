@@ -35,7 +35,9 @@ class _Mark:
 
 @dataclass
 class Trimmer:
-    """Used by the coordinator's loop. ``topics``: Kafka name per batch topic role."""
+    """Used by the coordinator's loop. ``topics``: Kafka name per batch topic role; KEYED is missing where the
+    assign stage reads the input itself, which is not ours to delete from.
+    """
 
     admin: Admin
     topics: dict[Topic, str]
@@ -78,12 +80,11 @@ class Trimmer:
         entry = SnapshotTaken(context.term, path, sha256, ledger_next)
         # Nothing may be applied between the copy and the entry: readers go on from the copy at the entry.
         context.log.append(entry)
-        keyed = {
-            TopicPartition(self.topics[Topic.KEYED], int(lane)): position
-            for lane, position in fold.state.committed.keyed_next.items()
-        }
-        decisions_offset = context.fold().state.decisions_next - 1
-        return _Mark(now_ms, path, ledger_next, decisions_offset, {**self._committed, **keyed})
+        batches = dict(self._committed)
+        if Topic.KEYED in self.topics:
+            for lane, position in fold.state.committed.keyed_next.items():
+                batches[TopicPartition(self.topics[Topic.KEYED], int(lane))] = position
+        return _Mark(now_ms, path, ledger_next, context.fold().state.decisions_next - 1, batches)
 
     def _delete(self, mark: _Mark, uncommitted: Sequence[CountedTagged]) -> None:
         batches = dict(mark.batches)

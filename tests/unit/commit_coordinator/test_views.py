@@ -13,6 +13,7 @@ from commit_coordinator.domain.actions import Wait
 from commit_coordinator.domain.next_action import AttemptProblem, Observed
 from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
 from epoch_protocol.entries import AttemptVoided, CommitDecided, EpochCommitted, EpochPlanned, Rewound
 from epoch_protocol.fold import Fold, Verdict
@@ -64,7 +65,7 @@ def test_history_takes_only_what_was_applied_and_is_bounded() -> None:
 
 def test_the_view_is_a_picture_that_later_changes_do_not_reach() -> None:
     fold = Fold(FoldState(tagged=[CountedTagged(5, tagged({"0": (0, 4)}, {"0": 0}, rows=4))]))
-    view = take_view(fold, Observed(), Wait("nothing"), term=3, now_ms=50)
+    view = take_view(fold, Observed(), Wait("nothing"), term=3, now_ms=50, inputs=InputPositions())
     fold.state.committed.keyed_next["0"] = 9
     fold.state.tagged.clear()
     assert (view.term, view.at_ms, view.doing, view.waiting_for) == (3, 50, "Wait", "nothing")

@@ -1,0 +1,88 @@
+"""One round after the other of a coordinator's life: requests, one action, trimming, the picture for others.
+
+What Kafka does not answer is tried again in the next round: only the fold's own order says what was done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from commit_coordinator.context import Context
+from commit_coordinator.coordinator import Coordinator
+from commit_coordinator.inbox import Inbox, PauseTagging, Request
+from commit_coordinator.trimming import Trimmer
+from commit_coordinator.view import ViewBoard, take_view
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_runtime.kafka.ports import KafkaError
+
+_VIEW_EVERY_MS: Final = 50
+_CURABLE: Final = (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class TableLoop:
+    """Runs in the thread that took the table over."""
+
+    def __init__(
+        self, coordinator: Coordinator, context: Context, trimmer: Trimmer, inbox: Inbox, board: ViewBoard
+    ) -> None:
+        self._coordinator = coordinator
+        self._context = context
+        self._trimmer = trimmer
+        self._inbox = inbox
+        self._board = board
+        self._generation = context.fold().state.generation
+        self._shown_ms = 0
+
+    def run(self, stop: threading.Event, load_sizes: Callable[[], None]) -> None:
+        """Until ``stop``; ``load_sizes`` after each rewind: another writer may have changed files."""
+        while not stop.is_set():
+            self.round(load_sizes)
+
+    def round(self, load_sizes: Callable[[], None]) -> None:
+        """Raises SupersededError, and whatever trying again does not cure."""
+        for request in self._inbox.take_all():
+            if not self._guarded(partial(self._take, request), "a request"):
+                self._inbox.put(request)
+        self._coordinator.step()
+        generation = self._context.fold().state.generation
+        if generation != self._generation:
+            load_sizes()
+            self._generation = generation
+        self._guarded(lambda: self._trimmer.run_if_due(self._context), "trimming")
+        self._show()
+
+    def _take(self, request: Request) -> None:
+        if isinstance(request, PauseTagging):
+            self._coordinator.pause(request.paused, request.reason)
+        else:
+            self._coordinator.hurry()
+
+    def _guarded(self, work: Callable[[], None], what: str) -> bool:
+        """Whether it was done; what was not may not end a coordinator that can still commit."""
+        try:
+            work()
+        except (KafkaError, DeadlineExceededError) as error:
+            if error.kind not in _CURABLE:
+                raise
+            _log.warning("%s was not carried out, it is tried again: %s", what, error)
+            return False
+        return True
+
+    def _show(self) -> None:
+        context, fold = self._context, self._context.fold()
+        now_ms = context.clock.now_ms()
+        if (
+            now_ms - self._shown_ms < _VIEW_EVERY_MS
+            and fold.state.committed.epoch == self._board.current.epoch
+        ):
+            return
+        self._shown_ms = now_ms
+        coordinator = self._coordinator
+        self._board.show(
+            take_view(fold, coordinator.seen, coordinator.doing, context.term, now_ms, context.table.inputs)
+        )

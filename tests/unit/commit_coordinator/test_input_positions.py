@@ -1,0 +1,59 @@
+"""Positions of the input, with a shuffle stage and without one."""
+
+from __future__ import annotations
+
+import json
+
+from commit_coordinator.admin_service import AdminService
+from commit_coordinator.domain.actions import Wait
+from commit_coordinator.domain.next_action import Observed
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.inbox import Inbox
+from commit_coordinator.input_positions import InputPositions
+from commit_coordinator.view import ViewBoard, take_view
+from epoch_protocol.fold import Fold
+from epoch_protocol.state import Committed, CountedTagged, FoldState, LaneState
+from tests.unit.epoch_protocol.builders import tagged
+from tidemark.admin.v1 import admin_pb2 as pb
+
+SHARDED = InputPositions("flights")
+
+
+def half_way() -> FoldState:
+    """Lane 0 is committed up to 3 and tagged up to 9, lane 1 not committed."""
+    state = FoldState(
+        committed=Committed(epoch=1, through=4, keyed_next={"0": 3}, source_next={"in:0": 70}),
+        assign_lanes={"0": LaneState(next=9), "1": LaneState(next=5)},
+        shuffle_lanes={"in:0": LaneState(next=90)},
+    )
+    state.tagged = [
+        CountedTagged(5, tagged({"0": (3, 9)}, {"0": 0}, rows=4)),
+        CountedTagged(8, tagged({"1": (0, 5)}, {"1": 0}, rows=4)),
+    ]
+    return state
+
+
+def test_with_a_shuffle_stage_its_lanes_are_the_inputs() -> None:
+    inputs, state = InputPositions(), half_way()
+    assert inputs.committed(state) == {"in:0": 70}
+    assert inputs.taken(state) == {"in:0": 90}
+
+
+def test_input_partitioned_by_lane_has_the_assign_stages_positions() -> None:
+    state = half_way()
+    assert SHARDED.committed(state) == {"flights:0": 3}
+    assert SHARDED.committed_by(state, 5) == {"flights:0": 9}
+    assert SHARDED.committed_by(state, 8) == {"flights:0": 9, "flights:1": 5}
+    assert SHARDED.taken(state) == {"flights:0": 9, "flights:1": 5}
+
+
+def test_a_flush_of_input_partitioned_by_lane_ends() -> None:
+    """Without a shuffle stage nothing ever moves `committed.source_next`."""
+    board, state = ViewBoard(), half_way()
+    state.committed = Committed(epoch=2, through=8, instant="T2", keyed_next={"0": 9, "1": 5})
+    board.show(take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=SHARDED))
+    targets = {"flights:0": 9, "flights:1": 5}
+    admin = AdminService("t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: iter([]))
+    answer = admin.Flush(pb.FlushRequest(table="t", timeout_ms=50), None)
+    assert (answer.epoch, answer.instant) == (2, "T2")
+    assert json.loads(admin.Status(pb.StatusRequest(table="t"), None).json) == {}
