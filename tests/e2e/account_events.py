@@ -37,12 +37,15 @@ class AccountModel:
 
 
 class AccountEvents:
-    """Makes events and tells the model of each, in the order in which they are sent."""
+    """Makes events and tells the model of each, in the order in which they are sent. `late`: some events are
+    older than what was sent before.
+    """
 
-    def __init__(self, seed: int, accounts: int = 400) -> None:
+    def __init__(self, seed: int, accounts: int = 400, late: bool = True) -> None:
         self.model = AccountModel()
         self._random = Random(seed)
         self._accounts = accounts
+        self._late_max = 50 if late else 1
         self._now = 1_000
 
     def take(self, count: int) -> list[Event]:
@@ -60,7 +63,7 @@ class AccountEvents:
             return key, b"{ not json"
         if dice < 0.04:
             return key, None
-        late = self._random.randrange(50) if dice < 0.15 else 0
+        late = self._random.randrange(self._late_max) if dice < 0.15 else 0
         value = {
             "id": key,
             "region": self._random.choice(REGIONS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -47,6 +48,8 @@ def test_every_part_may_be_killed_while_the_stream_goes_on(running: RunningTable
         feeding = threading.Thread(target=running.feed, args=(stream,))
         feeding.start()
         killed[role] = running.kill(role)
+        # Whatever just died, what is committed is whole.
+        assert running.cli("verify")["agrees"]
         feeding.join(180.0)
         assert not feeding.is_alive()
     running.feed(events.take(500))
@@ -91,6 +94,33 @@ def test_killed_run_takes_its_children_along_and_starts_again(running: RunningTa
     assert running.cli("recover")["lock_free"]
     assert running.cli("verify")["agrees"]
     running.start()
+    running.feed(events.take(500))
+    running.cli("flush", "--timeout", "120s")
+    check_against_model(running, events)
+    assert running.stop() == 0
+
+
+def test_lost_topics_are_replaced_by_a_new_ledger(running: RunningTable):
+    events = AccountEvents(SEED + 4, late=False)
+    running.start()
+    running.feed(events.take(1_000))
+    last = running.cli("flush", "--timeout", "120s")
+    assert "stop it first" in running.cli("table", "adopt", "--new-ledger", code=1)["error"]
+    assert running.stop() == 0
+    # The input topic is still there: what it holds goes on where the table ends.
+    kept = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
+    assert kept["epoch"] == last["epoch"]
+    assert sorted(kept["positions"]) == ["accounts-in:0", "accounts-in:1"]
+    running.start()
+    running.feed(events.take(500))
+    running.cli("flush", "--timeout", "120s")
+    check_against_model(running, events)
+    assert running.stop() == 0
+    shutil.rmtree(running.folder / "state" / "kafka")
+    lost = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
+    assert (lost["positions"], sorted(lost["begin_anew"])) == ({}, ["accounts-in:0", "accounts-in:1"])
+    running.start()
+    events.model.broken = 0
     running.feed(events.take(500))
     running.cli("flush", "--timeout", "120s")
     check_against_model(running, events)

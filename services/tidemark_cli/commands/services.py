@@ -1,4 +1,7 @@
-"""`tidemark coordinator`, `assigner`, `writer`: one service in the foreground, as containers run them."""
+"""`tidemark coordinator`, `assigner`, `writer`: one service in the foreground, as containers run them.
+
+TIDEMARK_FAILPOINT may name places of several services: each is told the others' names.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +63,20 @@ def stages(text: str) -> tuple[str, ...]:
 def run_coordinator(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
     from commit_coordinator.main import run
+    from index_assigner.failpoints import AssignerFailpoint
 
-    run(_service_config(options, "coordinator"))
+    run(_service_config(options, "coordinator"), frozenset(AssignerFailpoint))
     return 0
 
 
 def run_assigner(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
+    from commit_coordinator.failpoints import CoordinatorFailpoint
     from epoch_protocol.entries import Stage
     from index_assigner.main import run
 
-    run(_service_config(options, "assigner"), frozenset(Stage(stage) for stage in options.stages))
+    stages = frozenset(Stage(stage) for stage in options.stages)
+    run(_service_config(options, "assigner"), stages, frozenset(CoordinatorFailpoint))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from stream_runtime.config import TableConfigFile
 from stream_runtime.errors import StreamRuntimeError
 from stream_runtime.metrics import Metrics, MetricsServer
+from stream_runtime.rpc.server import check_listen_address
 from tidemark_cli.admin_client import AdminClient
 from tidemark_cli.run.supervised_process import SupervisedProcess
 
@@ -43,7 +44,9 @@ class RunMetrics:
         self._up = metrics.gauge("coordinator_up", "1 while the coordinator answers")
 
     def start(self) -> None:
-        """Begins to listen. Raises MetricsError when the address is taken."""
+        """Begins to listen. Raises MetricsError when the address is taken, ListenError for a remote one."""
+        services = self._config.services
+        check_listen_address(services.metrics, services.allow_remote)
         self._server = self._metrics.serve(self._config.services.metrics)
         self._thread.start()
 

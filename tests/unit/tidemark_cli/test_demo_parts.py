@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -68,6 +69,13 @@ def test_empty_folder_is_taken_and_a_file_is_refused(tmp_path: Path):
         prepare_folder(tmp_path / "file", "merge_on_read", Random(1))
 
 
+def wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def test_feeder_sends_all_records_but_never_runs_far_ahead():
     clock = SystemClock()
     client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
@@ -84,8 +92,9 @@ def test_feeder_sends_all_records_but_never_runs_far_ahead():
             time.sleep(0.005)
 
     feeder.start()
-    time.sleep(0.3)
-    assert 10_000 <= feeder.sent < 10_000 + 4_096
+    wait_until(lambda: feeder.sent >= 10_000)
+    time.sleep(0.2)
+    assert feeder.sent < 10_000 + 4_096
     committing = threading.Thread(target=commit)
     committing.start()
     committing.join(60.0)
@@ -100,9 +109,7 @@ def test_feeder_keeps_its_error_for_the_caller():
     client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
     feeder = Feeder(EventStream(1), client, "nowhere", SystemClock())
     feeder.start()
-    end = time.monotonic() + 10.0
-    while not feeder.done and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until(lambda: feeder.done)
     assert "nowhere" in str(feeder.error)
 
 

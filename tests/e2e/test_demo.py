@@ -1,0 +1,53 @@
+"""`tidemark demo` as a user runs it: proves what it says, replaces its own folder, leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.running_table import TIDEMARK
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+
+def demo(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """One month of flights; exit code and report."""
+    done = subprocess.run(
+        [str(TIDEMARK), "demo", "--months", "1", "--dir", str(folder), "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def processes_of(folder: Path) -> list[list[str]]:
+    """Command lines that name the folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if any(str(folder) in part for part in command):
+            found.append(command)
+    return found
+
+
+@pytest.mark.parametrize("table_type", ["merge_on_read", "copy_on_write"])
+def test_demo_proves_every_check_and_leaves_no_process(tmp_path: Path, table_type: str):
+    folder = tmp_path / "demo"
+    code, report = demo(folder, "--type", table_type)
+    assert [check for check in report["checks"] if not check["passed"]] == []
+    assert (code, report["proved"]) == (0, True)
+    assert report["records"] == 83_844
+    assert report["epochs"] >= 2
+    assert len(report["checks"]) == 9
+    assert processes_of(folder) == []
+    assert not (folder / "state" / "run.json").exists()
+    properties = (folder / "warehouse" / "flights" / ".hoodie" / "hoodie.properties").read_text()
+    assert f"hoodie.table.type={table_type.upper()}" in properties
