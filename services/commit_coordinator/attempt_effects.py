@@ -12,6 +12,7 @@ from commit_coordinator.domain.actions import CleanVoided, CloseEmpty, OpenAttem
 from commit_coordinator.errors import AttemptLostError, DivergedError
 from commit_coordinator.staging import close_attempt, open_attempt, term_dir
 from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
+from commit_coordinator.takeover import check_not_undone
 from epoch_protocol.entries import AttemptVoided, Decision, EpochCommitted, EpochPlanned, Rewound
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import create_inflight, create_requested
@@ -27,10 +28,13 @@ _log = logging.getLogger("tidemark.coordinator")
 def plan_epoch(context: Context, action: Plan) -> None:
     """Chooses the instant under the lock, says so, and opens the attempt.
 
-    Raises AttemptLostError (rewind) when another writer committed something that was not handled yet, and
-    UnsupportedTableError when one changed the table's indexes.
+    Raises AttemptLostError (rewind) when another writer committed something that was not handled yet,
+    DivergedError when one undid our last commit, UnsupportedTableError when one changed the table's indexes.
     """
     if not action.has_rows:
+        # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
+        # good if another engine had just inserted it.
+        _refuse_outdated(context, load_timelines(context.storage))
         context.log.append(_planned(context, action, None, "0"))
         return
     with context.steps.step("plan_lock"):
@@ -39,7 +43,7 @@ def plan_epoch(context: Context, action: Plan) -> None:
     try:
         timelines = load_timelines(context.storage)
         check_indexes(context.storage)
-        refuse_foreign(timelines, context.fold().state.handled, None)
+        _refuse_outdated(context, timelines)
         context.instants.observe(timelines.times())
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion())
         context.hit("before_epoch_planned")
@@ -116,6 +120,12 @@ def clean_voided(context: Context, action: CleanVoided) -> None:
 def rewind(context: Context, action: Rewind) -> None:
     """All lanes back to the last committed epoch; what other writers committed counts as handled."""
     context.log.append(_rewound(context, action.reason))
+
+
+def _refuse_outdated(context: Context, timelines: Timelines) -> None:
+    state = context.fold().state
+    check_not_undone(timelines, state.committed)
+    refuse_foreign(timelines, state.handled, None)
 
 
 def refuse_foreign(timelines: Timelines, handled: str, own_instant: str | None) -> None:

@@ -67,6 +67,10 @@ class CommitListener(Protocol):
         """It is committed; no report for an epoch without rows."""
         ...
 
+    def rewinding(self) -> None:
+        """All lanes are about to go back: what was known of the table's files may be wrong."""
+        ...
+
 
 class Coordinator:
     """Runs one table from a claim to the end of the term."""
@@ -86,6 +90,11 @@ class Coordinator:
     def hurry(self) -> None:
         """The next epoch is planned as soon as something counts."""
         self.seen.planned_at_ms = 0
+
+    def want_rewind(self, reason: str, generation: int) -> None:
+        """An owner found that tags of this generation cannot be read back; of an older one it is settled."""
+        if generation == self._context.fold().state.generation and self.seen.rewind_due is None:
+            self.seen.rewind_due = reason
 
     def pause(self, paused: bool, reason: str) -> None:
         """Tagging stops or goes on, durably."""
@@ -127,6 +136,8 @@ class Coordinator:
             # Another engine changed what the table keeps: going on would leave its indexes stale.
             self.seen.halted = str(error)
             _log.error("tagging stops: %s", error)
+            if state.planned is not None:
+                self._lost(AttemptLostError(str(error), rewind=False), state.planned)
         except LockHeldError:
             # Another writer is busy; what we want is still wanted at the next step.
             context.clock.sleep_ms(_RETRY_MS)
@@ -154,12 +165,15 @@ class Coordinator:
             self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
         elif isinstance(action, VoidAttempt):
             self._desk.offer(None)
+            if action.rewind:
+                self._tell_rewinding()
             void_attempt(context, action)
             seen.problem = None
         elif isinstance(action, CleanVoided):
             clean_voided(context, action)
             seen.cleaned.update(action.voided)
         elif isinstance(action, Rewind):
+            self._tell_rewinding()
             rewind(context, action)
             seen.rewind_due = None
 
@@ -170,6 +184,10 @@ class Coordinator:
     def _tell_committed(self, planned: EpochPlanned, report: Report | None) -> None:
         for listener in self._listeners:
             listener.committed(planned, report)
+
+    def _tell_rewinding(self) -> None:
+        for listener in self._listeners:
+            listener.rewinding()
 
     def _offer_open(self) -> None:
         fold = self._context.fold()

@@ -44,3 +44,7 @@ class CommitFollowUp:
         if report is not None:
             self._placement.committed(report)
             self._history.timed(planned.epoch, planned.attempt, report.timings_ms)
+
+    def rewinding(self) -> None:
+        """No file group is handed out until the files are listed anew: one may have been replaced."""
+        self._placement.suspend()

@@ -8,9 +8,17 @@ from dataclasses import dataclass
 
 from commit_coordinator.context import Report
 from commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
+from commit_coordinator.errors import CoordinatorError
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.metadata_table.files_partition import FilesPartition
+from stream_runtime.errors import ErrorKind
 from stream_runtime.ids import IdSource
+
+
+class SuspendedError(CoordinatorError):
+    """Which file groups there are is not known just now."""
+
+    kind = ErrorKind.RETRYABLE
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,12 @@ class Placement:
         self._lock = threading.Lock()
         self._planner = FileGroupPlanner(target_bytes)
         self._slice_bytes: dict[tuple[str, str], int] = {}
+        self._suspended = False
+
+    def suspend(self) -> None:
+        """Nothing is leased until the next `load`."""
+        with self._lock:
+            self._suspended = True
 
     def load(self, files: FilesPartition, slices: Iterable[FileSlice]) -> None:
         """Starts over from the metadata table's listing (at the start, and after a foreign commit)."""
@@ -38,11 +52,17 @@ class Placement:
                 (each.partition_path, each.file_id): _slice_bytes(files, each) for each in slices
             }
             self._planner.load((p, f, size) for (p, f), size in self._slice_bytes.items())
+            self._suspended = False
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
-        """One lease or more per want, in the order of the wants, until its records are placed."""
+        """One lease or more per want, in the order of the wants, until its records are placed.
+
+        Raises SuspendedError: rows that went to a replaced file group would never be read.
+        """
         leases: list[FileGroupLease] = []
         with self._lock:
+            if self._suspended:
+                raise SuspendedError("the table's files are being listed anew: ask again")
             for want in wants:
                 left = want.records
                 while left > 0:

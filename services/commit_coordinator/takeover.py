@@ -10,7 +10,7 @@ from commit_coordinator.errors import DivergedError, SupersededError
 from commit_coordinator.staging import end_older_terms, open_term, remove_ended
 from commit_coordinator.table_state import Timelines
 from epoch_protocol.fold import Fold
-from epoch_protocol.state import FoldState
+from epoch_protocol.state import Committed, FoldState
 from hudi_format.commit.instants import instant_path
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action
@@ -57,6 +57,11 @@ def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) ->
             f"{committed.epoch} epochs: they were lost or are another table's. `tidemark table adopt "
             "--new-ledger` starts a new ledger from the timeline"
         )
+    check_not_undone(timelines, committed)
+
+
+def check_not_undone(timelines: Timelines, committed: Committed) -> None:
+    """Raises DivergedError when the last commit of ours is not on the timeline any more."""
     if committed.instant is not None and not timelines.data.is_committed(committed.instant):
         raise DivergedError(
             f"epoch {committed.epoch} was committed as instant {committed.instant}, which is not on the "

@@ -39,6 +39,9 @@ class FollowUp:
     def committed(self, planned: EpochPlanned, report: Report | None) -> None:
         self._trimmer.committed(self._manifest)
 
+    def rewinding(self) -> None:
+        """Nothing of the trimmer's."""
+
 
 class Trimmed:
     """A table that is trimmed every few epochs."""
