@@ -27,6 +27,7 @@ class AttemptDesk:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._asked = 0
         self._open: OpenAttemptView | None = None
         self._report: tuple[tuple[int, int], Report] | None = None
         self._problem: tuple[tuple[int, int], AttemptProblem] | None = None
@@ -40,8 +41,15 @@ class AttemptDesk:
     def wait_for_unreported(self, timeout_s: float) -> OpenAttemptView | None:
         """The open attempt without a report, waiting up to ``timeout_s`` for one."""
         with self._changed:
+            self._asked += 1
             self._changed.wait_for(lambda: self._unreported() is not None, timeout_s)
             return self._unreported()
+
+    @property
+    def asked(self) -> int:
+        """How often a writer asked for an attempt; 0: none has come yet."""
+        with self._changed:
+            return self._asked
 
     def open_attempt(self, epoch: int, attempt: int) -> OpenAttemptView | None:
         """The open attempt if it is this one."""

@@ -180,6 +180,7 @@ class CoordinatorService:
             storage=ports.storage,
             clock=ports.clock,
             input_ends=lambda: input_ends(self._admin, lanes),
+            writer_asked=lambda: self._desk.asked,
         )
         commit = CommitService(
             facts,

@@ -35,6 +35,7 @@ class StatusSource:
     storage: Storage
     clock: Clock
     input_ends: Callable[[], Mapping[str, int]]
+    writer_asked: Callable[[], int]
 
     def document(self) -> dict[str, Any]:
         """The document; plain JSON types, times in epoch milliseconds, sizes in bytes."""
@@ -52,6 +53,7 @@ class StatusSource:
                 "rewinds": self.history.rewinds(),
             },
             "services": {stage.value: self._services(stage) for stage in Stage},
+            "writer": {"asked": self.writer_asked()},
             "paused": {"paused": view.paused, "reason": view.pause_reason},
             "last_commit": {
                 "epoch": view.epoch,
@@ -113,6 +115,8 @@ class StatusSource:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:
                 warnings.append(f"{len(idle)} {stage.value} lanes have no owner: start an assigner")
+        if view.planned_epoch is not None and not self.writer_asked():
+            warnings.append("no writer has asked for work yet: start one, or wait until its Spark is up")
         for root, what in ((DATA_ROOT, "table"), (METADATA_TABLE_ROOT, "metadata table")):
             files = len(self.storage.list(f"{root}/timeline"))
             if files > _TIMELINE_FILES_WARN:

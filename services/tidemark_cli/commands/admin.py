@@ -124,6 +124,8 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
             yield from _figures(member["figures"])
         if not members:
             yield f"{stage:<13} nobody"
+    asked = document["writer"]["asked"]
+    yield f"writer        {'has not asked for work yet' if not asked else f'asked {asked} times'}"
     paused = document["paused"]
     if paused["paused"]:
         yield f"paused        {paused['reason']}"

@@ -119,6 +119,7 @@ class _Session:
         client = ConfluentKafkaClient.from_config(resolve_addresses(self._config), clock=self._clock)
         feeder = Feeder(stream, client, self._config.input.topics[0], self._clock)
         with AdminClient(self._config) as admin:
+            self._wait_for_writer(admin, progress)
             first_s = self._clock.monotonic_s()
             feeder.start()
             try:
@@ -145,6 +146,15 @@ class _Session:
         ):
             self._check_services()
             deadline.check("starting the services")
+            self._view.update(progress.stats("starting", self._clock.monotonic_s(), 0, None))
+            self._clock.sleep(_TICK_S)
+
+    def _wait_for_writer(self, admin: AdminClient, progress: Progress) -> None:
+        """Spark takes longest to start. Records sent before would only wait, and spoil the latencies."""
+        deadline = Deadline(self._clock, _START_S)
+        while not admin.status(5.0)["writer"]["asked"]:
+            self._check_services()
+            deadline.check("starting Spark")
             self._view.update(progress.stats("starting", self._clock.monotonic_s(), 0, None))
             self._clock.sleep(_TICK_S)
 
