@@ -77,8 +77,9 @@ class NativeTable:
         instant, name = self._next_instant(), self._base_name(self._commits)
         stored = read_base_file(self.storage, join_path(PARTITION, self.base_file))
         with_meta = attach_meta_columns(rows, rows["id"], PARTITION, instant, 0, name)
-        both = (cast_rows(each, self.schema.arrow_with_meta) for each in (stored, with_meta))
-        merged = merge_upserts(*both, deletes, self.mode, self.ordering, name)
+        schema = self.schema.arrow_with_meta
+        existing, upserts = cast_rows(stored, schema), cast_rows(with_meta, schema)
+        merged = merge_upserts(existing, upserts, deletes, self.mode, self.ordering, name)
         content = write_base_file(merged.rows, self.schema, bloom=bloom)
         stat = rewritten_base_file_stat(PARTITION, self.file_id, name, len(content), self.base_file, merged)
         self._commit(instant, name, content, stat)

@@ -1,4 +1,4 @@
-"""Writer tasks: run twice they change nothing, of a void attempt they publish nothing; files hold the model."""
+"""Writer tasks: run twice they change nothing, of a void attempt they publish nothing; files hold a model."""
 
 from __future__ import annotations
 

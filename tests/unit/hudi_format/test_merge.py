@@ -70,7 +70,7 @@ def batches(
 
 @settings(max_examples=200, deadline=None)
 @given(batches(), st.sampled_from([EVENT, COMMIT]))
-def test_merge_is_what_one_change_after_the_other_gives(made, mode: MergeMode) -> None:  # type: ignore[no-untyped-def]
+def test_merge_is_what_one_change_after_the_other_gives(made, mode: MergeMode) -> None:
     existing, upserts, deletes = made
     expected = {key: value for key, (_, value) in existing.items()}
     counts = dict.fromkeys(("updates", "inserts", "deletes", "stale", "unknown_deletes"), 0)

@@ -112,7 +112,7 @@ def test_missing_column_is_refused() -> None:
         OrderingField.of(TableSchema.from_arrow("t", pa.schema([pa.field("o", pa.int64())])), "p")
 
 
-def config_with(**properties: str):  # type: ignore[no-untyped-def]
+def config_with(**properties: str):
     definition = TableDefinition(
         name="t", table_type=TableType.COPY_ON_WRITE, record_key_fields=("id",), ordering_fields=("o",)
     )

@@ -110,8 +110,9 @@ def model(
         changes += [(key, State(None, None)) for key, ts in log.deletes if ts is None]
         for key, new in changes:
             old = state.get(key)
-            by_arrival = old is None or old.ordering is None or new.ordering is None or mode is COMMIT
-            if by_arrival or new.ordering >= old.ordering:
+            by_arrival = mode is COMMIT or old is None
+            known = old.ordering if old is not None else None
+            if by_arrival or known is None or new.ordering is None or new.ordering >= known:
                 state[key] = new
     live = {key: value for key, _, value, _ in base or []}
     reach = {key: (ts, False) for key, ts, _, _ in base or []}
