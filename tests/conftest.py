@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import KAFKA, ensure_jars
 from stream_runtime.platform.java import JavaRuntime, find_java
+
+# A busy machine is no failure: tests have limits of time where something could hang, never speeds.
+settings.register_profile("tidemark", deadline=None)
+settings.load_profile("tidemark")
 
 
 @pytest.fixture(scope="session")
