@@ -190,6 +190,7 @@ class CoordinatorService:
             schemas.register,
             lambda: self._pause(members),
             self._ready.is_set,
+            self._inbox,
         )
         lookups = KeyLookups(config.table.name, members, table.num_shards, config.table.index.lanes)
         admin = AdminService(

@@ -14,6 +14,7 @@ from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
 from commit_coordinator.context import RecordIndexFile, Report
 from commit_coordinator.domain.next_action import AttemptProblem
 from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.inbox import Inbox, WantRewind
 from commit_coordinator.members import Members
 from commit_coordinator.placement import Placement, Want
 from commit_coordinator.staging import attempt_dir
@@ -78,6 +79,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         register_schema: Callable[[str], str],
         pause: Callable[[], Pause],
         ready: Callable[[], bool],
+        inbox: Inbox,
     ) -> None:
         self._facts = facts
         self._members = members
@@ -86,6 +88,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._register_schema = register_schema
         self._pause = pause
         self._ready = ready
+        self._inbox = inbox
 
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
@@ -136,6 +139,11 @@ class CommitService(rpc.CommitCoordinatorServicer):
             for lease in leases
         ]
         return pb.LeaseFileGroupsResponse(leases=answer)
+
+    def WantRewind(self, request: pb.WantRewindRequest, _: object) -> pb.WantRewindResponse:  # noqa: N802
+        self._check_table(request.table)
+        self._inbox.put(WantRewind(f"{request.process_id}: {request.reason}", request.generation))
+        return pb.WantRewindResponse()
 
     def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802
         self._check_table(request.table)

@@ -22,7 +22,15 @@ class HurryUp:
     """Plan the next epoch now instead of at the end of its interval."""
 
 
-Request: TypeAlias = PauseTagging | HurryUp
+@dataclass(frozen=True)
+class WantRewind:
+    """Tags of this generation cannot be read back: tag anew what is not committed."""
+
+    reason: str
+    generation: int
+
+
+Request: TypeAlias = PauseTagging | HurryUp | WantRewind
 
 
 class Inbox:

@@ -13,7 +13,7 @@ from typing import Final
 
 from commit_coordinator.context import Context
 from commit_coordinator.coordinator import Coordinator
-from commit_coordinator.inbox import Inbox, PauseTagging, Request
+from commit_coordinator.inbox import Inbox, PauseTagging, Request, WantRewind
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard, take_view
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
@@ -59,6 +59,8 @@ class TableLoop:
     def _take(self, request: Request) -> None:
         if isinstance(request, PauseTagging):
             self._coordinator.pause(request.paused, request.reason)
+        elif isinstance(request, WantRewind):
+            self._coordinator.want_rewind(request.reason, request.generation)
         else:
             self._coordinator.hurry()
 

@@ -11,8 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from epoch_protocol.errors import IncompleteRangeError
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
+from stream_runtime.kafka.errors import OffsetOutOfRangeError
 from stream_runtime.logging import bound
 from stream_runtime.rpc.errors import RpcError
 from stream_writer import task_outcome
@@ -28,6 +30,9 @@ _REASON_CHARS_MAX: Final = 6_000
 
 # No answer, or an answer that this attempt is void: the coordinator says what is to be done now.
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
+
+# What counting entries name is not there, or not as they say: only tagging it anew helps.
+_NOT_IN_THE_TOPIC: Final = (IncompleteRangeError.__name__, OffsetOutOfRangeError.__name__)
 
 _log: Final = logging.getLogger("tidemark.writer")
 
@@ -105,12 +110,13 @@ class WriterService:
 
     def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
         """One report for the epoch. Data that contradicts the ledger outweighs all else: only it rewinds."""
-        worst = next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
+        torn = next((each for each in failures if each.error in _NOT_IN_THE_TOPIC), None)
+        worst = torn or next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
         for failed in failures:
             _log.error("task failed at its attempt %d: %s", failed.attempt + 1, failed.traceback)
         reason = f"{len(failures)} tasks failed, first {worst.error}: {worst.message}"
         self._coordinator.report_failed(
-            planned, reason[:_REASON_CHARS_MAX], checksum_mismatch=worst.error == "IncompleteRangeError"
+            planned, reason[:_REASON_CHARS_MAX], checksum_mismatch=torn is not None
         )
 
 

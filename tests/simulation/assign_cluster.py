@@ -101,6 +101,7 @@ class AssignCluster:
         self.leases = HandLeases(room=5)
         self.assigners: list[Assigner] = []
         self.sent: list[Event] = []
+        self.rewinds_wanted: list[tuple[str, int]] = []
         self._shuffler = HandShuffler(self, 0, "orders-in:0")  # type: ignore[arg-type]
         self._shuffler.claim()
         self.coordinator = HandCoordinator(self)
@@ -136,6 +137,7 @@ class AssignCluster:
                 lookups=desk,
                 clock=clock,
                 uncommitted_entries_max=uncommitted_max,
+                want_rewind=lambda reason, generation: self.rewinds_wanted.append((reason, generation)),
             )
         )
         lease = FakeLease(slot)

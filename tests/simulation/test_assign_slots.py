@@ -7,15 +7,13 @@ import threading
 
 import pytest
 
-from epoch_protocol.entries import LanesClaimed, Stage, Topic, encode_entry
-from epoch_protocol.errors import IncompleteRangeError
+from epoch_protocol.entries import LanesClaimed, Stage, encode_entry
 from epoch_protocol.fold import Verdict
 from index_assigner.assign.lookups import BadLookupError, LookupBusyError, LookupService
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.index.errors import LaneNotOpenError, SnapshotBehindError
 from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.kafka.memory import EndFault
-from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.assign_cluster import ALL_LANES, AssignCluster, Assigner
 from tests.unit.index_assigner.assign_rig import LANES, SHARDS, Event
 from tidemark.assigner.v1 import assigner_pb2 as pb
@@ -279,21 +277,6 @@ def test_tagging_rests_at_the_limit_of_uncommitted_entries():
     while cluster.coordinator.commit():
         cluster.settle(only, rounds=20)
     finish(cluster, only)
-
-
-def test_index_rows_that_a_counting_entry_names_and_the_topic_lacks_stop_the_successor():
-    cluster, first = alone(seed=14)
-    cluster.feed([Event(f"n{i}", at=1) for i in range(20)])
-    cluster.settle(first)
-    produced = next(entry for entry, _ in cluster.verdicts()).produced
-    index = next(p for p in produced if p.topic is Topic.INDEX)
-    log = cluster.broker.log(TopicPartition(cluster.names.index, index.partition))
-    record = log._records[index.first]
-    record.value = (record.value or b"")[:-1] + b"?"
-    second = cluster.add_assigner(0)
-    second.lease.lanes = ALL_LANES
-    with pytest.raises(IncompleteRangeError, match="rewind"):
-        cluster.settle(second)
 
 
 def test_lookups_are_answered_by_the_loop_with_tier_and_location():

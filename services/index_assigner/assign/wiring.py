@@ -14,6 +14,7 @@ from index_assigner.assign.emit import EmitLimits, Emitter
 from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.assign.lookups import LookupDesk, LookupService
 from index_assigner.assign.placement import CoordinatorLeases, Placement
+from index_assigner.assign.rewind_wish import RewindWish
 from index_assigner.assign.tagger import BatchTagger
 from index_assigner.assign.work import AssignParts, AssignWork
 from index_assigner.domain.locations import Locations
@@ -81,6 +82,7 @@ def assign_work(context: StageContext) -> StageWork:
             lookups=desk,
             clock=clock,
             uncommitted_entries_max=config.limits.uncommitted_entries,
+            want_rewind=RewindWish(context.coordinator, config.table.name, context.process_id),
             close_index=rocks.close,
         )
     )

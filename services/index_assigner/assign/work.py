@@ -23,6 +23,7 @@ from epoch_protocol.entries import (
     Topic,
     TransactionTagged,
 )
+from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Verdict
 from hudi_format.schema import TableSchema
 from index_assigner.assign.emit import Emitter, outgoing, tagged_entry
@@ -38,11 +39,12 @@ from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
-from stream_runtime.kafka.errors import KafkaError
+from stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeError
 from stream_runtime.kafka.topics import TopicNames
 
 _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
+_ASK_EVERY_FAILURES: Final = 20
 _FIGURES_EVERY_S: Final = 1.0
 # Input that rests for so long is not waited for any longer: a lone record goes on at once.
 _QUIET_S: Final = 0.02
@@ -66,6 +68,8 @@ class AssignParts:
     lookups: LookupDesk
     clock: Clock
     uncommitted_entries_max: int
+    want_rewind: Callable[[str, int], None]
+    """Tells the coordinator why tags of a generation cannot be read back."""
     close_index: Callable[[], None] = lambda: None
 
 
@@ -125,12 +129,25 @@ class AssignWork:
         except Exception as error:
             for lane in lanes:
                 self._parts.index.close_lane(lane)
-            self._failed("opening lanes", error)
+            if isinstance(error, IncompleteRangeError | OffsetOutOfRangeError):
+                self._wait_for_rewind(error)
+            else:
+                self._failed("opening lanes", error)
             return
         for lane in lanes:
             self._parts.source.assign(str(lane), self._to_open.pop(lane))
         self._open.update(lanes)
         self._failures = 0
+
+    def _wait_for_rewind(self, error: Exception) -> None:
+        """What counting entries name is not there: no retry cures that, tagging it anew does."""
+        self._failures += 1
+        if self._failures >= _FAILURES_MAX:
+            raise error
+        if self._failures % _ASK_EVERY_FAILURES == 1:
+            _log.error("asking for a rewind: %s", error)
+            self._parts.want_rewind(str(error), self._parts.folds.fold.state.generation)
+        self._parts.clock.sleep(_FAILURE_WAIT_S)
 
     # ------------------------------------------------------------ what the fold takes
 

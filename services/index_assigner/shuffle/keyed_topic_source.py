@@ -246,5 +246,5 @@ def _incomplete(topic: str, nonce: str, produced: Produced, at: int) -> Incomple
     return IncompleteRangeError(
         f"transaction {nonce} names {produced.batches} batches with {produced.records} rows at offsets "
         f"{produced.first}..{produced.last} of {topic}[{produced.partition}]; at offset {at} they do not "
-        "match: torn or lost; the coordinator must rewind, and the input be shuffled again"
+        "match: torn or lost. `tidemark table adopt --new-ledger` reads the input again from the last commit"
     )

@@ -116,6 +116,15 @@ def test_incomplete_range_asks_for_a_rewind_even_when_another_task_failed_first(
     assert "torn" in reason
 
 
+@pytest.mark.parametrize("error", ["IncompleteRangeError", "OffsetOutOfRangeError"])
+def test_what_is_not_in_the_topic_outweighs_other_corruption(error: str) -> None:
+    corrupt = TaskFailed("CorruptFileError", "x", "...", 0, ErrorKind.CORRUPT)
+    coordinator, _ = _run_once([corrupt, TaskFailed(error, "gone", "...", 0, ErrorKind.CORRUPT)])
+    [(reason, checksum_mismatch)] = coordinator.failed
+    assert checksum_mismatch
+    assert "gone" in reason
+
+
 def test_corrupt_file_does_not_ask_for_a_rewind() -> None:
     coordinator, _ = _run_once([TaskFailed("CorruptFileError", "x", "...", 0, ErrorKind.CORRUPT)])
     assert coordinator.failed == [("1 tasks failed, first CorruptFileError: x", False)]

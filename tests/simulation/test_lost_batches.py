@@ -1,0 +1,49 @@
+"""Index rows that counting entries name and the topic lacks: the successor asks for a rewind, and goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from epoch_protocol.entries import Topic
+from epoch_protocol.errors import IncompleteRangeError
+from epoch_protocol.fold import Verdict
+from stream_runtime.kafka.ports import TopicPartition
+from tests.simulation.assign_cluster import ALL_LANES
+from tests.simulation.test_assign_slots import alone, finish
+from tests.unit.index_assigner.assign_rig import Event
+
+
+def successor_of_lost_index_rows(how):
+    cluster, first = alone(seed=14)
+    cluster.feed([Event(f"n{i}", at=1) for i in range(20)])
+    cluster.settle(first)
+    produced = next(entry for entry, _ in cluster.verdicts()).produced
+    index = next(p for p in produced if p.topic is Topic.INDEX)
+    log = cluster.broker.log(TopicPartition(cluster.names.index, index.partition))
+    if how == "deleted":
+        log.delete_below(log.end)
+    else:
+        record = log._records[index.first]
+        record.value = (record.value or b"")[:-1] + b"?"
+    second = cluster.add_assigner(0)
+    second.lease.lanes = ALL_LANES
+    return cluster, second
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted"])
+def test_index_rows_that_a_counting_entry_names_and_the_topic_lacks_are_tagged_anew(how):
+    cluster, second = successor_of_lost_index_rows(how)
+    cluster.settle(second, rounds=40)
+    assert second.loop.counters.transactions == 0, "nothing is tagged without them"
+    [generation] = {generation for _, generation in cluster.rewinds_wanted}
+    assert generation == 0
+    cluster.coordinator.rewind()
+    finish(cluster, second)
+    assert {entry.generation for entry, v in cluster.verdicts() if v is Verdict.COUNTS} == {0, 1}
+
+
+def test_a_rewind_that_never_comes_stops_the_assigner():
+    cluster, second = successor_of_lost_index_rows("changed")
+    with pytest.raises(IncompleteRangeError, match="rewind"):
+        cluster.settle(second, rounds=1_000)
+    assert len(cluster.rewinds_wanted) == 10

@@ -1,0 +1,96 @@
+"""A coordinator in rounds: what others ask for is done between two actions; a silent broker ends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator import trimming
+from commit_coordinator.attempt_desk import AttemptDesk
+from commit_coordinator.commit_service import CommitService, Facts, Pause
+from commit_coordinator.inbox import Inbox, PauseTagging
+from commit_coordinator.table_loop import TableLoop
+from commit_coordinator.trimming import Trimmer
+from commit_coordinator.view import ViewBoard
+from hudi_format.table_config import TableType
+from stream_runtime.kafka.errors import KafkaUnavailableError
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tests.simulation.scripted_tagger import SHARDS, TABLE
+from tidemark.commit.v1 import commit_pb2 as pb
+
+
+class Rounds:
+    """A table whose coordinator runs in rounds; ``listed`` counts how often file sizes were loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = CommitPath(folder, TableType.MERGE_ON_READ, ordered=True)
+        coordinator, context = self.path.start_coordinator(), self.path.context
+        assert context is not None
+        self.inbox, self.board, self.listed = Inbox(), ViewBoard(), 0
+        topics = self.path.topics
+        self.trimmer = Trimmer(self.path.client.admin(), {}, topics.ledger_partition, topics.epochs_partition)
+        self.loop = TableLoop(coordinator, context, self.trimmer, self.inbox, self.board)
+
+    def _list(self) -> None:
+        self.listed += 1
+
+    def run(self, rounds: int = 12) -> None:
+        for _ in range(rounds):
+            self.loop.round(self._list)
+            self.path.write_open_attempt()
+            self.path.clock.advance(0.06)
+
+
+def test_an_owners_wish_for_a_rewind_reaches_the_decisions_once(tmp_path: Path) -> None:
+    rounds = Rounds(tmp_path)
+    path = rounds.path
+    first_epoch(path)
+    rounds.run()
+    path.tagger.tag([], consumed=2)
+    service = CommitService(
+        Facts(TABLE, SHARDS, 1, 3_000, 1),
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        AttemptDesk(),
+        str,
+        lambda: Pause(False, ""),
+        lambda: True,
+        rounds.inbox,
+    )
+    for _ in range(2):
+        service.WantRewind(
+            pb.WantRewindRequest(table=TABLE, process_id="a", generation=0, reason="torn"), None
+        )
+    rounds.run()
+    state = path.state()
+    assert (state.generation, state.committed.epoch) == (1, 1)
+    assert rounds.listed == 1
+    assert rounds.board.current.generation == 1
+
+
+def test_a_broker_that_does_not_answer_ends_neither_trimming_nor_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trimming, "EPOCHS_BETWEEN", 1)
+    rounds = Rounds(tmp_path)
+    path, coordinator = rounds.path, rounds.loop._coordinator
+    refused: list[str] = []
+
+    def silent(*_: object) -> None:
+        refused.append("")
+        raise KafkaUnavailableError("nobody there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trimmer, "run_if_due", silent)
+        patched.setattr(coordinator, "pause", silent)
+        rounds.inbox.put(PauseTagging(True, "by hand"))
+        first_epoch(path)
+        rounds.run()
+    assert len(refused) == 24
+    assert path.state().committed.epoch == 1
+    second_epoch(path)
+    rounds.run()
+    assert path.state().paused, "the request was kept"
+    check_end(path)
