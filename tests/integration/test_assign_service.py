@@ -13,6 +13,8 @@ import pytest
 
 from epoch_protocol.entries import Stage
 from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.commit.lock import LOCK_PATH
+from hudi_format.errors import AlreadyExistsError
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.record_index_hash import record_index_shard
@@ -166,12 +168,21 @@ def test_a_commit_of_another_writer_rewinds_and_nothing_is_lost(table: ServedTab
 
 
 def foreign_commit(table: ServedTable) -> None:
-    """A deltacommit without files, as any engine may make it."""
-    instants = InstantGenerator(SystemClock())
-    instants.observe(load_timeline(table.storage).times())
-    requested = create_requested(table.storage, instants.next(), Action.DELTA_COMMIT)
-    inflight = create_inflight(table.storage, requested)
-    complete(table.storage, inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
+    """A deltacommit without files, as any engine may make it: under the lock, which is a file for Hudi."""
+    while True:
+        try:
+            table.storage.create(LOCK_PATH, b"")
+            break
+        except AlreadyExistsError:
+            time.sleep(0.02)
+    try:
+        instants = InstantGenerator(SystemClock())
+        instants.observe(load_timeline(table.storage).times())
+        requested = create_requested(table.storage, instants.next(), Action.DELTA_COMMIT)
+        inflight = create_inflight(table.storage, requested)
+        complete(table.storage, inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
+    finally:
+        table.storage.delete(LOCK_PATH)
 
 
 def test_lookup_says_tier_and_place(table: ServedTable):
