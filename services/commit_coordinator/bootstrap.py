@@ -19,6 +19,7 @@ from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.history import EpochHistory
+from commit_coordinator.hoodie_section import target_file_bytes, without_effect
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.listeners import CommitFollowUp
@@ -58,8 +59,6 @@ from tidemark.commit.v1 import commit_pb2_grpc
 
 ATTEMPTS_MAX: Final = 10
 LOCK_WAIT_MS: Final = 5_000
-_TARGET_KEY: Final = "hoodie.parquet.max.file.size"
-_TARGET_DEFAULT: Final = 120 << 20
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -111,7 +110,9 @@ class CoordinatorService:
         topics = ensure_topics(self._config, self._admin)
         check_recorded(ports.storage, topics)
         members = self._members(topics)
-        placement = Placement(int(self._config.hoodie.get(_TARGET_KEY, _TARGET_DEFAULT)), ports.ids)
+        placement = Placement(target_file_bytes(self._config), ports.ids)
+        if ignored := without_effect(self._config):
+            _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
         schemas = SchemaRegistry(ports.storage, self._config.table.name, table.schema)
         server = self._serve(table, topics, members, placement, schemas)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from commit_coordinator.context import Report
 from commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
@@ -19,6 +20,10 @@ class SuspendedError(CoordinatorError):
     """Which file groups there are is not known just now."""
 
     kind = ErrorKind.RETRYABLE
+
+
+# Of smaller files footer and bloom filter are too large a part to learn from.
+_LEARN_FROM_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Placement:
         self._planner = FileGroupPlanner(target_bytes)
         self._slice_bytes: dict[tuple[str, str], int] = {}
         self._suspended = False
+        self._row_bytes = 0.0
 
     def suspend(self) -> None:
         """Nothing is leased until the next `load`."""
@@ -63,6 +69,7 @@ class Placement:
         with self._lock:
             if self._suspended:
                 raise SuspendedError("the table's files are being listed anew: ask again")
+            self._see_rows(wants)
             for want in wants:
                 left = want.records
                 while left > 0:
@@ -80,7 +87,17 @@ class Placement:
                 name = (stat.partition_path, stat.file_id)
                 grown = self._slice_bytes.get(name, 0) if stat.log_files else 0
                 self._slice_bytes[name] = grown + stat.file_size_in_bytes
+                is_new = not stat.log_files and stat.num_inserts == stat.num_writes
+                if is_new and stat.file_size_in_bytes >= _LEARN_FROM_BYTES:
+                    arrow_bytes = round(self._row_bytes * stat.num_writes)
+                    self._planner.learn_ratio(arrow_bytes, stat.file_size_in_bytes)
                 self._planner.written(stat.partition_path, stat.file_id, self._slice_bytes[name])
+
+    def _see_rows(self, wants: Sequence[Want]) -> None:
+        """Arrow bytes of a row, as of the latest wants."""
+        records = sum(want.records for want in wants)
+        if records:
+            self._row_bytes = sum(want.arrow_bytes for want in wants) / records
 
     def figures(self) -> dict[str, float]:
         """File groups and their sizes, for `status`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from hudi_format.commit.create_table import create_table
 from hudi_format.commit.instants import instant_path
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
@@ -31,8 +32,6 @@ _TYPES: Final = {
     ConfiguredType.MERGE_ON_READ: TableType.MERGE_ON_READ,
     ConfiguredType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
 }
-_HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
-_URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
 
 
 class TableMismatchError(CoordinatorError):
@@ -88,8 +87,8 @@ def create_new_table(
         record_key_fields=table.record_key,
         partition_fields=table.partition,
         ordering_fields=(table.ordering,) if table.ordering else (),
-        hive_style_partitioning=file.hoodie.get(_HIVE_STYLE, "false").lower() == "true",
-        url_encode_partitioning=file.hoodie.get(_URL_ENCODE, "false").lower() == "true",
+        hive_style_partitioning=is_true(file, HIVE_STYLE),
+        url_encode_partitioning=is_true(file, URL_ENCODE),
         schema=schema.avro_json,
     )
     config = create_table(storage, definition)

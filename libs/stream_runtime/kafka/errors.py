@@ -1,7 +1,7 @@
 """What can go wrong between us and a broker, by what the caller must do.
 
-Sources: Kafka's behaviour as observed with Kafka 4.4.0 and librdkafka 2.16 (ARCHITECTURE.md section 4,
-docs/guarantees.md).
+Sources: Kafka's behaviour as observed with Kafka 4.4.0 and librdkafka 2.16 (ARCHITECTURE.md, "What
+counts").
 """
 
 from __future__ import annotations

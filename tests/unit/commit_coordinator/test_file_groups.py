@@ -10,12 +10,14 @@ import pytest
 from commit_coordinator.context import Report
 from commit_coordinator.domain.file_groups import ASSUMED_RATIO, FileGroupPlanner
 from commit_coordinator.placement import Placement, Want
+from hudi_format.metadata_table.files_partition import FilesPartition
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.ids import SeededIds
 
 TARGET = 1_000_000
 ROW = 100  # Arrow bytes
 STORED = ROW * ASSUMED_RATIO
+_NO_FILES = FilesPartition({})
 
 
 def lease_all(planner: FileGroupPlanner, records: int, fresh: itertools.count[int]) -> dict[str, int]:
@@ -92,3 +94,24 @@ def test_placement_leases_every_wanted_record_and_learns_what_a_commit_left() ->
     log = replace(base, file_size_in_bytes=50, log_files=("x.log",))
     placement.committed(Report((log, log), ()))
     assert placement.figures()["bytes"] == 500.0
+
+
+def test_placement_measures_the_ratio_on_new_base_files_that_are_large_enough() -> None:
+    target = 1 << 30
+    placement = Placement(target, SeededIds(1))
+
+    def room() -> int:
+        """Records of one row each that one file group takes."""
+        return placement.lease([Want("fresh", 100_000_000, 100_000_000 * ROW)])[0].records
+
+    assumed = room()
+    new = WriteStat(file_id="x", path="p/x", partition_path="p", num_writes=20_000, num_inserts=20_000)
+    placement.committed(Report((replace(new, file_size_in_bytes=500_000),), ()))
+    updated = replace(new, num_inserts=5, file_size_in_bytes=2_000_000)
+    placement.committed(Report((updated, replace(updated, log_files=("x.log",))), ()))
+    placement.load(_NO_FILES, ())
+    assert room() == assumed, "small files, rewritten ones and logs teach nothing"
+    for _ in range(50):
+        placement.committed(Report((replace(new, file_size_in_bytes=1_400_000),), ()))
+    placement.load(_NO_FILES, ())
+    assert room() == pytest.approx(target / 70, rel=0.01)
