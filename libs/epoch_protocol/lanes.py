@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-MAX_DEFAULT_LANES = 8
-
-
-def default_lanes(num_shards: int) -> int:
-    """`index.lanes` when the configuration is silent: min(shards, 8)."""
-    return min(num_shards, MAX_DEFAULT_LANES)
-
 
 def lane_of_shard(shard: int, lanes: int) -> int:
     """The assign lane that owns a record index shard; batches carry the shard, topics the lane."""

@@ -19,9 +19,3 @@ class SetupError(AssignerError):
     """Topics, table and configuration do not fit together; the text says what to do."""
 
     kind = ErrorKind.INVALID
-
-
-class LeaseLostError(AssignerError):
-    """The coordinator gave the slot to nobody or to another: join again."""
-
-    kind = ErrorKind.FENCED

@@ -30,11 +30,6 @@ class TransactionPace:
         self._first_record_s: float | None = None
         self.progressed = True
 
-    @property
-    def has_records(self) -> bool:
-        """Whether anything waits."""
-        return self._gathered.records > 0
-
     def budget(self) -> Budget | None:
         """What may still be gathered; None when the transaction is full."""
         left = Budget(

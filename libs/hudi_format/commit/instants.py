@@ -2,7 +2,7 @@
 
 Each step is repeatable: a file that is there with the very content that would have been written counts as
 written. Nothing here decides; the caller holds the table's lock where the protocol says so
-(ARCHITECTURE.md, section 6).
+(ARCHITECTURE.md, "Commit").
 
 With `staging_dir` a file appears by `Storage.publish` out of that folder, so that a writer whose term is
 over makes nothing: the step raises `StagingGoneError` instead.

@@ -3,7 +3,7 @@ before.
 
 Stricter than Hudi's own rule ("completed here and not pending there"): a deltacommit counts only if its
 instant is completed in the data listing, or older than that listing's first active instant, or is bootstrap
-(ARCHITECTURE.md, section 4). Otherwise an instant that was requested after the data listing and completed
+(ARCHITECTURE.md, "Cache tiers"). Otherwise an instant that was requested after the data listing and completed
 here before the metadata listing would be taken for committed.
 """
 

@@ -16,7 +16,7 @@ The outcome says what the ledger holds, not what the broker answered:
 - UNKNOWN: only a reader of the ledger can tell, and only after a new producer's `init()`.
 
 After anything but COMMITTED, and when `replace_producer` is set, make a new producer; after ABORTED and
-UNKNOWN claim anew. Source: ARCHITECTURE.md section 4; seen to hold against a delayed commit and a delayed
+UNKNOWN claim anew. Source: ARCHITECTURE.md 3.3; seen to hold against a delayed commit and a delayed
 abort of the transaction before.
 """
 

@@ -131,7 +131,7 @@ def server_settings(cluster: Cluster, node_id: int, data: Path) -> dict[str, str
         "group.initial.rebalance.delay.ms": "0",
         # A dead producer's open transaction holds readers back until this scan finds it.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-        # The broker refuses a ledger entry that a torn transaction would publish (ARCHITECTURE.md section 4).
+        # The broker refuses a ledger entry that a torn transaction would publish (ARCHITECTURE.md 3.3).
         "transaction.partition.verification.enable": "true",
         # After kill -9 the controller waits this long before it takes the node back.
         "broker.session.timeout.ms": "2000",

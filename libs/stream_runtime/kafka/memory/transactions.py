@@ -4,7 +4,7 @@ transaction).
     EMPTY, COMPLETE_* ── add partitions ──► ONGOING ── end ──► COMPLETE_COMMIT | COMPLETE_ABORT
 
 A request with an older producer epoch is fenced. An end that arrives late but with the current epoch is
-obeyed: the hole in the protocol that ledger-first-and-last closes (ARCHITECTURE.md section 4).
+obeyed: the hole in the protocol that ledger-first-and-last closes (ARCHITECTURE.md, "What counts").
 """
 
 from __future__ import annotations
