@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from epoch_protocol.entries import Stage
+from index_assigner.assign.rewind_wish import RewindWish
 from index_assigner.errors import SetupError
 from index_assigner.lease import StageReport
 from index_assigner.membership import Identity, JoinFacts, MembershipClient
@@ -38,6 +39,7 @@ class FakeCoordinator(rpc.CommitCoordinatorServicer):
         self.joins: list[pb.JoinRequest] = []
         self.renewals: list[pb.RenewRequest] = []
         self.left: list[pb.LeaveRequest] = []
+        self.wishes: list[pb.WantRewindRequest] = []
         self.lanes = ["in:0", "in:1"]
         self.slot = 3
         self.shards = 8
@@ -62,6 +64,10 @@ class FakeCoordinator(rpc.CommitCoordinatorServicer):
         raise AssertionError(f"unexpected call: {request}")
 
     LeaseFileGroups = NextEpoch = Begin = ReportWritten = ReportFailed = _not_asked
+
+    def WantRewind(self, request, _):  # noqa: N802
+        self.wishes.append(request)
+        return pb.WantRewindResponse()
 
     def Leave(self, request, _):  # noqa: N802
         self.left.append(request)
@@ -194,3 +200,17 @@ def test_without_a_coordinator_it_waits_until_told_to_stop(rig: Rig):
     threading.Timer(0.3, stop.set).start()
     assert rig.client.facts(stop) is None
     assert rig.client.lease() is None
+
+
+def test_a_wish_for_a_rewind_reaches_the_coordinator_and_survives_its_absence():
+    fake = FakeCoordinator()
+    server = serve(fake)
+    channel = open_channel(server.address)
+    wish = RewindWish(rpc.CommitCoordinatorStub(channel), "orders", "p1")
+    wish("torn", 4)
+    [asked] = fake.wishes
+    assert (asked.table, asked.process_id, asked.generation, asked.reason) == ("orders", "p1", 4, "torn")
+    server.stop()
+    wish("torn", 4)
+    assert len(fake.wishes) == 1
+    channel.close()
