@@ -77,6 +77,8 @@ class AttemptDesk:
             if self._unreported() is None:
                 return True
             self._problem = ((epoch, attempt), problem)
+            # It will be voided: handed out once more it would only fail once more.
+            self._open = None
             return True
 
     def collect(self, seen: Observed) -> None:

@@ -151,3 +151,15 @@ def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() ->
     assert seen.problem is None
     desk.offer(None)
     assert not desk.report(1, 1, "T11", Report((), ()))
+
+
+def test_an_attempt_that_failed_is_not_handed_out_again() -> None:
+    desk = AttemptDesk()
+    desk.offer(OpenAttemptView(plan(1, 1), 0, ()))
+    assert desk.wait_for_unreported(0.0) is not None
+    assert desk.fail(1, 1, "T11", AttemptProblem("disk full", rewind=False))
+    assert desk.wait_for_unreported(0.0) is None
+    assert not desk.report(1, 1, "T11", Report((), ()))
+    seen = Observed()
+    desk.collect(seen)
+    assert seen.problem == ((1, 1), AttemptProblem("disk full", rewind=False))
