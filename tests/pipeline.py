@@ -152,9 +152,9 @@ class Pipeline:
         self._producer.flush()
         return count
 
-    def feed_partition(self, partition: int, messages: Iterable[Message]) -> int:
-        """Produces to one partition."""
-        count = self._producer.produce_batch(self.topic, messages, partition)
+    def feed_partition(self, partition: int, messages: Iterable[Message], topic: str = "") -> int:
+        """Produces to one partition, of the first input topic if none is named."""
+        count = self._producer.produce_batch(topic or self.topic, messages, partition)
         self._producer.flush()
         return count
 

@@ -72,7 +72,10 @@ def committed(pipeline: Pipeline) -> dict[str, int]:
 
 
 def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make) -> None:
-    pipeline = make("edges", partitions=4, table={"index": {"shards": 8, "lanes": 8}})
+    topics = ["edges-input", "edges-second"]
+    pipeline = make(
+        "edges", partitions=4, table={"index": {"shards": 8, "lanes": 8}}, input={"topics": topics}
+    )
     model = InputModel()
     pipeline.start()
     # One key: seven of eight lanes and three of four input partitions are idle.
@@ -103,6 +106,12 @@ def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make) ->
     assert len(list(pipeline.table.glob("part-*"))) == 1_000
     widest = max(each["counts"]["inserts"] for each in pipeline.admin.epochs(5))
     assert widest == 1_000
+
+    moved = [Upsert(row(f"p{n}", "from-elsewhere", 11)) for n in range(50)]
+    model.apply(moved)
+    pipeline.feed_partition(3, messages(moved, 1)[0], topics[1])
+    check(pipeline, model)
+    assert committed(pipeline)["moves"] == 50
     pipeline.stop()
 
 
