@@ -77,7 +77,7 @@ class FoldState(msgspec.Struct):
     decided: CommitDecided | None = None
     voided: list[VoidedAttempt] = []
     attempts: int = 0
-    committed: Committed = Committed()
+    committed: Committed = msgspec.field(default_factory=Committed)
     committed_counts: Counts = Counts()
     shuffled_records: int = 0
     dead_letters: int = 0

@@ -275,5 +275,5 @@ def _net(changes: list[dict[str, Change]]) -> dict[str, Change]:
 
 TestTieredIndex = TieredIndexMachine.TestCase
 TestTieredIndex.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
