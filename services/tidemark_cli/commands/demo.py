@@ -8,7 +8,7 @@ from typing import Final
 
 from tidemark_cli.commands.arguments import Commands, add_command, whole_number
 
-MONTHS_DEFAULT: Final = 3
+MONTHS_DEFAULT: Final = 7
 
 
 def add(commands: Commands) -> None:

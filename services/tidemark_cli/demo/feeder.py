@@ -10,7 +10,7 @@ from stream_runtime.kafka.ports import KafkaClient
 from tidemark_cli.demo.flights import EventStream
 
 # Enough for the pipeline to be busy, little enough for the view to show a stream and not a backlog.
-AHEAD_MAX: Final = 60_000
+AHEAD_MAX: Final = 120_000
 _WAIT_S: Final = 0.02
 
 
