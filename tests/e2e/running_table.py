@@ -122,10 +122,15 @@ class RunningTable:
         return count
 
     def kill(self, role: str) -> int:
-        """SIGKILL to the one process of a role; returns when another runs in its place."""
+        """SIGKILL to the one process of a role; returns when another runs in its place, and the children of
+        the first (Spark's JVM and workers) are gone.
+        """
         victim = int(self.run_file()["pids"][role][0])
+        family = psutil.Process(victim).children(recursive=True)
         os.kill(victim, signal.SIGKILL)
         self.until(lambda: self.run_file()["pids"].get(role, []) not in ([], [victim]), 120.0)
+        _, alive = psutil.wait_procs(family, timeout=30.0)
+        assert alive == [], [each.cmdline() for each in alive]
         return victim
 
     def rows(self) -> list[dict[str, Any]]:

@@ -82,6 +82,9 @@ def test_start_again_goes_on_where_it_stopped(running: RunningTable):
     )
     assert (found[1]["tier"], found[1]["file_id"]) == ("none", None)
     assert running.stop() == 0
+    # Starts the embedded Kafka for the time of the command.
+    assert running.cli("dead-letter", "list")["count"] == events.model.broken
+    assert not (running.folder / "state" / "run.json").exists()
 
 
 def test_killed_run_takes_its_children_along_and_starts_again(running: RunningTable):
