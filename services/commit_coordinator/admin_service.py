@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import count
 from typing import Any, Final
 
 from commit_coordinator.errors import CoordinatorError
@@ -19,6 +21,7 @@ KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
 _FLUSH_DEFAULT_MS: Final = 60_000
 _HURRY_EVERY_S: Final = 0.2
+_TURNS_PER_LOOK: Final = 5
 
 
 class BadRequestError(CoordinatorError):
@@ -29,6 +32,8 @@ class BadRequestError(CoordinatorError):
 
 Targets = Callable[[], Mapping[str, int]]
 """Per input lane the position that a flush called now has to reach."""
+HoldsRecords = Callable[[str, int, int], bool]
+"""(input lane, from, to) -> whether a record lies in [from, to)."""
 KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 
@@ -44,6 +49,7 @@ class AdminService(rpc.AdminServicer):
         status: Callable[[], dict[str, Any]],
         targets: Targets,
         lookup: KeyLookup,
+        holds_records: HoldsRecords,
     ) -> None:
         self._table = table
         self._board = board
@@ -52,6 +58,7 @@ class AdminService(rpc.AdminServicer):
         self._status = status
         self._targets = targets
         self._lookup = lookup
+        self._holds_records = holds_records
 
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
@@ -61,14 +68,27 @@ class AdminService(rpc.AdminServicer):
         self._check_table(request.table)
         targets = self._targets()
         left_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
-        while left_s > 0:
+        for turn in count():
             self._inbox.put(HurryUp())
             wait_s = min(_HURRY_EVERY_S, left_s)
-            view = self._board.wait_until(lambda v: _reached(v, targets), wait_s)
+            view = self._board.wait_until(partial(_reached, targets), wait_s)
             if view is not None:
                 return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
             left_s -= wait_s
+            if turn % _TURNS_PER_LOOK == 0:
+                targets = self._still_wanted(targets)
+            if left_s <= 0 and targets:
+                break
         raise DeadlineExceededError(_missing(self._board.current, targets))
+
+    def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
+        """Without lanes that have no record between where they are and where they should be."""
+        reached = self._board.current.source_next
+        return {
+            lane: end
+            for lane, end in targets.items()
+            if reached.get(lane, 0) < end and self._holds_records(lane, reached.get(lane, 0), end)
+        }
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802
         self._check_table(request.table)
@@ -107,7 +127,7 @@ class AdminService(rpc.AdminServicer):
             raise BadRequestError(f"this coordinator serves table {self._table!r}, not {table!r}")
 
 
-def _reached(view: CoordinatorView, targets: Mapping[str, int]) -> bool:
+def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:
     return all(view.source_next.get(lane, 0) >= target for lane, target in targets.items())
 
 

@@ -28,7 +28,7 @@ from commit_coordinator.members import Members
 from commit_coordinator.placement import Placement
 from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.staging import load_document
-from commit_coordinator.status import StatusSource, input_ends
+from commit_coordinator.status import StatusSource, holds_records, input_ends
 from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_table
 from commit_coordinator.table_state import load_timelines
@@ -202,6 +202,7 @@ class CoordinatorService:
             status.document,
             lambda: input_ends(self._admin, lanes),
             lookups.lookup,
+            lambda lane, first, end: holds_records(ports.kafka, self._admin, lane, first, end),
         )
         services: list[tuple[str, Any]] = [
             (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),

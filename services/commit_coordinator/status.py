@@ -17,9 +17,11 @@ from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT
 from stream_runtime.clock import Clock
-from stream_runtime.kafka.ports import Admin, Isolation, TopicPartition
+from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition
 
 _TIMELINE_FILES_WARN: Final = 3_000
+_LOOKS_MAX: Final = 20
+_LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,29 @@ class StatusSource:
                     f"the {what}'s timeline has {files} files: let Hudi on Spark compact and archive it"
                 )
         return warnings
+
+
+def holds_records(client: KafkaClient, admin: Admin, lane: str, first: int, end: int) -> bool:
+    """Whether a committed record lies in [first, end) of an input lane; True when it cannot be told in time.
+
+    Markers and aborted records of transactional producers use offsets, too, and no position moves past them
+    before the next record comes; of what retention deleted there is nothing to wait for either.
+    """
+    partition = TopicPartition(*parse_shuffle_lane(lane))
+    first = max(first, admin.start_offset(partition))
+    if first >= end:
+        return False
+    reader = client.partition_reader(Isolation.READ_COMMITTED)
+    try:
+        reader.assign({partition: first})
+        for _ in range(_LOOKS_MAX):
+            if reader.poll(1, _LOOK_S):
+                return True
+            if reader.position(partition) >= end:
+                return False
+        return True
+    finally:
+        reader.close()
 
 
 def input_ends(admin: Admin, lanes: list[str]) -> dict[str, int]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
 
 from commit_coordinator.admin_service import AdminService
 from commit_coordinator.domain.actions import Wait
@@ -10,9 +14,15 @@ from commit_coordinator.domain.next_action import Observed
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.view import ViewBoard, take_view
+from commit_coordinator.status import holds_records, input_ends
+from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import Committed, CountedTagged, FoldState, LaneState
+from stream_runtime.clock import ManualClock
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 
@@ -47,13 +57,49 @@ def test_input_partitioned_by_lane_has_the_assign_stages_positions() -> None:
     assert SHARDED.taken(state) == {"flights:0": 9, "flights:1": 5}
 
 
+def admin_service(
+    board: ViewBoard, targets: dict[str, int], holds: Callable[[str, int, int], bool]
+) -> AdminService:
+    return AdminService("t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: iter([]), holds)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_flush_waits_for_records_not_for_markers(end: str) -> None:
+    """The topic of a transactional producer ends with a marker, which no position ever passes."""
+    clock = ManualClock()
+    client = MemoryKafkaClient(MemoryBroker(clock, SeededIds(1)))
+    client.admin().create_topics([TopicSpec("in", 2)])
+    lane, trimmed = TopicPartition("in", 0), TopicPartition("in", 1)
+    producer = client.producer("upstream")
+    producer.init()
+    producer.begin()
+    producer.produce(lane, b"record")
+    producer.produce(trimmed, b"record")
+    producer.flush()
+    (producer.commit if end == "commit" else producer.abort)()
+    ends = input_ends(client.admin(), ["in:0", "in:1"])
+    assert ends == {"in:0": 2, "in:1": 2}
+    client.admin().delete_records({trimmed: 2})
+    board = ViewBoard()
+
+    def flush() -> None:
+        holds = partial(holds_records, client, client.admin())
+        admin_service(board, ends, holds).Flush(pb.FlushRequest(table="t", timeout_ms=300), None)
+
+    if end == "commit":
+        with pytest.raises(DeadlineExceededError, match="in:0"):
+            flush()
+        board.show(CoordinatorView(epoch=1, source_next={"in:0": 1}))
+    flush()
+
+
 def test_a_flush_of_input_partitioned_by_lane_ends() -> None:
     """Without a shuffle stage nothing ever moves `committed.source_next`."""
     board, state = ViewBoard(), half_way()
     state.committed = Committed(epoch=2, through=8, instant="T2", keyed_next={"0": 9, "1": 5})
     board.show(take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=SHARDED))
     targets = {"flights:0": 9, "flights:1": 5}
-    admin = AdminService("t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: iter([]))
+    admin = admin_service(board, targets, lambda *_: True)
     answer = admin.Flush(pb.FlushRequest(table="t", timeout_ms=50), None)
     assert (answer.epoch, answer.instant) == (2, "T2")
     assert json.loads(admin.Status(pb.StatusRequest(table="t"), None).json) == {}

@@ -90,7 +90,9 @@ def test_waiting_for_a_view_ends_with_the_first_that_holds_or_in_time() -> None:
 
 
 def admin(board: ViewBoard, inbox: Inbox, targets: dict[str, int]) -> AdminService:
-    return AdminService("t", board, EpochHistory(), inbox, dict, lambda: targets, lambda keys: [])
+    return AdminService(
+        "t", board, EpochHistory(), inbox, dict, lambda: targets, lambda keys: [], lambda *_: True
+    )
 
 
 def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:
