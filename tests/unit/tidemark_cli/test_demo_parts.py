@@ -69,7 +69,7 @@ def test_empty_folder_is_taken_and_a_file_is_refused(tmp_path: Path):
         prepare_folder(tmp_path / "file", "merge_on_read", Random(1))
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
     end = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < end
