@@ -33,7 +33,7 @@ from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_table
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, own_pending, take_over
-from commit_coordinator.topics_setup import check_recorded, ensure_topics
+from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
@@ -109,6 +109,7 @@ class CoordinatorService:
         table = open_table(self._config, ports.storage, ports.clock, self._known_pending())
         topics = ensure_topics(self._config, self._admin)
         check_recorded(ports.storage, topics)
+        check_lane_source(self._config, ports.storage)
         members = self._members(topics)
         placement = Placement(target_file_bytes(self._config), ports.ids)
         if ignored := without_effect(self._config):

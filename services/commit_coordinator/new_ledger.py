@@ -22,7 +22,7 @@ from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT, end_older_terms, load_document, remove_ended, store_document
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import EPOCH_KEY, newest_epoch, take_over
-from commit_coordinator.topics_setup import RECORD, ensure_topics
+from commit_coordinator.topics_setup import LANE_SOURCE, RECORD, ensure_topics
 from epoch_protocol.entries import SnapshotTaken
 from epoch_protocol.fold import Fold
 from epoch_protocol.lanes import shuffle_lane
@@ -46,7 +46,6 @@ from stream_runtime.kafka.topics import TopicNames
 
 _LOCK_WAIT_MS: Final = 5_000
 _SOURCES_KEY: Final = "tidemark.source_offsets"
-_KEYED_KEY: Final = "tidemark.keyed_offsets"
 
 
 class PendingWriteError(CoordinatorError):
@@ -85,6 +84,7 @@ def new_ledger(
             [topics.keyed, topics.data, topics.index, topics.tombstones, topics.ledger, topics.epochs]
         )
         storage.delete(RECORD)
+        storage.delete(LANE_SOURCE)
         ensure_topics(config, admin)
         reader = FoldReader(
             kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
@@ -179,15 +179,13 @@ def _positions(
 ) -> tuple[dict[str, int], list[str]]:
     """Positions that the input topics still hold, and the lanes whose position they do not."""
     sharded = config.input.partitioning is InputPartitioning.SHARD
-    document = json.loads(extra.get(_KEYED_KEY if sharded else _SOURCES_KEY, "{}"))
     positions: dict[str, int] = {}
     anew: list[str] = []
-    for topic, partitions in document.items():
-        input_topic = config.input.topics[0] if sharded else topic
-        if input_topic not in config.input.topics:
+    for topic, partitions in json.loads(extra.get(_SOURCES_KEY, "{}")).items():
+        if topic not in config.input.topics:
             continue
         for partition, (_, position) in partitions.items():
-            at = TopicPartition(input_topic, int(partition))
+            at = TopicPartition(topic, int(partition))
             lane = partition if sharded else shuffle_lane(*at)
             if _holds(admin, at, position):
                 positions[lane] = position

@@ -13,12 +13,13 @@ from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
 from hudi_format.errors import AlreadyExistsError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
-from stream_runtime.config import TableConfigFile
+from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin
-from stream_runtime.kafka.topics import input_topic_specs, topic_specs
+from stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
 
 RECORD: Final = join_path(ROOT, "topics.json")
+LANE_SOURCE: Final = join_path(ROOT, "lane-source.json")
 
 
 class TopicsChangedError(CoordinatorError):
@@ -61,6 +62,28 @@ def check_recorded(storage: Storage, found: dict[str, int]) -> None:
         storage.create(RECORD, merged)
     except AlreadyExistsError:
         storage.replace(RECORD, merged)
+
+
+def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
+    """Records at the first start which topic the assign stage reads; raises TopicsChangedError for another.
+
+    Positions of the assign stage's lanes are offsets in that topic: read from another one they would skip
+    records, or take some twice.
+    """
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    topic = config.input.topics[0] if sharded else TopicNames(config.table.name).keyed
+    content = json.dumps({"topic": topic}).encode()
+    try:
+        storage.create(LANE_SOURCE, content)
+    except AlreadyExistsError:
+        recorded = json.loads(storage.read(LANE_SOURCE))["topic"]
+        if recorded != topic:
+            raise TopicsChangedError(
+                f"{config.file}: with input.partitioning: {config.input.partitioning.value} records are "
+                f"tagged from topic {topic}, but this table's positions are offsets in {recorded}: go back "
+                "to the former input section, or start anew at the committed positions "
+                "(`tidemark table adopt --new-ledger`)"
+            ) from None
 
 
 def _text(topic: str, found: int, expected: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,10 +11,16 @@ import pytest
 
 from commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
 from commit_coordinator.staging import ROOT
-from commit_coordinator.topics_setup import RECORD, TopicsChangedError, check_recorded, ensure_topics
+from commit_coordinator.topics_setup import (
+    RECORD,
+    TopicsChangedError,
+    check_lane_source,
+    check_recorded,
+    ensure_topics,
+)
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
-from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.config import InputPartitioning, TableConfigFile, load_config
 from stream_runtime.kafka.ports import TopicSpec
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
@@ -88,3 +95,19 @@ def test_a_count_that_changed_is_refused_with_what_to_do(config: TableConfigFile
     cluster.admin.create_topics([TopicSpec("orders.keyed", 9)])
     with pytest.raises(TopicsChangedError, match="Recreate the topic with 4 partitions"):
         ensure_topics(config, cluster.admin)
+
+
+def test_the_topic_that_is_tagged_from_may_not_change_under_the_ledger(config: TableConfigFile) -> None:
+    storage = InMemoryStorage()
+    check_lane_source(config, storage)
+    check_lane_source(config, storage)
+    by_lane = replace(config, input=replace(config.input, partitioning=InputPartitioning.SHARD))
+    with pytest.raises(TopicsChangedError, match=r"from topic in, but .* offsets in orders\.keyed"):
+        check_lane_source(by_lane, storage)
+    fresh = InMemoryStorage()
+    check_lane_source(by_lane, fresh)
+    with pytest.raises(TopicsChangedError, match=r"offsets in in:"):
+        check_lane_source(config, fresh)
+    other = replace(by_lane, input=replace(by_lane.input, topics=("in2",)))
+    with pytest.raises(TopicsChangedError, match="in2"):
+        check_lane_source(other, fresh)
