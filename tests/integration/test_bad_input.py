@@ -222,16 +222,22 @@ def test_kafka_that_is_not_there_is_named(pipeline: Pipeline) -> None:
         assert "127.0.0.1:1" in said
 
 
-def test_a_table_path_that_is_no_folder_is_named(pipeline: Pipeline) -> None:
+def test_paths_that_are_no_folders_are_named(pipeline: Pipeline) -> None:
     (pipeline.folder / "a-file").write_text("in the way")
-    changes = {
-        "services": elsewhere(),
-        "table": {"name": "other", "path": "./a-file/table"},
-    }
+    table = {"services": elsewhere(), "table": {"name": "other", "path": "./a-file/table"}}
+    state = {"state": {"path": "./a-file"}}
+    for service, changes in (("coordinator", table), ("assigner", state), ("writer", state)):
+        refused = pipeline.command(service, config=pipeline.write_config("wrong.yaml", changes))
+        assert refused.returncode == 1
+        assert "a-file" in refused.stderr.splitlines()[-1]
+        assert "has to be a folder" in refused.stderr
+
+
+def test_the_way_the_input_is_partitioned_cannot_change_under_a_table(pipeline: Pipeline) -> None:
+    changes = {"services": elsewhere(), "input": {"partitioning": "shard"}}
     refused = pipeline.command("coordinator", config=pipeline.write_config("wrong.yaml", changes))
-    assert refused.returncode in (1, 2)
-    assert "a-file" in refused.stderr
-    assert "unexpected" not in refused.stderr
+    assert refused.returncode == 2
+    assert "offsets in bad-input.keyed" in refused.stderr
 
 
 def test_a_table_folder_without_permission_is_named(pipeline: Pipeline) -> None:
