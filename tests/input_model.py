@@ -137,12 +137,11 @@ def messages(
     parts: dict[int, list[tuple[bytes | None, bytes | None]]] = {number: [] for number in range(partitions)}
     for event in events:
         if isinstance(event, Upsert):
-            name, value = str(event.row[key]), json.dumps(event.row).encode()
-            kafka_key = None if event.keyless else name.encode()
+            name, document = str(event.row[key]), event.row
         else:
-            name, kafka_key = event.key, event.key.encode()
-            value = (
-                json.dumps({key: name, "ts": event.at, DELETE_FIELD: True}).encode() if event.typed else None
-            )
+            name, document = event.key, {key: event.key, "ts": event.at, DELETE_FIELD: True}
+        has_value = isinstance(event, Upsert) or event.typed
+        value = json.dumps(document).encode() if has_value else None
+        kafka_key = None if isinstance(event, Upsert) and event.keyless else name.encode()
         parts[sum(name.encode()) % partitions].append((kafka_key, value))
     return parts

@@ -176,12 +176,16 @@ def test_stops_starts_and_a_lost_disk(make: Make, type_: str) -> None:
     pipeline.kill("coordinator")
     shutil.rmtree(pipeline.config.state.path)
     # Stale moves, deletes and updates meet an empty cache; newer ones count.
-    stale = [
+    stale: list[Event] = [
         Upsert(row("fixed-0", "us", 150)),
         Delete("fixed-1", 199, typed=True),
         Upsert(row("fixed-2", "eu", 150)),
     ]
-    newer = [Upsert(row("fixed-3", "us", 200)), Delete("fixed-4", 200, typed=True), Delete("fixed-5")]
+    newer: list[Event] = [
+        Upsert(row("fixed-3", "us", 200)),
+        Delete("fixed-4", 200, typed=True),
+        Delete("fixed-5"),
+    ]
     feed(
         pipeline,
         model,

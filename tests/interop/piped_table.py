@@ -1,0 +1,71 @@
+"""A table of a whole pipeline, fed by a random stream and written by Spark in between, with its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from hudi_format.commit.lock import foreign_writer_options
+from hudi_format.schema import TableSchema
+from tests.input_model import SCHEMA, Event, InputModel, RandomStream, Row, Upsert, messages
+from tests.interop.judge import HudiJudge
+from tests.pipeline import Pipeline
+
+ARROW: Final = TableSchema.from_avro(json.dumps(SCHEMA), "orders").arrow
+PARTITIONS: Final = 2
+
+
+class PipedTable:
+    """One pipeline with its model and stream."""
+
+    def __init__(self, pipeline: Pipeline, model: InputModel, seed: int = 1, keys: int = 400) -> None:
+        self.pipeline = pipeline
+        self.model = model
+        self.stream = RandomStream(seed, keys)
+        self.fed: list[Row] = []
+
+    @property
+    def path(self) -> Path:
+        return self.pipeline.table
+
+    def feed(self, events: Sequence[Event]) -> str:
+        """Feeds, waits for the commit, returns its completion time."""
+        self.fed += [event.row for event in events if isinstance(event, Upsert)]
+        self.model.apply(events)
+        for partition, part in messages(events, PARTITIONS).items():
+            self.pipeline.feed_partition(partition, part)
+        self.pipeline.flush()
+        return str(self.pipeline.status()["last_commit"]["completion"])
+
+    def epochs(self, count: int, size: int = 700) -> str:
+        for _ in range(count):
+            completion = self.feed(list(self.stream.events(size)))
+        return completion
+
+    def foreign_upsert(self, judge: HudiJudge, rows: list[Row]) -> None:
+        judge.upsert(
+            self.path, pa.Table.from_pylist(rows, schema=ARROW), foreign_writer_options(str(self.path))
+        )
+        self.model.apply([Upsert(row) for row in rows])
+
+    def foreign_delete(self, judge: HudiJudge, keys: list[str]) -> None:
+        gone = [self.model.rows.pop(key) for key in keys]
+        judge.delete(
+            self.path, pa.Table.from_pylist(gone, schema=ARROW), foreign_writer_options(str(self.path))
+        )
+
+    def write_at_the_same_time(self, judge: HudiJudge) -> None:
+        """Spark inserts rows of its own while records flow; each takes turns with the other."""
+        theirs = [{**self.stream.row(f"spark-{n}", 1), "region": "of-spark-alone"} for n in range(30)]
+        rows, options = pa.Table.from_pylist(theirs, schema=ARROW), foreign_writer_options(str(self.path))
+        with ThreadPoolExecutor(1) as pool:
+            spark = pool.submit(judge.upsert, self.path, rows, options)
+            while not spark.done():
+                self.feed(list(self.stream.events(150)))
+            spark.result()
+        self.model.apply([Upsert(row) for row in theirs])
