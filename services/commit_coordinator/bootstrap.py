@@ -233,6 +233,7 @@ class CoordinatorService:
         timelines = load_timelines(ports.storage)
         state = self._reader.fold.state
         check_agreement(ports.storage, timelines, state)
+        schemas.resume({counted.entry.schema_id for counted in state.tagged})
         action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
         sharded = config.input.topics[0] if _is_sharded(config) else None
         keyed, inputs = sharded or topics.keyed, InputPositions(sharded)

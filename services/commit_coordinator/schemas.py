@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
@@ -27,20 +27,30 @@ class SchemaRegistry:
         self._table = table
         self._lock = threading.Lock()
         self._current = current
+        # With the columns of every schema that a transaction may name: no plan finds two that do not fit.
+        self._known = current
 
     def register(self, avro_json: str) -> str:
         """The fingerprint of the schema. Raises IncompatibleSchemaError naming what does not fit."""
         try:
             schema = TableSchema.from_avro(avro_json, self._table)
             with self._lock:
-                union(self._current, schema)
+                self._known = union(self._known, schema)
         except SchemaError as error:
-            raise IncompatibleSchemaError(f"table.schema does not fit the table: {error}") from error
+            raise IncompatibleSchemaError(
+                f"table.schema does not fit the table, or what another process registered: {error}"
+            ) from error
         try:
             self._storage.create(self._path(schema.fingerprint), schema.avro_json.encode())
         except AlreadyExistsError:
             return schema.fingerprint
         return schema.fingerprint
+
+    def resume(self, fingerprints: Iterable[str]) -> None:
+        """What counting transactions name that no epoch covers yet; call it before anything registers."""
+        with self._lock:
+            for fingerprint in fingerprints:
+                self._known = union(self._known, self._load(fingerprint))
 
     def united(self, fingerprints: Sequence[str]) -> str:
         """Avro JSON of the table's schema with the columns of these; it is the table's from now on."""

@@ -27,6 +27,7 @@ from tests.unit.ledger_client.memory_cluster import MemoryCluster
 BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))
 WIDER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("w", pa.string())]))
 OTHER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("x", pa.bool_())]))
+CLASHING = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("w", pa.bool_())]))
 WRONG = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.bool_())]))
 
 
@@ -57,6 +58,20 @@ def test_a_schema_that_does_not_fit_is_refused_by_name_and_a_lost_one_is_an_erro
     storage.delete(f"{ROOT}/schemas/{fingerprint}.avsc")
     with pytest.raises(IncompatibleSchemaError, match="gone"):
         registry.united([fingerprint])
+
+
+def test_two_processes_that_add_one_column_with_two_types_are_told_at_the_join() -> None:
+    storage = InMemoryStorage()
+    registry = SchemaRegistry(storage, "t", BASE)
+    wider = registry.register(WIDER.avro_json)
+    with pytest.raises(IncompatibleSchemaError, match="w"):
+        registry.register(CLASHING.avro_json)
+    successor = SchemaRegistry(storage, "t", BASE)
+    successor.resume([wider])
+    with pytest.raises(IncompatibleSchemaError, match="another process"):
+        successor.register(CLASHING.avro_json)
+    other = successor.register(OTHER.avro_json)
+    assert columns(successor.united([wider, other])) == ["id", "v", "w", "x"]
 
 
 @pytest.fixture
