@@ -62,6 +62,21 @@ def uncommitted_counts(state: FoldState) -> Counts:
     return sum((t.entry.counts for t in state.tagged), Counts())
 
 
+def untagged_records(state: FoldState) -> int:
+    """Records that were shuffled, and that no counting transaction of the assign stage covers yet."""
+    return sum(
+        part.records
+        for shuffled in state.shuffled
+        for part in shuffled.entry.produced
+        if part.topic is Topic.KEYED and part.last >= _next_of(state, part.partition)
+    )
+
+
+def _next_of(state: FoldState, lane: int) -> int:
+    held = state.assign_lanes.get(str(lane))
+    return held.next if held is not None else 0
+
+
 def _is_tagged(shuffled: CountedShuffle, keyed: dict[str, int]) -> bool:
     return all(
         keyed.get(str(part.partition), 0) > part.last

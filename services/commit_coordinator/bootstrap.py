@@ -58,6 +58,7 @@ from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 
 ATTEMPTS_MAX: Final = 10
+GATHER_MS_MAX: Final = 500
 LOCK_WAIT_MS: Final = 5_000
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -253,7 +254,8 @@ class CoordinatorService:
         if sharded is None:
             roles[Topic.KEYED] = topics.keyed
         trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
-        limits = Limits(config.epoch.interval_ms, config.epoch.max_bytes, ATTEMPTS_MAX)
+        gather_ms = min(config.epoch.interval_ms, GATHER_MS_MAX)
+        limits = Limits(config.epoch.interval_ms, config.epoch.max_bytes, ATTEMPTS_MAX, gather_ms)
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         coordinator = Coordinator(context, limits, self._desk, [follow_up])
         _free_lock(context)

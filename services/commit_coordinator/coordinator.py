@@ -51,6 +51,8 @@ from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
 
 _POLL_S: Final = 0.02
+# While a writer writes: its report comes over gRPC and does not end a wait for the topics.
+_REPORT_POLL_S: Final = 0.005
 _HEARTBEAT_MS: Final = 20_000
 _RETRY_MS: Final = 500
 _log = logging.getLogger("tidemark.coordinator")
@@ -108,7 +110,7 @@ class Coordinator:
         self._keep_alive(context.fold().state.planned)
         try:
             context.log.settle()
-            context.log.poll(poll_s if isinstance(self.doing, Wait) else 0.0)
+            context.log.poll(self._poll_s(poll_s))
             self._act()
         except (KafkaError, DeadlineExceededError) as error:
             # Nothing was decided, or nobody knows yet: `settle` will have looked before the next decision.
@@ -119,6 +121,11 @@ class Coordinator:
             self.doing = Wait("Kafka did not answer")
         return self.doing
 
+    def _poll_s(self, longest_s: float) -> float:
+        if not isinstance(self.doing, Wait):
+            return 0.0
+        return min(longest_s, _REPORT_POLL_S) if self._context.fold().state.planned is not None else longest_s
+
     def _act(self) -> None:
         context = self._context
         state = context.fold().state
@@ -127,7 +134,12 @@ class Coordinator:
         self._desk.collect(self.seen)
         if self.seen.halted is None:
             self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
-        self.doing = next_action(state, self.seen, self._limits, context.clock.now_ms())
+        now_ms = context.clock.now_ms()
+        if not state.tagged or state.planned is not None:
+            self.seen.counts_since_ms = None
+        elif self.seen.counts_since_ms is None:
+            self.seen.counts_since_ms = now_ms
+        self.doing = next_action(state, self.seen, self._limits, now_ms)
         try:
             self._carry_out(self.doing)
         except AttemptLostError as error:

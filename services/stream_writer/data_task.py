@@ -11,11 +11,10 @@ events in the order in which they apply. What the table already has is read as o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -44,10 +43,8 @@ from hudi_format.timeline import Timeline
 from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch
 from stream_writer.epoch_tasks import EpochTask
-from stream_writer.publishing import publish_data_file
+from stream_writer.publishing import Publishers, publish_data_file
 
-_PUBLISHERS: Final = 8
-_WAITING_MAX: Final = 16
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
 
@@ -75,10 +72,18 @@ class MadeFile:
 class DataPartitionWriter:
     """Writes the file groups of one data partition for one attempt."""
 
-    def __init__(self, task: EpochTask, storage: Storage, timeline: Timeline, topic_partition: int) -> None:
+    def __init__(
+        self,
+        task: EpochTask,
+        storage: Storage,
+        timeline: Timeline,
+        publishers: Publishers,
+        topic_partition: int,
+    ) -> None:
         self._task = task
         self._storage = storage
         self._timeline = timeline
+        self._publishers = publishers
         self._number = topic_partition
         self._token = f"{topic_partition}-0-0"
         self._schema = TableSchema.from_avro(task.schema, task.table.name)
@@ -87,24 +92,16 @@ class DataPartitionWriter:
         self._ordering = OrderingField.of(self._schema, field) if by_event_time and field else None
         self._rows_written = 0
 
-    def write(self, batches: Sequence[NamedBatch]) -> list[bytes]:
-        """Publishes all files; returns their HoodieWriteStat as JSON.
-
-        Files are made one after the other and published side by side: most of a small file's time is
-        waiting for the disk, and a journal commits what waits together.
-        """
+    def write(self, batches: Sequence[NamedBatch]) -> list[Future[WriteStat]]:
+        """Makes all files and has them published; one write status each."""
         groups = list(last_rows(batches, self._schema))
         slices = self._slices({group.partition_path for group in groups})
         stats: list[Future[WriteStat]] = []
-        with ThreadPoolExecutor(_PUBLISHERS) as publishers:
-            for group in groups:
-                made = self._make_file(group, slices.get((group.partition_path, group.file_id)))
-                if made is not None:
-                    stats.append(publishers.submit(self._publish, made))
-                # Bounds the memory of files that wait for the disk.
-                if len(stats) >= _WAITING_MAX:
-                    stats[-_WAITING_MAX].result()
-        return [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
+        for group in groups:
+            made = self._make_file(group, slices.get((group.partition_path, group.file_id)))
+            if made is not None:
+                stats.append(self._publishers.submit(self._publish, made))
+        return stats
 
     def _slices(self, partitions: set[str]) -> dict[tuple[str, str], FileSlice]:
         files: dict[str, list[str]] = {}

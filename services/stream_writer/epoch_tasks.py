@@ -1,13 +1,14 @@
 """The work of one epoch as Spark tasks: what each has to read, and what it must know to write.
 
-Data partitions and index partitions are spread over min(2 x slots, partitions) tasks by their record
-counts. A whole topic-partition always goes to one task: a file group's rows travel through one data
-partition, so no two tasks ever write the same file.
+Data partitions and index partitions are spread over tasks by their record counts: at most two per slot, and
+one per slot of a small epoch, where starting a task costs more than an uneven spread. A whole topic-partition
+always goes to one task: a file group's rows travel through one data partition, so no two tasks ever write the
+same file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 RUNNER: Final = "stream_writer.tasks:run_task"
 _TASKS_PER_SLOT: Final = 2
+_SMALL_TASK_RECORDS: Final = 20_000
 
 
 class TableFacts(msgspec.Struct, frozen=True):
@@ -112,10 +114,16 @@ def task_planner(table: TableFacts) -> PlanTasks:
                     work=share,
                 )
             )
-            for share in spread(work, _TASKS_PER_SLOT * slots)
+            for share in spread(work, task_count(work, slots))
         ]
 
     return plan
+
+
+def task_count(work: Sequence[PartitionWork], slots: int) -> int:
+    """How many tasks share the work at most."""
+    is_small = sum(each.records for each in work) <= _SMALL_TASK_RECORDS * slots
+    return slots if is_small else _TASKS_PER_SLOT * slots
 
 
 def spread(work: Iterable[PartitionWork], shares_max: int) -> list[list[PartitionWork]]:

@@ -7,7 +7,9 @@ locations carry ordering values for assigners and never reach the record index.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,27 +21,32 @@ from hudi_format.model import RecordLocation, instant_to_ms
 from hudi_format.storage.base import Storage
 from ledger_client.named_batches import NamedBatch
 from stream_writer.epoch_tasks import EpochTask
-from stream_writer.publishing import publish_file
+from stream_writer.publishing import Publishers, publish_file
 from stream_writer.task_outcome import RecordIndexFile
 
 
 def write_index_partition(
-    task: EpochTask, storage: Storage, batches: Sequence[NamedBatch]
-) -> list[RecordIndexFile]:
-    """Publishes one log file per shard that changed."""
+    task: EpochTask, storage: Storage, publishers: Publishers, batches: Sequence[NamedBatch]
+) -> list[Future[RecordIndexFile]]:
+    """Makes one log file per shard that changed, and has them published."""
     rows = _changes(batches)
     if rows is None:
         return []
     shards = rows.column(SHARD).to_numpy()
     instant_ms = instant_to_ms(task.instant)
-    files: list[RecordIndexFile] = []
+    files: list[Future[RecordIndexFile]] = []
     for shard in np.unique(shards):
         entries = _entries(rows.take(np.flatnonzero(shards == shard)), instant_ms)
         data = write_record_index_log(entries, task.instant)
-        size = publish_file(storage, task.staging_dir, record_index_log_path(task.instant, int(shard)), data)
         deletes = int((entries.location_ids < 0).sum())
-        files.append(RecordIndexFile(int(shard), size, len(entries) - deletes, deletes))
+        made = RecordIndexFile(int(shard), len(data), len(entries) - deletes, deletes)
+        files.append(publishers.submit(_publish, task, storage, made, data))
     return files
+
+
+def _publish(task: EpochTask, storage: Storage, made: RecordIndexFile, data: bytes) -> RecordIndexFile:
+    path = record_index_log_path(task.instant, made.shard)
+    return msgspec.structs.replace(made, size=publish_file(storage, task.staging_dir, path, data))
 
 
 def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:

@@ -7,6 +7,10 @@ Which attempt of which task made a file never matters: names and contents follow
 from __future__ import annotations
 
 import io
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, ParamSpec, TypeVar
 
 import pyarrow.parquet as pq
 
@@ -14,6 +18,38 @@ from hudi_format.commit.markers import MarkerType, create_marker
 from hudi_format.errors import AlreadyExistsError, CorruptFileError
 from hudi_format.log_file import read_blocks
 from hudi_format.storage.base import Storage
+
+_THREADS: Final = 8
+_WAITING_MAX: Final = 16
+Asked = ParamSpec("Asked")
+Given = TypeVar("Given")
+
+
+class Publishers:
+    """Publishes files side by side while the next ones are made: most of a small file's time is waiting for
+    the disk, and a journal commits what waits together. For one task; used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS)
+        self._waiting: deque[Future[Any]] = deque()
+
+    def __enter__(self) -> Publishers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Returns when nothing is published any more; after an error, what has not begun never will be."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def submit(
+        self, publish: Callable[Asked, Given], *asked: Asked.args, **named: Asked.kwargs
+    ) -> Future[Given]:
+        """Waits while too many files wait, which bounds their memory. May raise an earlier file's error."""
+        if len(self._waiting) >= _WAITING_MAX:
+            self._waiting.popleft().result()
+        begun = self._pool.submit(publish, *asked, **named)
+        self._waiting.append(begun)
+        return begun
 
 
 def publish_data_file(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
+
+import msgspec
 
 from epoch_protocol.entries import Topic
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
 from hudi_format.timeline import load_timeline
+from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch, collect_named, covering_range
 from stream_runtime.kafka.ports import RangeReader, TopicPartition
 from stream_writer.data_task import DataPartitionWriter
 from stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
 from stream_writer.index_task import write_index_partition
+from stream_writer.publishing import Publishers
 from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
 from stream_writer.worker_context import Worker
 
@@ -51,12 +56,14 @@ def _write(
     task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
 ) -> tuple[list[bytes], list[RecordIndexFile]]:
     timeline = load_timeline(storage)
-    write_stats: list[bytes] = []
-    record_index: list[RecordIndexFile] = []
-    for work, batches in read:
-        if work.topic is Topic.DATA:
-            writer = DataPartitionWriter(task, storage, timeline, work.partition)
-            write_stats += writer.write(batches)
-        else:
-            record_index += write_index_partition(task, storage, batches)
-    return write_stats, record_index
+    stats: list[Future[WriteStat]] = []
+    shards: list[Future[RecordIndexFile]] = []
+    with Publishers() as publishers:
+        for work, batches in read:
+            if work.topic is Topic.DATA:
+                writer = DataPartitionWriter(task, storage, timeline, publishers, work.partition)
+                stats += writer.write(batches)
+            else:
+                shards += write_index_partition(task, storage, publishers, batches)
+        write_stats = [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
+        return write_stats, [shard.result() for shard in shards]

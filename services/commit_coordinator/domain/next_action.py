@@ -25,20 +25,26 @@ from commit_coordinator.domain.actions import (
     VoidAttempt,
     Wait,
 )
-from epoch_protocol.committing import source_positions
+from epoch_protocol.committing import source_positions, untagged_records
 from epoch_protocol.entries import EpochPlanned, Topic
 from epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
+# As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
+_WORTH_WAITING_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True)
 class Limits:
-    """From the configuration: when to plan, how much, and when to stop trying."""
+    """From the configuration: when to plan, how much, and when to stop trying.
+
+    ``gather_ms``: how long a plan that is due waits at most for what is shuffled and being tagged.
+    """
 
     interval_ms: int
     bytes_max: int
     attempts_max: int
+    gather_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,11 @@ class Observed:
     ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
     ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
     ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
+    ``counts_since_ms``: since when something counts that no plan covers, None while nothing does.
     """
 
     planned_at_ms: int = 0
+    counts_since_ms: int | None = None
     opened: tuple[int, int] | None = None
     reported: tuple[int, int] | None = None
     problem: tuple[tuple[int, int], AttemptProblem] | None = None
@@ -121,6 +129,9 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> A
     through = choose_through(state, limits.bytes_max)
     if through is None:
         return Wait("nothing new counts")
+    gathered_ms = max(due_ms, seen.counts_since_ms or 0) + limits.gather_ms
+    if now_ms < gathered_ms and not full and worth_waiting(state):
+        return Wait("more of the same input is being tagged", until_ms=gathered_ms)
     return Plan(
         epoch=state.committed.epoch + 1,
         attempt=state.attempts + 1,
@@ -149,6 +160,12 @@ def choose_through(state: FoldState, bytes_max: int) -> int | None:
     if not state.tagged and source_positions(state, last) == state.committed.source_next:
         return None
     return last
+
+
+def worth_waiting(state: FoldState) -> bool:
+    """Whether much of what was shuffled is not tagged yet: a burst then becomes one epoch instead of two."""
+    tagged = sum(counted.entry.counts.input for counted in state.tagged)
+    return 0 < tagged * _WORTH_WAITING_SHARE <= untagged_records(state)
 
 
 def has_rows(manifest: Sequence[CountedTagged]) -> bool:

@@ -30,7 +30,7 @@ from commit_coordinator.domain.next_action import (
     next_action,
 )
 from epoch_protocol.entries import CommitDecided, EpochPlanned
-from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, VoidedAttempt
+from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, VoidedAttempt
 from tests.unit.epoch_protocol.builders import keyed, shuffled, tagged
 
 LIMITS = Limits(interval_ms=1_000, bytes_max=1_000, attempts_max=4)
@@ -122,6 +122,23 @@ def test_a_plan_waits_for_its_interval_unless_it_is_full() -> None:
     assert isinstance(chosen(state, seen), Plan)
     state.tagged = counted(3)
     assert isinstance(chosen(state, replace(seen, planned_at_ms=0)), Plan)
+
+
+@pytest.mark.parametrize(("rows", "worth"), [(3, False), (4, True), (100, True)])
+def test_a_plan_waits_a_little_for_much_that_is_shuffled_and_not_tagged(rows: int, worth: bool) -> None:
+    limits = replace(LIMITS, gather_ms=300)
+    lanes = {"0": LaneState(next=2), "1": LaneState(next=7)}
+    waiting = CountedShuffle(2, shuffled("in:0", 0, rows, 0, [keyed(0, 2, rows + 1), keyed(1, 0, 6)]))
+    state = FoldState(tagged=counted(3, rows=16), shuffled=[waiting], assign_lanes=lanes)
+    seen = Observed(counts_since_ms=NOW - 100)
+    found = next_action(state, seen, limits, NOW)
+    assert isinstance(found, Wait) is worth
+    assert not worth or found == Wait("more of the same input is being tagged", until_ms=NOW + 200)
+    # Not for ever, not when the epoch is full, and not once it is tagged.
+    assert isinstance(next_action(state, seen, limits, NOW + 200), Plan)
+    assert isinstance(next_action(state, seen, replace(limits, bytes_max=100), NOW), Plan)
+    lanes["0"].next = rows + 2
+    assert isinstance(next_action(state, seen, limits, NOW), Plan)
 
 
 def test_a_plan_names_epoch_attempt_and_whether_the_lock_is_held() -> None:

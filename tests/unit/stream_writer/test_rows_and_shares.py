@@ -13,7 +13,7 @@ from epoch_protocol.entries import Produced, Topic
 from hudi_format.schema import TableSchema
 from ledger_client.named_batches import NamedBatch, NamedRange
 from stream_writer.data_task import last_rows
-from stream_writer.epoch_tasks import PartitionWork, spread
+from stream_writer.epoch_tasks import PartitionWork, spread, task_count
 
 USER = pa.schema([("id", pa.string()), ("v", pa.int64())])
 SCHEMA = TableSchema.from_arrow("t", USER)
@@ -105,3 +105,8 @@ def test_work_is_spread_whole_and_evenly(seed: int) -> None:
 
 def test_a_topic_partition_is_never_split() -> None:
     assert spread([work(0, 10_000)], 4) == [[work(0, 10_000)]]
+
+
+def test_a_small_epoch_starts_one_task_a_slot() -> None:
+    assert task_count([work(n, 5_000) for n in range(8)], slots=2) == 2
+    assert task_count([work(n, 5_001) for n in range(8)], slots=2) == 4
