@@ -80,7 +80,7 @@ def start_server(
             ("grpc.max_send_message_length", message_bytes_max),
             # Or two processes could share one port, and each would get some of the calls.
             ("grpc.so_reuseport", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
         ],
     )
