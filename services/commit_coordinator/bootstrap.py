@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
-from commit_coordinator.admin_service import AdminService
+from commit_coordinator.admin_service import AdminService, HoldsRecords
 from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
 from commit_coordinator.commit_service import CommitService, Facts, Pause
@@ -22,6 +22,7 @@ from commit_coordinator.history import EpochHistory
 from commit_coordinator.hoodie_section import target_file_bytes, without_effect
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.input_positions import InputPositions
+from commit_coordinator.input_starts import record_input_starts
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
@@ -164,14 +165,7 @@ class CoordinatorService:
         placement: Placement,
         schemas: SchemaRegistry,
     ) -> RpcServer:
-        config, ports = self._config, self._ports
-        facts = Facts(
-            table=config.table.name,
-            num_shards=table.num_shards,
-            lanes=config.table.index.lanes,
-            lease_ms=config.limits.lease_ms,
-            protocol_version=PROTOCOL_VERSION,
-        )
+        config, ports, at = self._config, self._ports, self._config.services.coordinator
         lanes = _input_lanes(config, topics)
         status = StatusSource(
             table=config.table.name,
@@ -186,7 +180,7 @@ class CoordinatorService:
             writer_asked=lambda: self._desk.asked,
         )
         commit = CommitService(
-            facts,
+            _facts(config, table),
             members,
             placement,
             self._desk,
@@ -204,18 +198,24 @@ class CoordinatorService:
             status.document,
             lambda: input_ends(self._admin, lanes),
             lookups.lookup,
-            lambda lane, first, end: holds_records(ports.kafka, self._admin, lane, first, end),
+            self._awaited_records(lanes),
         )
         services: list[tuple[str, Any]] = [
             (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
             (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),
         ]
-        at = config.services.coordinator
         return start_server(
             Address(config.services.bind or at.host, at.port),
             services,
             allow_remote=config.services.allow_remote,
             message_bytes_max=config.limits.rpc_message_bytes,
+        )
+
+    def _awaited_records(self, lanes: list[str]) -> HoldsRecords:
+        """What a flush waits for; a lane that never counted has nothing before its recorded start."""
+        starts = record_input_starts(self._config.input.start, self._ports.storage, self._admin, lanes)
+        return lambda lane, first, end: holds_records(
+            self._ports.kafka, self._admin, lane, first or starts.get(lane, 0), end
         )
 
     def _pause(self, members: Members) -> Pause:
@@ -266,6 +266,16 @@ class CoordinatorService:
     def _load_sizes(self, placement: Placement) -> None:
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
         placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
+
+
+def _facts(config: TableConfigFile, table: OpenedTable) -> Facts:
+    return Facts(
+        table=config.table.name,
+        num_shards=table.num_shards,
+        lanes=config.table.index.lanes,
+        lease_ms=config.limits.lease_ms,
+        protocol_version=PROTOCOL_VERSION,
+    )
 
 
 def _free_lock(context: Context) -> None:

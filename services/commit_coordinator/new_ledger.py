@@ -19,6 +19,7 @@ from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.input_starts import INPUT_STARTS
 from commit_coordinator.staging import ROOT, end_older_terms, load_document, remove_ended, store_document
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import EPOCH_KEY, newest_epoch, take_over
@@ -85,6 +86,7 @@ def new_ledger(
         )
         storage.delete(RECORD)
         storage.delete(LANE_SOURCE)
+        storage.delete(INPUT_STARTS)
         ensure_topics(config, admin)
         reader = FoldReader(
             kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock

@@ -21,6 +21,7 @@ from index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, sn
 from index_assigner.errors import SetupError
 from index_assigner.membership import Identity, JoinFacts, MembershipClient
 from index_assigner.pace import TransactionLimits
+from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from index_assigner.slot import SlotLoop, SlotParts
 from index_assigner.stage_context import StageContext, StageFactory
@@ -62,7 +63,7 @@ def shuffle_work(context: StageContext) -> StageWork:
     config = context.config
     settings = ShuffleSettings(
         topics=context.topics,
-        start=config.input.start,
+        start=start_of(config.input.start, context.storage),
         schema_id=context.facts.schema_id,
         batch_bytes=config.limits.batch_bytes,
         message_bytes=config.limits.message_bytes,

@@ -13,6 +13,7 @@ from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableConfig
 from index_assigner.adapters import LookupGate
 from index_assigner.membership import JoinFacts
+from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import KeyedSource
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
@@ -76,7 +77,7 @@ class StageContext:
                 self.client,
                 config.input.topics[0],
                 self.keyer(),
-                config.input.start,
+                start_of(config.input.start, self.storage),
                 self.topics.dead_letter,
                 config.limits.record_bytes,
             )

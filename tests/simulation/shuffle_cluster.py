@@ -20,7 +20,7 @@ from hudi_format.record_index_hash import record_index_shard
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.lease import Lease, StageReport
 from index_assigner.pace import TransactionLimits
-from index_assigner.shuffle.input_positions import InputStart
+from index_assigner.shuffle.input_positions import StartOf, earliest
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
@@ -59,7 +59,7 @@ class FakeLease:
 
 
 class ShuffleCluster:
-    def __init__(self, seed: int, start: InputStart = InputStart.EARLIEST) -> None:
+    def __init__(self, seed: int, start: StartOf = earliest) -> None:
         self.random = Random(seed)
         self.clock = ManualClock()
         self.ids = SeededIds(seed)

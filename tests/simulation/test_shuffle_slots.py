@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 
+from commit_coordinator.status import input_ends
+from hudi_format.storage import InMemoryStorage
 from index_assigner.errors import InputLostError
 from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.shuffle.input_positions import InputStart
+from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, start_of
+from stream_runtime.config import InputStart
 from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.kafka.memory import EndFault
 from stream_runtime.kafka.ports import TopicPartition
@@ -173,16 +177,16 @@ def test_a_new_slot_starts_over_under_the_new_id():
     assert [e.slot for e in cluster.counted()][-1] == 7
 
 
-def test_latest_begins_behind_what_was_there():
-    cluster = ShuffleCluster(10, start=InputStart.LATEST)
+def test_latest_loses_nothing_that_came_after_the_ledger_began():
+    storage = InMemoryStorage()
+    cluster = ShuffleCluster(10, start=start_of(InputStart.LATEST, storage))
     cluster.produce(50)
-    cluster.sent, cluster.bad = [], 1
+    ends = input_ends(cluster.client.admin(), cluster.lanes)
+    storage.create(INPUT_STARTS_RECORD, json.dumps(ends).encode())
+    cluster.sent = []
+    cluster.produce(40)
     only = cluster.add_shuffler(0)
     cluster.share(only)
-    cluster.settle(only)
-    cluster.bad = 0
-    cluster.sent = []
-    cluster.produce(16)
     cluster.settle(only)
     assert sorted(cluster.keyed()) == sorted(cluster.sent)
 

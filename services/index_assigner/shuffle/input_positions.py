@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-from index_assigner.errors import InputLostError
+import json
+from collections.abc import Callable
+from typing import Final
+
+from epoch_protocol.lanes import shuffle_lane
+from hudi_format.errors import FileMissingError
+from hudi_format.storage.base import Storage
+from index_assigner.errors import InputLostError, SetupError
 from stream_runtime.config.model import InputStart
-from stream_runtime.kafka.ports import Admin, Isolation, OffsetOutOfRangeError, TopicPartition
+from stream_runtime.kafka.ports import Admin, OffsetOutOfRangeError, TopicPartition
 
-__all__ = ["InputStart", "lost_input", "start_position"]
+StartOf = Callable[[Admin, TopicPartition], int]
+"""The first position of an input partition that never counted."""
+
+# Written by the coordinator when the ledger began: input lane -> offset.
+INPUT_STARTS_RECORD: Final = ".hoodie/.aux/tidemark/input-starts.json"
 
 
-def start_position(admin: Admin, partition: TopicPartition, start: InputStart) -> int:
-    """The first position of an input partition that never counted."""
+def earliest(admin: Admin, partition: TopicPartition) -> int:
+    """`input.start: earliest`: all that retention has left."""
+    return admin.start_offset(partition)
+
+
+def start_of(start: InputStart, storage: Storage) -> StartOf:
+    """`input.start`. With `latest` the positions that the coordinator recorded when the ledger began.
+
+    The end of now would pass what arrived before an owner that died without a counting transaction.
+    """
     if start is InputStart.EARLIEST:
-        return admin.start_offset(partition)
-    return admin.end_offset(partition, Isolation.READ_COMMITTED)
+        return earliest
+
+    def recorded(_: Admin, partition: TopicPartition) -> int:
+        try:
+            starts: dict[str, int] = json.loads(storage.read(INPUT_STARTS_RECORD))
+        except FileMissingError:
+            starts = {}
+        lane = shuffle_lane(*partition)
+        if lane not in starts:
+            raise SetupError(
+                f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "
+                "latest the coordinator records it when it starts: restart it with this configuration"
+            )
+        return starts[lane]
+
+    return recorded
 
 
 def lost_input(error: OffsetOutOfRangeError) -> InputLostError:

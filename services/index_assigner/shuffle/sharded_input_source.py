@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.input_positions import InputStart, lost_input, start_position
+from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.refusals import Reason, Refusal
@@ -37,7 +37,7 @@ class ShardedInputSource:
         client: KafkaClient,
         topic: str,
         keyer: RecordKeyer,
-        start: InputStart,
+        start: StartOf,
         dead_letter_topic: str,
         record_bytes_max: int,
     ) -> None:
@@ -56,7 +56,7 @@ class ShardedInputSource:
         self.release(lane)
         partition = self._partition(int(lane))
         if position == 0:
-            position = start_position(self._admin, partition, self._start)
+            position = self._start(self._admin, partition)
         self._next[int(lane)] = position
         self._reader.add({partition: position})
 

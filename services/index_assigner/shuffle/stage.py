@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from epoch_protocol.entries import BatchShuffled, Consumed, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
 from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.input_positions import InputStart, lost_input, start_position
+from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.shuffle_batch import (
@@ -41,7 +41,7 @@ class ShuffleSettings:
     """``schema_id``: fingerprint of the user's schema, for the batches' headers. Sizes in bytes."""
 
     topics: TopicNames
-    start: InputStart
+    start: StartOf
     schema_id: str
     batch_bytes: int
     message_bytes: int
@@ -90,7 +90,7 @@ class ShuffleWork:
         self.drop(lanes.keys())
         for name, position in lanes.items():
             if position == 0:
-                position = start_position(self._admin, _partition(name), self._settings.start)
+                position = self._settings.start(self._admin, _partition(name))
             self._lanes[name] = _Lane(position)
         self._reader.add({_partition(name): self._lanes[name].start for name in lanes})
 

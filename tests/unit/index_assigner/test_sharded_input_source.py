@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hudi_format.record_index_hash import record_index_shard
-from index_assigner.errors import InputLostError
+from hudi_format.storage import InMemoryStorage
+from index_assigner.errors import InputLostError, SetupError
+from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, StartOf, earliest, start_of
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from stream_runtime.config.model import InputStart
@@ -15,7 +17,7 @@ from tests.unit.index_assigner.shuffle_world import LANES, SHARDS, World, order
 PLENTY = Budget(1_000_000, 1 << 30)
 
 
-def source(world: World, start: InputStart = InputStart.EARLIEST) -> ShardedInputSource:
+def source(world: World, start: StartOf = earliest) -> ShardedInputSource:
     return ShardedInputSource(
         world.client, "orders-in", world.keyer, start, world.names.dead_letter, record_bytes_max=1 << 20
     )
@@ -83,13 +85,17 @@ def test_slices_follow_each_other_under_a_small_budget():
     assert [k for s in slices for b in s.batches for k in b.column("_tm_key").to_pylist()] == keys
 
 
-def test_latest_starts_at_the_end_and_a_counted_position_overrules_it():
+def test_latest_starts_where_the_ledger_began_and_a_counted_position_overrules_it():
     world = World()
     keys = keys_for(0, 4)
     produce(world, 0, *(order(key) for key in keys[:2]))
-    reader = source(world, InputStart.LATEST)
-    reader.assign("0", 0)
+    storage = InMemoryStorage()
+    reader = source(world, start_of(InputStart.LATEST, storage))
+    with pytest.raises(SetupError, match="orders-in:0"):
+        reader.assign("0", 0)
+    storage.create(INPUT_STARTS_RECORD, b'{"orders-in:0": 2}')
     produce(world, 0, *(order(key) for key in keys[2:]))
+    reader.assign("0", 0)
     (slice_,) = reader.poll(PLENTY, 0.0)
     assert (slice_.start, slice_.next) == (2, 4)
     reader.assign("0", 1)

@@ -1,0 +1,90 @@
+"""`input.start: latest` is resolved once: what arrives afterwards is read, whoever starts again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from commit_coordinator.bootstrap import CoordinatorService, Ports
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.input_starts import INPUT_STARTS, record_input_starts
+from hudi_format.errors import AlreadyExistsError
+from hudi_format.storage import InMemoryStorage
+from stream_runtime.config import InputStart, load_config
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+
+LANES = ["in:0", "in:1"]
+
+
+def made_cluster(*counts: int) -> MemoryCluster:
+    cluster = MemoryCluster()
+    cluster.admin.create_topics([TopicSpec("in", len(counts))])
+    for partition, count in enumerate(counts):
+        produce(cluster, partition, count)
+    return cluster
+
+
+def produce(cluster: MemoryCluster, partition: int, count: int) -> None:
+    for _ in range(count):
+        cluster.broker.produce(TopicPartition("in", partition), None, b"x", ())
+
+
+def test_the_end_is_taken_once_and_kept() -> None:
+    cluster, storage = made_cluster(4, 0), InMemoryStorage()
+    first = record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES)
+    assert first == {"in:0": 4, "in:1": 0}
+    produce(cluster, 0, 3)
+    produce(cluster, 1, 2)
+    assert record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES) == first
+    assert json.loads(storage.read(INPUT_STARTS)) == first
+
+
+def test_a_lane_that_is_new_begins_at_the_end_of_now() -> None:
+    cluster, storage = made_cluster(4, 5), InMemoryStorage()
+    record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES[:1])
+    produce(cluster, 0, 3)
+    found = record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES)
+    assert found == json.loads(storage.read(INPUT_STARTS)) == {"in:0": 4, "in:1": 5}
+
+
+def test_earliest_records_nothing() -> None:
+    cluster, storage = made_cluster(4, 5), InMemoryStorage()
+    assert record_input_starts(InputStart.EARLIEST, storage, cluster.admin, LANES) == {}
+    assert not storage.exists(INPUT_STARTS)
+
+
+def test_of_two_that_begin_at_once_the_first_record_holds() -> None:
+    cluster = made_cluster(4, 5)
+
+    class Beaten(InMemoryStorage):
+        def create(self, path: str, data: bytes | bytearray | memoryview) -> None:
+            super().create(path, b'{"in:0": 1, "in:1": 2}')
+            raise AlreadyExistsError(path)
+
+    found = record_input_starts(InputStart.LATEST, Beaten(), cluster.admin, LANES)
+    assert found == {"in:0": 1, "in:1": 2}
+
+
+def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> None:
+    cluster, storage = made_cluster(4), InMemoryStorage()
+    (tmp_path / "t.avsc").write_text(
+        '{"type": "record", "name": "t", "fields": [{"name": "id", "type": "string"}]}'
+    )
+    (tmp_path / "t.yaml").write_text(
+        "table: {name: t, path: ./w, record_key: [id], schema: t.avsc}\n"
+        "input: {topics: [in], start: latest}\n"
+        "kafka: {bootstrap.servers: embedded}\n"
+        "state: {path: ./state}\n"
+    )
+    ports = Ports(
+        cluster.client, storage, cluster.clock, SeededIds(1), FailpointRegistry(CoordinatorFailpoint)
+    )
+    service = CoordinatorService(load_config(tmp_path / "t.yaml"), ports)
+    waits_for = service._awaited_records(LANES[:1])
+    assert not waits_for("in:0", 0, 4)
+    produce(cluster, 0, 1)
+    assert waits_for("in:0", 0, 5)
+    assert not waits_for("in:0", 5, 5)
