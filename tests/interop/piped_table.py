@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,5 +68,7 @@ class PipedTable:
             spark = pool.submit(judge.upsert, self.path, rows, options)
             while not spark.done():
                 self.feed(list(self.stream.events(150)))
+                # Some epochs while Spark works are enough; each leaves files for the judge to read.
+                time.sleep(1.0)
             spark.result()
         self.model.apply([Upsert(row) for row in theirs])
