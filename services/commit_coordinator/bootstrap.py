@@ -124,7 +124,7 @@ class CoordinatorService:
             )
             coordinator, context, trimmer = self._coordinator(table, placement, schemas, folder)
             self._load_sizes(placement)
-            members.start()
+            members.start(self._reader.fold.state)
             self._ready.set()
             server.set_serving(True)
             _log.info("coordinating %s as term %d", self._config.table.path, self._log.term)

@@ -2,7 +2,9 @@
 
 gRPC threads call in; a thread of its own expires leases. Fencing is `init_transactions` on the slot's
 transactional id (0.6 to 1 s when a transaction is open): only after it may the slot's lanes be granted to
-another process, and readers that its open transaction held back go on.
+another process, and readers that its open transaction held back go on. Slots that owned lanes when a
+coordinator took over, and that nobody took again within one lease, are fenced as well: who died together with
+the former coordinator has no lease here that could end.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final
 from commit_coordinator.domain.membership import Grant, LaneLease, Member, Membership, UnknownMemberError
 from commit_coordinator.errors import CoordinatorError
 from epoch_protocol.entries import Stage
+from epoch_protocol.state import FoldState
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import KafkaClient, KafkaError
@@ -52,11 +55,20 @@ class Members:
         self._stages = {stage: Membership(lease_ms) for stage in Stage}
         for stage, names in lanes.items():
             self._stages[stage].add_lanes(names)
+        self._lease_ms = lease_ms
+        self._former: dict[Stage, set[int]] = {}
+        self._former_until_ms = 0
         self._stopped = threading.Event()
         self._expirer = threading.Thread(target=self._expire_leases, name="leases", daemon=True)
 
-    def start(self) -> None:
-        """Starts expiring leases."""
+    def start(self, state: FoldState) -> None:
+        """Starts expiring leases. ``state``: the fold at the takeover: it names the former owners."""
+        lanes = {Stage.SHUFFLE: state.shuffle_lanes, Stage.ASSIGN: state.assign_lanes}
+        self._former = {
+            stage: {lane.slot for lane in held.values() if lane.slot is not None}
+            for stage, held in lanes.items()
+        }
+        self._former_until_ms = self._clock.now_ms() + self._lease_ms
         self._expirer.start()
 
     def stop(self) -> None:
@@ -117,14 +129,23 @@ class Members:
     def _expire_leases(self) -> None:
         waiting: dict[tuple[Stage, int], None] = {}
         while not self._stopped.wait(_EXPIRE_EVERY_S):
-            with self._lock:
-                for stage, membership in self._stages.items():
-                    waiting.update(dict.fromkeys((stage, s) for s in membership.expire(self._clock.now_ms())))
+            waiting.update(dict.fromkeys(self._ended()))
             for stage, slot in list(waiting):
                 if self._fence(stage, slot):
                     del waiting[stage, slot]
                     with self._lock:
                         self._stages[stage].fenced(slot)
+
+    def _ended(self) -> list[tuple[Stage, int]]:
+        """Slots to fence that are new since the last call."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            ended = [(stage, slot) for stage, each in self._stages.items() for slot in each.expire(now_ms)]
+            if self._former and now_ms >= self._former_until_ms:
+                for stage, slots in self._former.items():
+                    ended += [(stage, slot) for slot in self._stages[stage].fence_absent(slots)]
+                self._former = {}
+        return ended
 
     def _fence(self, stage: Stage, slot: int) -> bool:
         identity = transactional_id(self._table, stage, slot)
@@ -137,5 +158,5 @@ class Members:
         except KafkaError as error:
             _log.warning("fencing %s will be tried again: %s", identity, error)
             return False
-        _log.info("lease of %s ended: fenced", identity)
+        _log.info("nobody holds %s any more: fenced", identity)
         return True

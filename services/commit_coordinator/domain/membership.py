@@ -128,6 +128,13 @@ class Membership:
         self._fencing.discard(slot)
         self._free(slot)
 
+    def fence_absent(self, slots: Iterable[int]) -> list[int]:
+        """Those of a former term's slots that nobody took in this one: fence each, then say `fenced`."""
+        taken = {m.slot for m in self._members.values()} | self._fencing
+        absent = sorted(set(slots) - taken)
+        self._fencing.update(absent)
+        return absent
+
     def members(self) -> Sequence[Member]:
         """Live members by slot."""
         return sorted(self._members.values(), key=lambda m: m.slot)
