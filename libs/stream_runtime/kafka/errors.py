@@ -56,6 +56,10 @@ class KafkaUnavailableError(KafkaError):
     kind = ErrorKind.RETRYABLE
 
 
+class LeaderChangingError(KafkaUnavailableError):
+    """A partition's leader is being elected, or a broker that started knows older leaders only: it passes."""
+
+
 class OffsetOutOfRangeError(KafkaError):
     """The wanted offset was deleted or does not exist; the reader was not moved anywhere else."""
 

@@ -14,7 +14,12 @@ from stream_runtime.clock import Clock
 from stream_runtime.kafka.confluent.connection_log import ConnectionLog
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.confluent.translate import client_error, translate
-from stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError, MissingTopicError
+from stream_runtime.kafka.errors import (
+    KafkaConfigError,
+    KafkaUnavailableError,
+    LeaderChangingError,
+    MissingTopicError,
+)
 from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
 from stream_runtime.retry import Deadline
 
@@ -152,6 +157,18 @@ class ConfluentAdmin:
     ) -> dict[TopicPartition, int]:
         if not topic_partitions:
             return {}
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while True:
+            try:
+                return self._list_offsets_once(topic_partitions, spec, isolation)
+            except LeaderChangingError:
+                if deadline.is_over:
+                    raise
+                deadline.sleep(_METADATA_POLL_S)
+
+    def _list_offsets_once(
+        self, topic_partitions: list[TopicPartition], spec: Any, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
         requests = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions}
         answers = self._admin.list_offsets(
             requests, isolation_level=_ISOLATION[isolation], request_timeout=_TIMEOUT_S

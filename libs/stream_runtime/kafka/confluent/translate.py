@@ -12,6 +12,7 @@ from stream_runtime.kafka.errors import (
     KafkaConfigError,
     KafkaError,
     KafkaUnavailableError,
+    LeaderChangingError,
     MessageTooLargeError,
     MissingTopicError,
     OffsetOutOfRangeError,
@@ -50,6 +51,16 @@ _REFUSED_SETTING: Final = frozenset(
         ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
+# Seen for a second or two after a broker was started again.
+_LEADER_CHANGING: Final = frozenset(
+    {
+        ClientError.FENCED_LEADER_EPOCH,
+        ClientError.LEADER_NOT_AVAILABLE,
+        ClientError.NOT_LEADER_FOR_PARTITION,
+        ClientError.OFFSET_NOT_AVAILABLE,
+        ClientError.UNKNOWN_LEADER_EPOCH,
+    }
+)
 UNAVAILABLE: Final = frozenset(
     {
         ClientError._ALL_BROKERS_DOWN,
@@ -83,6 +94,8 @@ def translate(error: ClientError, doing: str) -> KafkaError:
         return KafkaConfigError(
             f"{text}: see the kafka section of the configuration and the broker's settings"
         )
+    if code in _LEADER_CHANGING:
+        return LeaderChangingError(text)
     if code in UNAVAILABLE or error.retriable():
         return KafkaUnavailableError(text)
     return KafkaError(text)
