@@ -231,7 +231,9 @@ class Fold:
         in_place = entry.generation == state.generation + 1 and entry.to == state.committed.through
         if not in_place or state.planned is not None:
             return Verdict.OUT_OF_PLACE
-        state.rewinds.append(Rewind(entry.generation, entry.to))
+        # Nothing at or before `to` is judged any more, and what comes after it is this generation's: older
+        # rewinds can never matter again.
+        state.rewinds = [Rewind(entry.generation, entry.to)]
         state.handled = max(state.handled, entry.handled)
         positions = entry.starts | state.committed.keyed_next
         state.assign_lanes = {lane: LaneState(next=n) for lane, n in positions.items()}

@@ -148,6 +148,23 @@ def test_rewind_takes_lanes_back_and_voids_old_claims() -> None:
     assert fold.apply_ledger(5, tagged({"0": (0, 5)}, {"0": 4}, generation=1)) is Verdict.COUNTS
 
 
+def test_only_the_last_rewind_is_kept_and_judges_all_that_follows() -> None:
+    fold = _one_counted()
+    fold.apply_decision(0, coordinator())
+    fold.apply_decision(1, plan(0, 1, through=1))
+    fold.apply_decision(2, decide(0, 1))
+    fold.apply_decision(3, rewound(0, 1, to=-1))  # out of place: an epoch is planned
+    assert (fold.state.rewinds, fold.state.generation) == ([], 0)
+    fold.apply_decision(4, committed(0, 1))
+    for generation in range(1, 6):
+        assert fold.apply_decision(4 + generation, rewound(0, generation, to=1)) is Verdict.APPLIED
+    assert len(fold.state.rewinds) == 1
+    assert fold.state.generation == 5
+    assert {fold.state.generation_at(offset) for offset in range(2, 50)} == {5}
+    assert fold.apply_ledger(2, claim(["0"], generation=4)) is Verdict.STALE_GENERATION
+    assert fold.apply_ledger(3, claim(["0"], generation=5)) is Verdict.CLAIMED
+
+
 def test_ledger_entry_of_an_unseen_generation_waits_for_the_decisions() -> None:
     fold = Fold()
     assert fold.apply_ledger(0, claim(["0"], generation=1)) is Verdict.WAIT_FOR_DECISIONS
