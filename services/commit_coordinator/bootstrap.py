@@ -12,7 +12,7 @@ from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
 from commit_coordinator.admin_service import AdminService, HoldsRecords
 from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
-from commit_coordinator.commit_service import CommitService, Facts, Pause
+from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.decisions_log import DecisionsLog
@@ -26,6 +26,7 @@ from commit_coordinator.input_starts import record_input_starts
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
+from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.staging import load_document
@@ -185,7 +186,7 @@ class CoordinatorService:
             placement,
             self._desk,
             schemas.register,
-            lambda: self._pause(members),
+            lambda stage: pause_of(stage, self._board.current, members.uncommitted_entries(), config.limits),
             self._ready.is_set,
             self._inbox,
         )
@@ -217,15 +218,6 @@ class CoordinatorService:
         return lambda lane, first, end: holds_records(
             self._ports.kafka, self._admin, lane, first or starts.get(lane, 0), end
         )
-
-    def _pause(self, members: Members) -> Pause:
-        view = self._board.current
-        if view.paused or view.halted:
-            return Pause(True, view.halted or view.pause_reason)
-        held, limit = members.uncommitted_entries(), self._config.limits.uncommitted_entries
-        if held >= limit:
-            return Pause(True, f"{held} uncommitted index entries (limits.uncommitted_entries is {limit})")
-        return Pause(False, "")
 
     def _coordinator(
         self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, folder: str

@@ -16,6 +16,7 @@ from commit_coordinator.domain.next_action import AttemptProblem
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.inbox import Inbox, WantRewind
 from commit_coordinator.members import Members
+from commit_coordinator.pausing import Pause
 from commit_coordinator.placement import Placement, Want
 from commit_coordinator.staging import attempt_dir
 from epoch_protocol.entries import Stage, Topic
@@ -59,14 +60,6 @@ class Facts:
     protocol_version: int
 
 
-@dataclass(frozen=True)
-class Pause:
-    """Whether tagging must rest, and why."""
-
-    paused: bool
-    reason: str
-
-
 class CommitService(rpc.CommitCoordinatorServicer):
     """Handlers only; state lives in the objects given."""
 
@@ -77,7 +70,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         placement: Placement,
         desk: AttemptDesk,
         register_schema: Callable[[str], str],
-        pause: Callable[[], Pause],
+        pause: Callable[[Stage], Pause],
         ready: Callable[[], bool],
         inbox: Inbox,
     ) -> None:
@@ -117,7 +110,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             request.uncommitted_entries,
             request.figures,
         )
-        pause = self._pause()
+        pause = self._pause(_stage(request.stage))
         return pb.RenewResponse(
             lanes=grant.lanes, claim_token=grant.claim_token, paused=pause.paused, pause_reason=pause.reason
         )

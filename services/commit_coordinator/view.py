@@ -45,6 +45,7 @@ class CoordinatorView:
     uncommitted: Counts = field(default_factory=Counts)
     committed: Counts = field(default_factory=Counts)
     shuffled_records: int = 0
+    shuffled_transactions: int = 0
     dead_letters: int = 0
 
 
@@ -80,6 +81,7 @@ def take_view(
         uncommitted=uncommitted_counts(state),
         committed=state.committed_counts,
         shuffled_records=state.shuffled_records,
+        shuffled_transactions=len(state.shuffled),
         dead_letters=state.dead_letters,
     )
 

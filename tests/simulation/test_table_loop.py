@@ -8,8 +8,9 @@ import pytest
 
 from commit_coordinator import trimming
 from commit_coordinator.attempt_desk import AttemptDesk
-from commit_coordinator.commit_service import CommitService, Facts, Pause
+from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.inbox import Inbox, PauseTagging
+from commit_coordinator.pausing import Pause
 from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard
@@ -55,7 +56,7 @@ def test_an_owners_wish_for_a_rewind_reaches_the_decisions_once(tmp_path: Path) 
         None,  # type: ignore[arg-type]
         AttemptDesk(),
         str,
-        lambda: Pause(False, ""),
+        lambda _: Pause(False, ""),
         lambda: True,
         rounds.inbox,
     )

@@ -182,6 +182,8 @@ class LimitsConfig:
     """Kafka aborts a transaction that stays open longer; until then it holds readers back."""
     uncommitted_entries: int = _field(values.integer(1, 1_000_000_000), 4_000_000)
     """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
+    shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
+    """Transactions of the shuffle stage that no committed epoch covers; shuffling rests at the limit."""
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
 

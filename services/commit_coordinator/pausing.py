@@ -1,0 +1,36 @@
+"""When a stage must rest: asked for by an operator, halted, or too much is not committed yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from commit_coordinator.view import CoordinatorView
+from epoch_protocol.entries import Stage
+from stream_runtime.config.model import LimitsConfig
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Whether the stage must rest, and why."""
+
+    paused: bool
+    reason: str
+
+
+def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limits: LimitsConfig) -> Pause:
+    """Shuffling alone rests while the fold holds many of its transactions: tagging and commits drain them."""
+    if view.paused or view.halted:
+        return Pause(True, view.halted or view.pause_reason)
+    if uncommitted_entries >= limits.uncommitted_entries:
+        return Pause(
+            True,
+            f"{uncommitted_entries} uncommitted index entries "
+            f"(limits.uncommitted_entries is {limits.uncommitted_entries})",
+        )
+    if stage is Stage.SHUFFLE and view.shuffled_transactions >= limits.shuffled_transactions:
+        return Pause(
+            True,
+            f"{view.shuffled_transactions} shuffle transactions are not committed "
+            f"(limits.shuffled_transactions is {limits.shuffled_transactions})",
+        )
+    return Pause(False, "")

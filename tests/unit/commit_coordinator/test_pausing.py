@@ -1,0 +1,40 @@
+"""Which stage rests when: what drains a full queue may never rest because of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from commit_coordinator.domain.actions import Wait
+from commit_coordinator.domain.next_action import Observed
+from commit_coordinator.input_positions import InputPositions
+from commit_coordinator.pausing import Pause, pause_of
+from commit_coordinator.view import CoordinatorView, take_view
+from epoch_protocol.entries import Stage
+from epoch_protocol.fold import Fold
+from epoch_protocol.state import CountedShuffle, FoldState
+from stream_runtime.config.model import LimitsConfig
+from tests.unit.epoch_protocol.builders import shuffled
+
+LIMITS = LimitsConfig(uncommitted_entries=10, shuffled_transactions=3)
+
+
+def view_of(shuffles: int) -> CoordinatorView:
+    entry = shuffled("in:0", 0, 5, 0, [])
+    state = FoldState(shuffled=[CountedShuffle(offset, entry) for offset in range(shuffles)])
+    return take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=InputPositions())
+
+
+def test_shuffling_alone_rests_while_its_transactions_pile_up() -> None:
+    assert pause_of(Stage.SHUFFLE, view_of(2), 0, LIMITS) == Pause(False, "")
+    resting = pause_of(Stage.SHUFFLE, view_of(3), 0, LIMITS)
+    assert resting.paused
+    assert "limits.shuffled_transactions is 3" in resting.reason
+    assert pause_of(Stage.ASSIGN, view_of(3), 0, LIMITS) == Pause(False, "")
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+def test_both_stages_rest_for_an_operator_a_halt_and_too_many_entries(stage: Stage) -> None:
+    assert pause_of(stage, CoordinatorView(paused=True, pause_reason="why"), 0, LIMITS).reason == "why"
+    assert pause_of(stage, CoordinatorView(halted="broken"), 0, LIMITS).reason == "broken"
+    assert "limits.uncommitted_entries is 10" in pause_of(stage, view_of(0), 10, LIMITS).reason
+    assert not pause_of(stage, view_of(0), 9, LIMITS).paused
