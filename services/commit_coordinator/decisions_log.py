@@ -54,23 +54,24 @@ class DecisionsLog:
     def claim(self, owner: str) -> int:
         """Takes the coordinatorship: fences the predecessor's producer, claims, reads everything before it.
 
-        Returns the term. Raises SupersededError when somebody else claimed right after.
+        Returns the term. ``owner`` is this claim's alone. Raises SupersededError when somebody else claimed
+        meanwhile, DeadlineExceededError when no claim of ours could be committed.
         """
         self._replace_producer()
         self.catch_up()
-        try:
-            self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
-        except FencedError as error:
-            raise SupersededError("another coordinator took this table's transactional id") from error
-        ours: int | None = None
-        for applied in self._reader.catch_up():
-            self._observe(applied)
-            if isinstance(applied.entry, CoordinatorClaimed) and applied.entry.owner == owner:
-                ours = applied.offset
-        if ours is None or ours != self._reader.fold.state.coordinator_term:
-            raise SupersededError("another coordinator claimed this table at the same time")
-        self.term = ours
-        return ours
+        for _ in range(_TRIES_MAX):
+            ours = self._try_claim(owner)
+            if ours is None:
+                self._replace_producer()
+                ours = self._own_claim(owner, self._reader.catch_up())
+            if ours is not None:
+                if ours != self._reader.fold.state.coordinator_term:
+                    raise SupersededError("another coordinator claimed this table at the same time")
+                self.term = ours
+                return ours
+        raise DeadlineExceededError(
+            f"{self._topic_partition.topic}: {_TRIES_MAX} claims in a row were not committed"
+        )
 
     def append(self, *entries: Decision) -> None:
         """Appends the decisions of this term atomically and returns when the fold has applied them.
@@ -118,6 +119,31 @@ class DecisionsLog:
         if self._producer is not None:
             self._producer.close()
             self._producer = None
+
+    def _try_claim(self, owner: str) -> int | None:
+        """One transaction; the offset of our claim, None when nobody knows yet."""
+        former = self._reader.fold.state.coordinator_term
+        try:
+            self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
+        except FencedError as error:
+            # Our transaction ran out of time, or another coordinator took the id: then its claim is near.
+            deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS
+            while self._clock.now_ms() <= deadline_ms:
+                ours = self._own_claim(owner, self._reader.poll(0.05))
+                if ours is not None:
+                    return ours
+                if self._reader.fold.state.coordinator_term != former:
+                    raise SupersededError("another coordinator claimed this table meanwhile") from error
+            return None
+        return self._own_claim(owner, self._reader.catch_up())
+
+    def _own_claim(self, owner: str, fresh: Sequence[Applied]) -> int | None:
+        found: int | None = None
+        for applied in fresh:
+            self._observe(applied)
+            if isinstance(applied.entry, CoordinatorClaimed) and applied.entry.owner == owner:
+                found = applied.offset
+        return found
 
     def _replace_producer(self) -> None:
         self.close()

@@ -184,6 +184,29 @@ def test_a_transaction_that_ran_out_of_time_is_not_taken_for_a_successor(cluster
     assert [d.reason for d in decisions(cluster) if isinstance(d, TaggingPaused)] == ["p1"]
 
 
+def test_a_claim_that_ran_out_of_time_is_made_again(cluster: MemoryCluster) -> None:
+    cluster.broker.faults.lose_messages(EPOCHS.topic)
+    log = Log(cluster, "slow")
+    assert [d.owner for d in decisions(cluster) if isinstance(d, CoordinatorClaimed)] == ["slow"]
+    log.log.append(log.pause(1))
+
+
+def test_a_claim_that_a_successor_fenced_gives_way(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact = DecisionsLog._transact
+
+    def other_takes_the_id_first(log: DecisionsLog, values: list[bytes]) -> None:
+        monkeypatch.setattr(DecisionsLog, "_transact", transact)
+        Log(cluster, "other")
+        transact(log, values)
+
+    monkeypatch.setattr(DecisionsLog, "_transact", other_takes_the_id_first)
+    with pytest.raises(SupersededError, match="meanwhile"):
+        Log(cluster, "first")
+    assert [d.owner for d in decisions(cluster) if isinstance(d, CoordinatorClaimed)] == ["other"]
+
+
 def test_a_stale_term_is_refused_by_the_fold_even_with_a_live_producer(cluster: MemoryCluster) -> None:
     log = Log(cluster)
     cluster.decide(CoordinatorClaimed("somebody else"))
