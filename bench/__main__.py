@@ -30,7 +30,7 @@ SIDES: Final = ("tidemark", "hudi")
 PARTS: Final = ("batches", "latency", "sustained", "lookups")
 RESULTS: Final = Path(__file__).parent / "results"
 _QUICK: Final = {
-    "keys": 50_000,
+    "keys": 200_000,
     "batches": [1_000, 10_000],
     "repeat": 2,
     "latency_s": 10.0,
@@ -92,8 +92,11 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
     if "tidemark" in options.sides:
         found["tidemark"] = tidemark_side.measure(options, folder / "tidemark", settings, _say)
-        found["settings"]["Tidemark"] = {key: settings[key] for key in ("epoch", "state", "spark")} | {
-            "index": settings["table"]["index"]
+        found["settings"]["Tidemark"] = {
+            f"{section}.{key}": value
+            for section, values in (("index", settings["table"]["index"]), *settings.items())
+            if section in ("index", "epoch", "state", "spark")
+            for key, value in values.items()
         }
     if "hudi" in options.sides and {"batches", "lookups"} & set(options.parts):
         found["hudi"] = hudi_side.measure(options, folder / "hudi", _say)

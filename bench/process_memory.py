@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ import psutil
 
 _EVERY_S: Final = 0.5
 _MIB: Final = 1 << 20
+# A JVM that starts a program is there twice for a moment, with all its memory in both.
+_GROWN_UP_S: Final = 1.0
 
 Roles = Mapping[str, Iterable[int]]
 """Role -> process ids; a child process belongs to its parent's role, under its own kind."""
@@ -71,6 +74,8 @@ class MemorySampler:
             each, name = queue.pop()
             try:
                 process = psutil.Process(each)
+                if time.time() - process.create_time() < _GROWN_UP_S:
+                    continue
                 size, cpu = process.memory_info().rss, process.cpu_times()
                 children = [child for child in process.children() if child.pid not in known]
                 queue += [(child.pid, f"{role}: {_kind(child.name())}") for child in children]

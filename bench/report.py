@@ -29,7 +29,7 @@ def lines(report: Document) -> list[Line]:
     found = list(_batch_lines(ours, theirs))
     found += _compacting_lines(theirs)
     found += _rate_lines(ours, theirs)
-    found += _lookup_lines(report.get("lookups", {}), theirs.get("lookups", {}))
+    found += _lookup_lines(ours.get("lookups", {}), theirs.get("lookups", {}))
     found += _memory_lines(ours.get("peak_mib", {}), theirs.get("peak_mib", {}))
     return found
 
@@ -80,15 +80,24 @@ def _rate_lines(ours: Document, theirs: Document) -> Iterator[Line]:
 
 
 def _lookup_lines(ours: Document, theirs: Document) -> Iterator[Line]:
-    count = ours.get("keys") or theirs.get("keys")
-    mine = [(f"{count:,} lookups, {name}", _times(ours[key])) for name, key in _OURS if key in ours]
-    other = [(f"{count:,} lookups, {name}", _times(theirs[key])) for name, key in _THEIRS if key in theirs]
-    yield from (Line(what, text, MISSING, MISSING) for what, text in mine)
-    yield from (Line(what, MISSING, text, MISSING) for what, text in other)
-
-
-_OURS = (("from RocksDB", "rocksdb_s"), ("cold from the metadata table", "mdt_s"))
-_THEIRS = (("Hudi's reader in the JVM", "index_s"), ("a SQL query", "sql_s"))
+    if ours:
+        what = f"{ours['keys']:,} random keys looked up in RocksDB, in process"
+        yield Line(what, _times(ours["rocksdb_s"]), MISSING, MISSING)
+    cold_s = ours["mdt_open_s"] + ours["mdt_s"][0] if ours else None
+    theirs_s = statistics.median(theirs["index_s"]) if theirs else None
+    if cold_s is not None or theirs_s is not None:
+        yield Line(
+            f"{(ours or theirs)['keys']:,} random keys, from the metadata table's files with nothing cached",
+            f"{cold_s:.2f} s" if cold_s is not None else MISSING,
+            f"{theirs_s:.2f} s" if theirs_s is not None else MISSING,
+            f"{theirs_s / cold_s:.1f} ×" if cold_s is not None and theirs_s is not None else MISSING,
+        )
+    if ours:
+        what = f"the next {ours['keys']:,} random keys after that"
+        yield Line(what, _times(ours["mdt_s"][1:]), MISSING, MISSING)
+    if theirs:
+        what = f"{theirs['sql_keys']:,} random keys by a SQL query"
+        yield Line(what, MISSING, _times(theirs["sql_s"]), MISSING)
 
 
 def _memory_lines(ours: Mapping[str, int], theirs: Mapping[str, int]) -> Iterator[Line]:
@@ -141,9 +150,14 @@ def conditions_text(report: Document) -> str:
         f"load average before {machine['load_average']}, after {report['load_after']}",
         f"{report['keys']:,} keys in 16 partitions, about 250 bytes a row; MERGE_ON_READ; batches of 90 % "
         f"updates of random keys and 10 % inserts, as JSON in Kafka; medians of {report['repeat']}",
+        "memory: resident, processes of one role added up, pages that forked workers share counted in each",
     ]
-    found += [f"{name}: {value}" for name, value in settings.items()]
+    found += [f"{name}: {_pairs(values)}" for name, values in settings.items()]
     return "\n".join(found)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in values.items())
 
 
 def _seconds(value: float) -> str:

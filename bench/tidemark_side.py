@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bench import table_check
+from bench import table_check, tidemark_lookups
 from bench.commit_watch import CommitWatch, SeenCommit
 from bench.feeder import PARTITIONS, BatchFeeder, SteadyFeeder, Trickle, json_records
 from bench.process_memory import MemorySampler
@@ -181,6 +181,10 @@ def measure(options: Any, folder: Path, settings: dict[str, Any], say: Say) -> d
             say(run.last_log_lines())
             raise
         report["verified"] = run.command("verify")
+    if "lookups" in options.parts:
+        report["lookups"] = tidemark_lookups.measure(
+            folder / "table", folder / "state", workload, options.lanes, options.lookups, say
+        )
     report["checked"] = table_check.check(folder / "table", workload.expected())
     say(report["checked"])
     return report
