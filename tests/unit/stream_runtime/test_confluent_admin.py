@@ -38,7 +38,7 @@ class ScriptedAdmin:
             future.set_exception(KafkaException(ClientError(self._code)))
         else:
             future.set_result(Offset())
-        return {each: future for each in requests}
+        return dict.fromkeys(requests, future)
 
 
 def admin_over(script: ScriptedAdmin) -> ConfluentAdmin:
