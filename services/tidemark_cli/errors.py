@@ -6,6 +6,7 @@ from typing import Final
 
 import grpc
 
+from commit_coordinator.errors import SupersededError
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.rpc.errors import RpcError
@@ -13,6 +14,7 @@ from stream_runtime.rpc.errors import RpcError
 DONE: Final = 0
 FAILED: Final = 1
 WRONG_USE: Final = 2
+SUPERSEDED: Final = 3
 
 
 class CliError(StreamRuntimeError):
@@ -30,9 +32,14 @@ def expected_error(error: BaseException) -> bool:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """2 for what will never succeed unchanged (configuration, table, arguments), else 1."""
+    """2 for what will never succeed unchanged (configuration, table, arguments), else 1.
+
+    3: another coordinator took the table, which only its supervisor can judge.
+    """
     if isinstance(error, CliError):
         return error.exit_code
+    if isinstance(error, SupersededError):
+        return SUPERSEDED
     if isinstance(error, RpcError):
         return WRONG_USE if error.status is grpc.StatusCode.INVALID_ARGUMENT else FAILED
     if getattr(getattr(error, "kind", None), "name", "") == ErrorKind.INVALID.name:

@@ -1,6 +1,7 @@
 """One child process that is started again when it ends, with growing pauses.
 
-A process that exits with code 2 says that it will never work as configured: it is not started again.
+A process that exits with code 2 says that it will never work as configured: it is not started again. One that
+exits with code 3 was replaced by another coordinator of the table; twice in a row, somebody else serves it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Final
 
 from stream_runtime.clock import Clock
 from stream_runtime.platform import child
-from tidemark_cli.errors import WRONG_USE, CliError
+from tidemark_cli.errors import SUPERSEDED, WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 
 _WAIT_MIN_S: Final = 0.25
 _WAIT_MAX_S: Final = 10.0
 _SETTLED_S: Final = 30.0
+_SUPERSEDED_MAX: Final = 2
 
 
 class ServiceRefusedError(CliError):
@@ -25,6 +27,17 @@ class ServiceRefusedError(CliError):
 
     def __init__(self, role: str, message: str) -> None:
         super().__init__(f"{role}: {message}", WRONG_USE)
+
+
+class ReplacedError(CliError):
+    """Another process serves the table: two that replace each other would do nothing else."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"{role}: another coordinator took the table {_SUPERSEDED_MAX} times in a row: it is served by "
+            "another `tidemark run` or `tidemark coordinator`; stop that one first",
+            SUPERSEDED,
+        )
 
 
 class Backoff:
@@ -57,6 +70,7 @@ class SupervisedProcess:
         self._clock = clock
         self._say = say
         self._backoff = Backoff()
+        self._superseded = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._start_at_s = 0.0
@@ -68,7 +82,7 @@ class SupervisedProcess:
         return [self._process.pid] if running and self._process is not None else []
 
     def step(self) -> None:
-        """Starts what should run, notices what ended. Raises ServiceRefusedError."""
+        """Starts what should run, notices what ended. Raises ServiceRefusedError, ReplacedError."""
         self._console.poll()
         now_s = self._clock.monotonic_s()
         if self._process is None:
@@ -101,10 +115,20 @@ class SupervisedProcess:
         self._console.poll()
         if code == WRONG_USE:
             raise ServiceRefusedError(self.role, _own_words(self._console.last_lines()))
-        wait_s = self._backoff.wait_s(now_s - self._started_s)
+        lived_s = now_s - self._started_s
+        self._count_superseded(code, lived_s)
+        wait_s = self._backoff.wait_s(lived_s)
         self._start_at_s = now_s + wait_s
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
         self._say(f"{self.role} {how}; it starts again in {wait_s:.1f} s (log: {self._console.path})")
+
+    def _count_superseded(self, code: int, lived_s: float) -> None:
+        if code != SUPERSEDED:
+            self._superseded = 0
+            return
+        self._superseded = 1 if lived_s >= _SETTLED_S else self._superseded + 1
+        if self._superseded >= _SUPERSEDED_MAX:
+            raise ReplacedError(self.role)
 
 
 def _own_words(lines: Sequence[str]) -> str:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from commit_coordinator.errors import SupersededError
 from stream_runtime.clock import SystemClock
-from tidemark_cli.errors import CliError
+from tidemark_cli.errors import CliError, exit_code_of
 from tidemark_cli.run.console_log import ConsoleLog, short_line
 from tidemark_cli.run.state_lock import state_lock
-from tidemark_cli.run.supervised_process import Backoff, ServiceRefusedError, SupervisedProcess
+from tidemark_cli.run.supervised_process import Backoff, ReplacedError, ServiceRefusedError, SupervisedProcess
 
 STAYS = "import time; print('up', flush=True); time.sleep(60)"
 IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}"
@@ -94,6 +95,27 @@ def test_child_that_refuses_is_not_started_again_and_its_words_are_told(rig):
     assert str(refused.value) == "child: x.yaml: table.path: no such"
     assert refused.value.exit_code == 2
     assert one.process.starts == 1
+
+
+def test_child_that_is_replaced_twice_in_a_row_is_not_started_again(rig):
+    one = rig("raise SystemExit(3)")
+    with pytest.raises(ReplacedError, match="another `tidemark run`") as replaced:
+        one.until(lambda: False)
+    assert (one.process.starts, len(one.said), replaced.value.exit_code) == (2, 1, 3)
+
+
+def test_a_coordinator_that_was_replaced_exits_with_a_code_of_its_own():
+    assert exit_code_of(SupersededError("a newer coordinator has claimed this table")) == 3
+
+
+def test_being_replaced_now_and_then_is_no_reason_to_stop(rig, tmp_path):
+    turns = tmp_path / "turns"
+    one = rig(
+        f"from pathlib import Path; p = Path({str(turns)!r}); n = len(p.read_text()) if p.exists() else 0; "
+        "p.write_text('x' * (n + 1)); raise SystemExit(3 if n % 2 == 0 else 1)"
+    )
+    one.until(lambda: len(one.said) == 4)
+    assert one.process.starts == 4
 
 
 def test_stop_asks_first_and_insists_after_the_grace(rig):
