@@ -1,8 +1,8 @@
 """`tidemark`: parses the command, runs it, and turns every error into one line and an exit code.
 
 0 done, 1 failed, 2 wrong use (arguments, configuration, a table that cannot be served), 3 another coordinator
-took the table. With TIDEMARK_DEBUG=1 errors show their traceback. Commands import what they need when they run:
-`--help` is fast and a service loads nothing of the others.
+took the table. With TIDEMARK_DEBUG=1 errors show their traceback. Commands import what they need when they
+run: `--help` is fast and a service loads nothing of the others.
 """
 
 from __future__ import annotations
