@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from epoch_protocol.batches import FILE_ID, KEY, OP, ORDERING, PARTITION, DataOp
-from hudi_format.commit.markers import MarkerType
+from hudi_format.commit.markers import Marker, MarkerType
 from hudi_format.errors import AlreadyExistsError
 from hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
 from hudi_format.file_group.changes import Deletes
@@ -37,13 +37,13 @@ from hudi_format.file_group.write_stats import (
 from hudi_format.metadata_table.bootstrap import partition_metadata
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema, cast_rows
-from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.base import Storage, join_path, name_of
 from hudi_format.table_config import MergeMode
 from hudi_format.timeline import Timeline
 from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch
 from stream_writer.epoch_tasks import EpochTask
-from stream_writer.publishing import Publishers, publish_data_file
+from stream_writer.publishing import Publishers, publish_file, publish_markers
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
@@ -61,12 +61,16 @@ class GroupRows:
 
 
 @dataclass(frozen=True)
-class MadeFile:
-    """A file's content, and its write status but for the size that it has once it is published."""
+class PlannedFile:
+    """The one file that an epoch makes of a file group; ``previous``: the slice that it goes on."""
 
-    data: bytes
+    path: str
     marker: MarkerType
-    stat: WriteStat
+    previous: FileSlice | None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.path)
 
 
 class DataPartitionWriter:
@@ -96,12 +100,25 @@ class DataPartitionWriter:
         """Makes all files and has them published; one write status each."""
         groups = list(last_rows(batches, self._schema))
         slices = self._slices({group.partition_path for group in groups})
-        stats: list[Future[WriteStat]] = []
-        for group in groups:
-            made = self._make_file(group, slices.get((group.partition_path, group.file_id)))
-            if made is not None:
-                stats.append(self._publishers.submit(self._publish, made))
-        return stats
+        files = [
+            (group, file)
+            for group in groups
+            if (file := self._file_of(group, slices.get((group.partition_path, group.file_id)))) is not None
+        ]
+        if not files:
+            return []
+        announced = self._publishers.submit(
+            publish_markers,
+            self._storage,
+            self._task.staging_dir,
+            self._task.instant,
+            self._number,
+            [Marker(file.path, file.marker.value) for _, file in files],
+        )
+        return [
+            self._publishers.submit(self._publish, announced, *self._make(group, file))
+            for group, file in files
+        ]
 
     def _slices(self, partitions: set[str]) -> dict[tuple[str, str], FileSlice]:
         files: dict[str, list[str]] = {}
@@ -121,37 +138,46 @@ class DataPartitionWriter:
         except AlreadyExistsError:
             return
 
-    def _make_file(self, group: GroupRows, slice_: FileSlice | None) -> MadeFile | None:
-        if slice_ is None:
+    def _file_of(self, group: GroupRows, slice_: FileSlice | None) -> PlannedFile | None:
+        if slice_ is None and not group.upserts.num_rows:
             # Nothing to delete from: a key that came and went within the epoch leaves no trace.
-            return self._first_base_file(group) if group.upserts.num_rows else None
-        if self._task.table.merge_on_read or slice_.base_file is None:
-            return self._log_file(group, slice_)
-        return self._next_base_file(group, slice_.base_file)
+            return None
+        in_log = slice_ is not None and (self._task.table.merge_on_read or slice_.base_file is None)
+        if in_log:
+            name = str(LogFileName(group.file_id, self._task.instant, 1, self._token))
+        else:
+            name = str(BaseFileName(group.file_id, self._token, self._task.instant, "parquet"))
+        marker = MarkerType.CREATE if in_log or slice_ is None else MarkerType.MERGE
+        return PlannedFile(join_path(group.partition_path, name), marker, slice_)
 
-    def _first_base_file(self, group: GroupRows) -> MadeFile:
-        name = self._base_name(group.file_id)
-        rows = self._with_meta(group, name)
-        stat = new_base_file_stat(group.partition_path, group.file_id, name, 0, rows.num_rows)
-        return MadeFile(write_base_file(rows, self._schema), MarkerType.CREATE, stat)
+    def _make(self, group: GroupRows, file: PlannedFile) -> tuple[bytes, WriteStat]:
+        """The file's content, and its write status but for the size that it has once it is published."""
+        if file.previous is None:
+            return self._first_base_file(group, file)
+        if file.marker is MarkerType.MERGE and file.previous.base_file is not None:
+            return self._next_base_file(group, file, file.previous.base_file)
+        return self._log_file(group, file, file.previous)
 
-    def _next_base_file(self, group: GroupRows, previous: str) -> MadeFile:
-        name = self._base_name(group.file_id)
+    def _first_base_file(self, group: GroupRows, file: PlannedFile) -> tuple[bytes, WriteStat]:
+        rows = self._with_meta(group, file.name)
+        stat = new_base_file_stat(group.partition_path, group.file_id, file.name, 0, rows.num_rows)
+        return write_base_file(rows, self._schema), stat
+
+    def _next_base_file(self, group: GroupRows, file: PlannedFile, previous: str) -> tuple[bytes, WriteStat]:
         existing = read_base_file(self._storage, join_path(group.partition_path, previous))
         schema = self._schema.arrow_with_meta
         merged = merge_upserts(
             cast_rows(existing, schema),
-            cast_rows(self._with_meta(group, name), schema),
+            cast_rows(self._with_meta(group, file.name), schema),
             self._deletes(group),
             self._task.table.merge_mode,
             self._ordering,
-            name,
+            file.name,
         )
-        stat = rewritten_base_file_stat(group.partition_path, group.file_id, name, 0, previous, merged)
-        return MadeFile(write_base_file(merged.rows, self._schema), MarkerType.MERGE, stat)
+        stat = rewritten_base_file_stat(group.partition_path, group.file_id, file.name, 0, previous, merged)
+        return write_base_file(merged.rows, self._schema), stat
 
-    def _log_file(self, group: GroupRows, slice_: FileSlice) -> MadeFile:
-        name = str(LogFileName(group.file_id, self._task.instant, 1, self._token))
+    def _log_file(self, group: GroupRows, file: PlannedFile, slice_: FileSlice) -> tuple[bytes, WriteStat]:
         rows = self._with_meta(group, group.file_id) if group.upserts.num_rows else None
         data = data_log_bytes(
             self._schema,
@@ -165,7 +191,7 @@ class DataPartitionWriter:
         stat = log_append_stat(
             group.partition_path,
             group.file_id,
-            name,
+            file.name,
             0,
             self._task.instant,
             slice_.base_file,
@@ -173,7 +199,7 @@ class DataPartitionWriter:
             inserts=inserts,
             deletes=len(group.deleted_keys),
         )
-        return MadeFile(data, MarkerType.CREATE, stat)
+        return data, stat
 
     def _deletes(self, group: GroupRows) -> Deletes:
         if self._ordering is None:
@@ -195,15 +221,11 @@ class DataPartitionWriter:
         self._rows_written += rows.num_rows
         return rows
 
-    def _publish(self, made: MadeFile) -> WriteStat:
-        task, stat = self._task, made.stat
-        size = publish_data_file(
-            self._storage, task.staging_dir, task.instant, stat.path, made.data, made.marker
-        )
+    def _publish(self, announced: Future[None], data: bytes, stat: WriteStat) -> WriteStat:
+        # No file without its marker. The list was submitted before, so it is being written at least.
+        announced.result()
+        size = publish_file(self._storage, self._task.staging_dir, stat.path, data)
         return replace(stat, total_write_bytes=size, file_size_in_bytes=size)
-
-    def _base_name(self, file_id: str) -> str:
-        return str(BaseFileName(file_id, self._token, self._task.instant, "parquet"))
 
 
 def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[GroupRows]:

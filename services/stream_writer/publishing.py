@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, ParamSpec, TypeVar
 
 import pyarrow.parquet as pq
 
-from hudi_format.commit.markers import MarkerType, create_marker
-from hudi_format.errors import AlreadyExistsError, CorruptFileError
+from hudi_format.commit.markers import Marker, create_marker_list
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, TimelineConflictError
 from hudi_format.log_file import read_blocks
 from hudi_format.storage.base import Storage
 
@@ -37,9 +37,9 @@ class Publishers:
     def __enter__(self) -> Publishers:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """Returns when nothing is published any more; after an error, what has not begun never will be."""
-        self._pool.shutdown(cancel_futures=True)
+        self._pool.shutdown(cancel_futures=error is not None)
 
     def submit(
         self, publish: Callable[Asked, Given], *asked: Asked.args, **named: Asked.kwargs
@@ -52,12 +52,16 @@ class Publishers:
         return begun
 
 
-def publish_data_file(
-    storage: Storage, staging_dir: str, instant: str, path: str, data: bytes, marker: MarkerType
-) -> int:
-    """Marker first, then the file; returns the size of the file that is there. Raises StagingGoneError."""
-    create_marker(storage, instant, path, marker, staging_dir=staging_dir)
-    return publish_file(storage, staging_dir, path, data)
+def publish_markers(
+    storage: Storage, staging_dir: str, instant: str, number: int, announced: Sequence[Marker]
+) -> None:
+    """The markers of all data files that one data partition gets, before any of them. ``number`` is the
+    partition's. Raises StagingGoneError, and CorruptFileError when an earlier try announced other files.
+    """
+    try:
+        create_marker_list(storage, instant, number, announced, staging_dir=staging_dir)
+    except TimelineConflictError as error:
+        raise CorruptFileError(str(error)) from error
 
 
 def publish_file(storage: Storage, staging_dir: str, path: str, data: bytes) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.markers import MarkerType, create_marker
+from hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
 from hudi_format.commit.rollback import rollback_pending
 from hudi_format.model import InstantGenerator
 from hudi_format.storage import LocalStorage
@@ -21,7 +21,9 @@ from tests.interop.test_timeline_with_hudi import rows
 pytestmark = pytest.mark.spark
 
 
-def died(storage: LocalStorage, action: Action, reached: str) -> tuple[str, InstantGenerator]:
+def died(
+    storage: LocalStorage, action: Action, reached: str, listed: bool = False
+) -> tuple[str, InstantGenerator]:
     """A write with a copied base file in a new file group, dead at a step of its commit on the metadata
     table.
     """
@@ -33,7 +35,13 @@ def died(storage: LocalStorage, action: Action, reached: str) -> tuple[str, Inst
     create_inflight(storage, create_requested(storage, instant, action), planned)
     donor = next(info for info in storage.walk("eu") if info.name.endswith(".parquet"))
     name = f"eu/{'0' * 8}-0000-4000-8000-{'0' * 12}-0_0-0-0_{instant}.parquet"
-    create_marker(storage, instant, name, MarkerType.CREATE)
+    if listed:
+        # The other data file never came into being.
+        never = name.replace("8000", "8001")
+        create_marker_list(storage, instant, 3, [Marker(each, "CREATE") for each in (name, never)])
+        create_marker_list(storage, instant, 11, [Marker("us/x-0_0-0-0_" + instant + ".parquet", "CREATE")])
+    else:
+        create_marker(storage, instant, name, MarkerType.CREATE)
     storage.create(name, storage.read(donor.path))
     if reached != "data":
         log = f".hoodie/metadata/record_index/.record-index-0000-0_{instant}.log.1_0-0-0"
@@ -74,3 +82,19 @@ def test_hudi_goes_on_after_a_native_rollback(
     assert len(judge.snapshot(table)) == len(judge.snapshot(table, metadata=False)) == 30
     assert len(judge.record_index(table)) == 30
     assert load_timeline(storage).pending() == ()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_hudi_rolls_a_dead_native_write_back_by_its_markers(
+    judge: HudiJudge, tmp_path: Path, listed: bool
+) -> None:
+    table = tmp_path / "dead"
+    judge.create_table_with_spark(table, rows(0, 20, 0), table_type="MERGE_ON_READ")
+    storage = LocalStorage(table)
+    instant, _ = died(storage, Action.DELTA_COMMIT, "data", listed)
+    assert len([info for info in storage.walk("eu") if instant in info.name]) == 1
+    # A single writer on its own rolls every pending write back before it writes.
+    judge.upsert(table, rows(0, 5, 1))
+    assert [info.path for info in storage.walk("eu") if instant in info.name] == []
+    assert load_timeline(storage).find(instant) is None
+    assert len(judge.snapshot(table)) == len(judge.record_index(table)) == 20

@@ -1,26 +1,31 @@
 """Markers: which data files a running commit may have made, so that a rollback finds them (Hudi format
 notes 5.1).
 
-A marker is made before its file. Direct markers are empty files
-`<root>/.temp/<instant>/<partition>/<data file>.marker.<CREATE|MERGE>`: CREATE for new base files and for
-log files, MERGE for a rewritten base file. Hudi on Spark by default writes them in the other form (timeline
-server): lists of the same names in `MARKERS<n>` beside a file `MARKERS.type`. That form is read here, never
-written; it was only read in Hudi's sources.
+A marker is made before its file: CREATE for new base files and for log files, MERGE for a rewritten base
+file. There are two forms, and Hudi's rollback takes both (tests/interop):
+
+- direct: an empty file `<root>/.temp/<instant>/<partition>/<data file>.marker.<CREATE|MERGE>` each;
+- listed, as Hudi on Spark writes them through its timeline server: the same names as lines of
+  `<root>/.temp/<instant>/MARKERS<n>`, beside a file `MARKERS.type`. One file for many data files: that many
+  folders and syncs less.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hudi_format.errors import AlreadyExistsError, CorruptFileError
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, TimelineConflictError
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT
 
 _INFIX: Final = ".marker."
+_LIST_FILE: Final = "MARKERS"
 _TYPE_FILE: Final = "MARKERS.type"
+_LISTED: Final = b"TIMELINE_SERVER_BASED"
 
 
 class MarkerType(Enum):
@@ -66,6 +71,35 @@ def create_marker(
             storage.publish(staging_dir, path, b"")
 
 
+def create_marker_list(
+    storage: Storage,
+    instant: str,
+    number: int,
+    announced: Iterable[Marker],
+    root: str = DATA_ROOT,
+    *,
+    staging_dir: str | None = None,
+) -> None:
+    """Announces all data files of one writer in its own list, `MARKERS<number>`; repeatable with the same
+    ones.
+
+    Raises `TimelineConflictError` when the list exists and lacks one of them, `StagingGoneError` as
+    `create_marker`. An instant has markers of one form only: Hudi looks for lists, or else for single files.
+    """
+    folder = marker_folder(instant, root)
+    lines = [f"{each.data_path}{_INFIX}{each.marker_type}\n" for each in sorted(announced)]
+    path = join_path(folder, f"{_LIST_FILE}{number}")
+    for name, content in ((join_path(folder, _TYPE_FILE), _LISTED), (path, "".join(lines).encode())):
+        with contextlib.suppress(AlreadyExistsError):
+            if staging_dir is None:
+                storage.create(name, content)
+            else:
+                storage.publish(staging_dir, name, content)
+    missing = set(lines).difference(storage.read(path).decode().splitlines(keepends=True))
+    if missing:
+        raise TimelineConflictError(f"{path} exists and does not announce {min(missing).strip()}")
+
+
 def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[Marker]:
     """All markers of an instant, of both forms, ordered by data path; empty when there are none."""
     folder = marker_folder(instant, root)
@@ -74,7 +108,7 @@ def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[
         below = info.path.removeprefix(f"{folder}/")
         if below == _TYPE_FILE or info.name.endswith(".crc"):
             continue
-        if "/" not in below and below.startswith("MARKERS"):
+        if "/" not in below and below.startswith(_LIST_FILE):
             lines = storage.read(info.path).decode().splitlines()
             found.update(_parse(line.strip(), info.path) for line in lines if line.strip())
         else:

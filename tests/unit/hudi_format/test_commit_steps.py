@@ -12,7 +12,14 @@ from hudi_format.commit.instants import (
     create_requested,
     delete_pending,
 )
-from hudi_format.commit.markers import Marker, MarkerType, create_marker, delete_markers, list_markers
+from hudi_format.commit.markers import (
+    Marker,
+    MarkerType,
+    create_marker,
+    create_marker_list,
+    delete_markers,
+    list_markers,
+)
 from hudi_format.errors import (
     CorruptFileError,
     InvalidTransitionError,
@@ -125,6 +132,23 @@ def test_markers_name_the_data_files_with_their_partition(storage: InMemoryStora
     assert delete_markers(storage, T) == 2
     assert list_markers(storage, T) == []
     assert len(list_markers(storage, LATER)) == 1
+
+
+def test_a_list_of_markers_is_made_once_and_by_one_writer(storage: InMemoryStorage) -> None:
+    storage.make_dir("attempt")
+    ours = [Marker(f"b/g-0_0-0-0_{T}.parquet", "MERGE"), Marker(f"a/.f-0_{T}.log.1_0-0-0", "CREATE")]
+    other = Marker(f"c/h-0_1-0-0_{T}.parquet", "CREATE")
+    for _ in range(2):
+        create_marker_list(storage, T, 3, ours, staging_dir="attempt")
+    create_marker_list(storage, T, 11, [other], staging_dir="attempt")
+    assert storage.read(f".hoodie/.temp/{T}/MARKERS.type") == b"TIMELINE_SERVER_BASED"
+    assert list_markers(storage, T) == sorted([*ours, other])
+    with pytest.raises(TimelineConflictError, match=r"MARKERS3 .* c/h-0"):
+        create_marker_list(storage, T, 3, [other], staging_dir="attempt")
+    storage.rename("attempt", "void")
+    with pytest.raises(StagingGoneError):
+        create_marker_list(storage, T, 4, [other], staging_dir="attempt")
+    assert delete_markers(storage, T) == 3
 
 
 def test_markers_of_sparks_timeline_server_are_read_too(storage: InMemoryStorage) -> None:
