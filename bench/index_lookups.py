@@ -53,6 +53,8 @@ _FILE_GROUPS: Final = 64
 _BATCHES: Final = 10
 _LANES: Final = 1
 _MIB: Final = 1 << 20
+OPENED: Final = "lane opened"
+COLD: Final = "cold, first batch (takes blocks over)"
 
 
 def main() -> None:
@@ -64,17 +66,18 @@ def main() -> None:
     chosen = arguments.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="tidemark-index-"))
     try:
-        _Bench(folder, chosen.keys, chosen.batch, chosen.shards, chosen.memory_mib * _MIB).run()
+        IndexBench(folder, chosen.keys, chosen.batch, chosen.shards, chosen.memory_mib * _MIB).run()
     finally:
         shutil.rmtree(folder)
 
 
-class _Bench:
-    """One table, and indexes over it."""
+class IndexBench:
+    """One table, and indexes over it. `seconds`: what was timed -> wall seconds of each run."""
 
     def __init__(self, folder: Path, keys: int, batch: int, shards: int, memory: int) -> None:
         self.folder, self.batch, self.shards, self.memory = folder, batch, shards, memory
         self.count = keys
+        self.seconds: dict[str, list[float]] = {}
         self.clock = SystemClock()
         self.random = np.random.default_rng(17452)
         self.storage = LocalStorage(str(folder / "table"))
@@ -85,7 +88,7 @@ class _Bench:
         self._conditions()
         self._make_table()
         index = self._index()
-        self._timed("cold, first batch (takes blocks over)", [lambda: self._look_up(index, self._some())])
+        self._timed(COLD, [lambda: self._look_up(index, self._some())])
         print(f"    blocks read: {index.figures()['blocks_read']:.0f}")
         self._timed("cold, next batches", [self._ask(index, self._some()) for _ in range(_BATCHES)])
         self.rocks.close()
@@ -130,6 +133,7 @@ class _Bench:
             run()
             wall.append(self.clock.monotonic_s() - started)
             cpu.append(process_time() - used)
+        self.seconds[what] = wall
         keys = self.batch * batches_a_run
         rate, rate_cpu = keys / statistics.median(wall), keys / statistics.median(cpu)
         print(
@@ -177,7 +181,9 @@ class _Bench:
         )
         started = self.clock.monotonic_s()
         index.open_lane(0, MetadataTableSnapshot.load(self.storage))
-        print(f"  lane opened in {(self.clock.monotonic_s() - started) * 1000:.0f} ms")
+        opened_s = self.clock.monotonic_s() - started
+        self.seconds.setdefault(OPENED, []).append(opened_s)
+        print(f"  lane opened in {opened_s * 1000:.0f} ms")
         return index
 
     def _make_table(self) -> None:

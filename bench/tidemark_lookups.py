@@ -1,11 +1,15 @@
 """Lookups of random keys on the table that the run left behind, by the tiers' own interface, in this process.
 
 From RocksDB: the assigner's cache folder as it is, nothing in memory. Cold: an empty cache folder, so that
-the lanes are opened from the metadata table's files alone, and lookups answered from them.
+the lanes are opened from the metadata table's files alone, and lookups answered from them: on this table,
+whose record index is all in log files, and on one whose record index is compacted. A cold lookup also takes
+all that it reads over into RocksDB, so that it is not read again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.hudi_settings import INDEX_SHARDS
+from bench.index_lookups import COLD, OPENED, IndexBench
 from bench.workload import Workload
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.ordering import table_ordering
@@ -53,7 +58,18 @@ def measure(table: Path, state: Path, workload: Workload, lanes: int, count: int
             for first in range(0, len(keys), count)
         ]
         say(f"{count} lookups from {name}: opened in {opened_s:.3f} s, then {found[f'{name}_s']}")
+    found["compacted_s"] = round(_compacted(state / "compacted", workload.region_of.size, count), 3)
+    say(f"{count} lookups from a compacted metadata table: {found['compacted_s']} s with opening")
     return found
+
+
+def _compacted(folder: Path, keys: int, count: int) -> float:
+    """Seconds to open the index with nothing cached, and to look the first keys up."""
+    folder.mkdir()
+    bench = IndexBench(folder, keys, count, INDEX_SHARDS, _LIMITS.memory_bytes)
+    with contextlib.redirect_stdout(sys.stderr):
+        bench.run()
+    return bench.seconds[OPENED][0] + bench.seconds[COLD][0]
 
 
 def _open(table: Path, state: Path, lanes: int) -> tuple[TieredIndex, float]:
