@@ -161,7 +161,7 @@ def test_a_second_coordinator_of_the_table(pipeline: Pipeline, number: int) -> N
     elif number == 1:
         other = pipeline.write_config("elsewhere.yaml", {"services": elsewhere()})
         pipeline.start_process("coordinator-2", other)
-        assert pipeline.exit_code("coordinator") == 1
+        assert pipeline.exit_code("coordinator") == 3
         assert "newer" in pipeline.log("coordinator").splitlines()[-1]
         pipeline.stop("coordinator-2")
         pipeline.start("coordinator")
