@@ -59,6 +59,8 @@ _LEADER_CHANGING: Final = frozenset(
         ClientError.NOT_LEADER_FOR_PARTITION,
         ClientError.OFFSET_NOT_AVAILABLE,
         ClientError.UNKNOWN_LEADER_EPOCH,
+        # "No leaders found": a topic that was just made is not in the client's metadata yet.
+        ClientError._NOENT,
     }
 )
 UNAVAILABLE: Final = frozenset(
