@@ -27,7 +27,8 @@ from hudi_format.log_file import (
     read_blocks,
 )
 from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.record_index import decode_entries
+from hudi_format.metadata_table.file_ids import parse_record_index_file_id
+from hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION, decode_entries
 from hudi_format.metadata_table.record_index_codec import encode_values
 from hudi_format.metadata_table.record_schema import has_own_layout
 from hudi_format.metadata_table.shard_changes import BEGINNING
@@ -53,7 +54,8 @@ class SparkTable:
         return sorted((self.folder / ".hoodie" / "metadata" / "record_index").glob(pattern))
 
     def shards(self) -> list[tuple[str | None, int]]:
-        partitions: list[str | None] = list(self.snapshot.indexed_partitions) or [None]
+        slices = self.snapshot.slices[RECORD_INDEX_PARTITION]
+        partitions = dict.fromkeys(parse_record_index_file_id(each.file_id).partition_path for each in slices)
         return [(each, number) for each in partitions for number in range(self.snapshot.shard_count(each))]
 
     def expected_index(self) -> set[tuple[str, str, str, int]]:
@@ -180,7 +182,7 @@ def test_files_larger_than_a_block_are_read_by_blocks(tmp_path: Path) -> None:
     assert shard.base is not None
     in_blocks = sum(len(shard.read_block(number)) for number in range(shard.block_count))
     assert in_blocks == shard.base.entry_count
-    first_keys = shard.block_first_keys
+    first_keys = shard.base.first_keys
     assert pc.all(pc.less(first_keys[:-1], first_keys[1:])).as_py()
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hudi_format.bloom import BloomSpec, bloom_filter_text, may_contain
+from hudi_format.bloom import BloomSpec, bloom_filter_text
 from hudi_format.file_group.slice_ordering import slice_ordering
 from hudi_format.file_group.slice_reader import read_slice
 from hudi_format.file_group.slices import FileSlice, build_slices
@@ -146,6 +146,5 @@ def test_bloom_filters_are_byte_for_byte_those_of_spark(table: SparkTable) -> No
         raw = base64.b64decode(text)[_BLOOM_HEADER.size + _DYNAMIC_HEADER_BYTES :]
         simple = base64.b64encode(raw).decode()
         assert bloom_filter_text(keys, BloomSpec(keys_min=100)) == simple
-        assert may_contain(simple, keys.combine_chunks()).all()
         checked += 1
     assert checked > 0

@@ -9,13 +9,20 @@ from tidemark_cli.commands.arguments import Commands, add_command
 
 def add(commands: Commands) -> None:
     """Adds the command."""
-    add_command(
+    parser = add_command(
         commands,
         "verify",
         run_verify,
         "prove from the files alone that index and rows agree; exit code 1 and the differences when not",
-        "  tidemark verify -c flights.yaml          may run while the table is written\n"
+        "  tidemark verify -c flights.yaml          what changed since the last time; may run while it is "
+        "written\n"
+        "  tidemark verify -c flights.yaml --full   reads every file\n"
         "  tidemark verify -c flights.yaml --json | jq .differences",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="read every file, also those that were verified before and kept their names and sizes",
     )
 
 
@@ -23,12 +30,12 @@ def run_verify(options: argparse.Namespace) -> int:
     """Needs no Kafka and no service."""
     from hudi_format.storage.locate import open_storage
     from stream_runtime.config import load_config
+    from table_verification.remembering import verify_and_remember
+    from table_verification.report import document, lines
     from tidemark_cli.output import Output
-    from tidemark_cli.verify.report import document, lines
-    from tidemark_cli.verify.verify import verify_table
 
     output = Output(options.json)
     config = load_config(options.config)
-    result = verify_table(open_storage(config.table.path), output.say)
+    result = verify_and_remember(open_storage(config.table.path), options.full, output.say)
     output.answer(document(result), lines(result))
     return 0 if result.agrees else 1

@@ -1,51 +1,30 @@
-"""`tidemark verify` on sound tables, and on tables damaged by hand: each damage is found and named."""
+"""Full verification of sound tables, and of tables damaged by hand: each damage is found and named."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.file_group.names import LogFileName, parse_data_file
-from hudi_format.metadata_table.delta_commit import (
-    begin_delta_commit,
-    complete_delta_commit,
-    delta_commit_metadata,
-    publish_files_log,
-    publish_log,
-    record_index_log,
-)
-from hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import InstantGenerator, RecordLocation
+from hudi_format.errors import UnsupportedTableError
+from hudi_format.file_group.names import parse_data_file
+from hudi_format.model import RecordLocation
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.timeline import Action, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from stream_runtime.clock import SystemClock
-from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
-from tidemark_cli.main import main
-from tidemark_cli.verify.findings import Kind
-from tidemark_cli.verify.keys_by_shard import KeysByShard
-from tidemark_cli.verify.verify import Verification, verify_table
-
-DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
+from hudi_format.table_config import TableType, update_properties
+from hudi_format.table_keys import METADATA_PARTITIONS
+from table_verification.findings import Kind
+from table_verification.keys_by_shard import KeysByShard
+from table_verification.verify import Verification, verify_table
+from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
+from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
 
 
 @pytest.fixture(params=list(TableType), ids=lambda each: each.value)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """60 keys on three days; then updates, a move and a delete."""
     path = tmp_path / "table"
-    writer = new_table(path, request.param)
-    writer.commit(orders(*((f"k{n}", DAYS[n % 3], 10) for n in range(60))))
-    writer.commit(
-        orders(*((f"k{n}", DAYS[n % 3], 20) for n in range(0, 30, 2)), ("k1", DAYS[2], 20)), [("k59", 20)]
-    )
+    changed_table(path, request.param)
     return path
 
 
@@ -64,55 +43,6 @@ def verified(path: Path) -> Verification:
 
 def kinds(result: Verification) -> dict[Kind, int]:
     return dict(result.findings.counts)
-
-
-class Damage:
-    """A metadata commit of ours that says what is not so; the data commit beside it is empty."""
-
-    def __init__(self, path: Path) -> None:
-        self.storage = LocalStorage(path)
-        self.snapshot = MetadataTableSnapshot.load(self.storage)
-        self.times = InstantGenerator(SystemClock())
-        self.times.observe(self.snapshot.data_timeline.times() + self.snapshot.metadata_timeline.times())
-
-    def shard_of(self, key: str) -> int:
-        return int(record_index_shard(pa.array([key]), self.snapshot.num_shards)[0])
-
-    def location_of(self, key: str) -> RecordLocation:
-        found = self.snapshot.shard(self.shard_of(key)).lookup(pa.array([key]))
-        return found.locations[int(found.location_ids[0])]
-
-    def index(self, key: str, location: RecordLocation | None, shard: int | None = None) -> None:
-        """Commits one index entry, a delete where the location is None."""
-        locations = [] if location is None else [location]
-        entries = RecordIndexEntries(
-            pa.array([key]), np.array([len(locations) - 1], np.int32), locations, np.zeros(1, np.int64)
-        )
-        shard = self.shard_of(key) if shard is None else shard
-        instant = self.times.next()
-        data = create_inflight(
-            self.storage,
-            create_requested(self.storage, instant, Action.DELTA_COMMIT),
-            encode_commit_metadata(CommitMetadata()),
-        )
-        inflight = begin_delta_commit(self.storage, instant)
-        content = write_record_index_log(entries, instant)
-        log = record_index_log(instant, shard, len(content), len(locations), 1 - len(locations))
-        publish_log(self.storage, log, content)
-        files = publish_files_log(self.storage, instant, [])
-        complete_delta_commit(
-            self.storage, inflight, self.times.next(), delta_commit_metadata(instant, [log, files])
-        )
-        complete(self.storage, data, self.times.next(), encode_commit_metadata(CommitMetadata()))
-
-    def files(self, log: bool) -> list[str]:
-        """Data files of the table, log files or base files."""
-        return [
-            info.path
-            for day in DAYS
-            for info in self.storage.list(day)
-            if (parsed := parse_data_file(info.name)) and isinstance(parsed, LogFileName) is log
-        ]
 
 
 def test_sound_table_agrees(table: Path):
@@ -175,7 +105,10 @@ def test_key_that_is_inserted_into_a_second_partition_is_found_twice(table: Path
     writer.commit(orders(("k4", DAYS[2], 30)))
     result = verified(table)
     assert kinds(result) == {Kind.KEY_TWICE: 1, Kind.ENTRY_ELSEWHERE: 1}
-    assert result.findings.examples[Kind.KEY_TWICE] == ["k4"]
+    (example,) = result.findings.examples[Kind.KEY_TWICE]
+    assert example.startswith("k4: in ")
+    assert f"{DAYS[1]} " in example
+    assert f"{DAYS[2]} " in example
 
 
 def test_missing_log_file_is_found(merge_on_read: Path):
@@ -223,30 +156,6 @@ def test_cut_file_is_found_by_its_size_and_as_unreadable(merge_on_read: Path):
     assert found[Kind.UNREADABLE] == 1
 
 
-def epoch_commit(path: Path, epoch: int, source: tuple[int, int], index_says: int | None = None) -> None:
-    """An empty commit with the metadata that an epoch carries; the two commits differ with `index_says`."""
-
-    def extra(number: int) -> dict[str, str]:
-        return {
-            "tidemark.epoch": str(number),
-            "tidemark.keyed_offsets": json.dumps({"orders.keyed": {"0": source}}),
-            "tidemark.source_offsets": json.dumps({"orders-in": {"0": source}}),
-            "tidemark.records": "{}",
-        }
-
-    storage, times = LocalStorage(path), InstantGenerator(SystemClock())
-    times.observe(load_timeline(storage).times())
-    instant = times.next()
-    requested = create_requested(storage, instant, Action.DELTA_COMMIT)
-    data = create_inflight(storage, requested, encode_commit_metadata(CommitMetadata()))
-    inflight = begin_delta_commit(storage, instant)
-    files = publish_files_log(storage, instant, [])
-    metadata = delta_commit_metadata(instant, [files], extra(index_says or epoch))
-    complete_delta_commit(storage, inflight, times.next(), metadata)
-    content = CommitMetadata(extra_metadata=extra(epoch))
-    complete(storage, data, times.next(), encode_commit_metadata(content))
-
-
 @pytest.mark.parametrize(
     ("commits", "expected"),
     [
@@ -275,6 +184,27 @@ def test_epochs_and_positions_are_checked(tmp_path: Path, commits, expected):
     result = verified(tmp_path / "table")
     assert kinds(result) == expected
     assert result.commits.ours == len(commits)
+
+
+def test_commit_that_is_gone_is_named_by_the_one_after_it(tmp_path: Path):
+    path, previous = tmp_path / "table", ""
+    new_table(path)
+    instants = []
+    for epoch, source in ((1, (0, 5)), (3, (6, 7)), (4, (7, 8)), (6, (9, 10))):
+        instants.append(epoch_commit(path, epoch, source, previous=previous))
+        previous = instants[-1]
+    assert verified(path).agrees
+    for root in (".hoodie", ".hoodie/metadata/.hoodie"):
+        for file in (path / root / "timeline").glob(f"{instants[2]}*"):
+            file.unlink()
+    for file in (path / ".hoodie/metadata/files").glob(f"*_{instants[2]}.log*"):
+        file.unlink()
+    result = verified(path)
+    assert kinds(result) == {Kind.COMMIT_GONE: 1}
+    assert result.findings.examples[Kind.COMMIT_GONE] == [
+        f"{instants[3]} (epoch 6) was committed after {instants[2]}, which is gone, "
+        f"before it comes {instants[1]} (epoch 3)"
+    ]
 
 
 def test_commits_of_one_instant_that_differ_are_found(tmp_path: Path):
@@ -311,20 +241,111 @@ def test_spilled_keys_come_back_in_their_shards(tmp_path: Path):
         assert set(expected.tolist()) == {shard}
 
 
-def test_command_prints_json_and_exits_by_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    file = write_config(tmp_path)
-    new_table(tmp_path / "table").commit(orders(("k1", DAYS[0], 10)))
-    assert main(["verify", "-c", str(file), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["agrees"], document["rows"], document["differences"]) == (True, 1, {})
-    Damage(tmp_path / "table").index("k1", None)
-    assert main(["verify", "-c", str(file), "--json"]) == 1
-    document = json.loads(capsys.readouterr().out)
-    assert document["differences"]["row-without-entry"]["count"] == 1
-    assert main(["verify", "-c", str(file)]) == 1
-    assert "DOES NOT AGREE: 1 differences" in capsys.readouterr().out
+def test_missing_index_log_is_named_with_its_commit(table: Path):
+    damage = Damage(table)
+    instant = str(damage.snapshot.data_timeline.completed()[-1].requested)
+    gone = damage.remove(damage.index_logs(instant)[0])
+    result = verified(table)
+    assert result.findings.examples[Kind.COMMITTED_FILE_GONE] == [f"{gone}: written by commit {instant}"]
 
 
-def test_no_table_says_where_it_looked(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["verify", "-c", str(write_config(tmp_path))]) == 1
-    assert f"{tmp_path / 'table'} is no Hudi table" in capsys.readouterr().err
+def test_log_that_neither_storage_nor_metadata_table_has_is_named_by_its_commit(merge_on_read: Path):
+    damage = Damage(merge_on_read)
+    victim = damage.files(log=True)[0]
+    damage.files_say(victim, None)
+    damage.remove(victim)
+    result = verified(merge_on_read)
+    assert kinds(result) == {Kind.COMMITTED_FILE_GONE: 1}
+    assert result.findings.examples[Kind.COMMITTED_FILE_GONE][0].startswith(f"{victim}: written by commit ")
+
+
+def test_entry_of_the_files_partition_too_many_or_missing_is_found(table: Path):
+    damage = Damage(table)
+    victim = damage.files(log=False)[0]
+    ghost = victim.replace(victim.rpartition("/")[2][:8], "00000000")
+    damage.files_say(ghost, 100)
+    damage.files_say(victim, None)
+    result = verified(table)
+    assert kinds(result) == {Kind.FILE_MISSING: 1, Kind.FILE_NOT_LISTED: 1}
+    assert result.findings.examples == {Kind.FILE_MISSING: [ghost], Kind.FILE_NOT_LISTED: [victim]}
+
+
+def test_orphan_of_an_instant_that_no_timeline_has_is_found(table: Path):
+    damage = Damage(table)
+    source = damage.files(log=False)[0]
+    instant = parse_data_file(source.rpartition("/")[2]).instant
+    stray = f"{int(instant) + 1}"
+    orphan = damage.copy_as(source, instant, stray)
+    log = damage.index_logs(instant)[0]
+    index_orphan = damage.copy_as(log, instant, stray)
+    result = verified(table)
+    assert kinds(result) == {Kind.ORPHAN_FILE: 2}
+    found = result.findings.examples[Kind.ORPHAN_FILE]
+    assert found[0] == f"{orphan}: the timeline has no instant {stray}"
+    assert found[1] == f"{index_orphan}: no timeline has {stray}"
+
+
+def test_metadata_commit_without_data_instant_is_found(table: Path):
+    damage = Damage(table)
+    instant = damage.index("k4", damage.location_of("k4"))
+    damage.index("k5", damage.location_of("k5"))
+    for info in damage.storage.list(".hoodie/timeline"):
+        if info.name.startswith(instant):
+            damage.remove(info.path)
+    result = verified(table)
+    assert result.findings.counts[Kind.METADATA_COMMIT_ALONE] == 1
+    assert f"the table has no instant {instant}" in result.findings.examples[Kind.METADATA_COMMIT_ALONE][0]
+
+
+def test_data_commit_without_metadata_commit_is_found(table: Path):
+    damage = Damage(table)
+    instant = damage.index("k4", damage.location_of("k4"))
+    for info in damage.storage.list(".hoodie/metadata/.hoodie/timeline"):
+        if info.name.startswith(instant):
+            damage.remove(info.path)
+    result = verified(table)
+    assert result.findings.examples[Kind.COMMITS_DIFFER][0].startswith(
+        f"{instant}: the metadata table has no"
+    )
+
+
+@pytest.mark.parametrize("state", ["requested", "inflight"])
+def test_completed_instant_without_its_earlier_files_is_found(table: Path, state: str):
+    damage = Damage(table)
+    instant = damage.snapshot.data_timeline.completed()[0].requested
+    (gone,) = [
+        info.name
+        for info in damage.storage.list(".hoodie/timeline")
+        if info.name.startswith(instant) and info.name.endswith(f".{state}")
+    ]
+    damage.remove(f".hoodie/timeline/{gone}")
+    result = verified(table)
+    assert kinds(result) == {Kind.INSTANT_FILES: 1}
+    assert result.findings.examples[Kind.INSTANT_FILES][0].endswith(f": there is no {gone}")
+
+
+def test_completion_times_out_of_order_are_found(tmp_path: Path):
+    path = tmp_path / "table"
+    writer = new_table(path)
+    writer.commit(orders(("k1", DAYS[0], 10)))
+    timeline = path / ".hoodie" / "timeline"
+    (completed,) = timeline.glob("*_*.deltacommit")
+    requested, _, rest = completed.name.partition("_")
+    completed.rename(timeline / f"{requested}_{requested}.{rest.partition('.')[2]}")
+    result = verified(path)
+    assert kinds(result)[Kind.COMPLETION_ORDER] == 2, "before it was requested, and before the index"
+    assert "before it was requested" in result.findings.examples[Kind.COMPLETION_ORDER][0]
+
+
+def test_unreadable_commit_is_found(table: Path):
+    commit = Damage(table).snapshot.data_timeline.completed()[0].file_name
+    (table / ".hoodie" / "timeline" / commit).write_bytes(b"not Avro")
+    assert kinds(verified(table)) == {Kind.UNREADABLE: 1}
+
+
+def test_table_whose_index_another_writer_deleted_is_refused_by_name(table: Path):
+    storage = LocalStorage(table)
+    update_properties(storage, {METADATA_PARTITIONS: "files"})
+    storage.delete_tree(".hoodie/metadata/record_index")
+    with pytest.raises(UnsupportedTableError, match=r"no record level index.*table describe"):
+        verify_table(storage, lambda _: None)

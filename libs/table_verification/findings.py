@@ -26,6 +26,12 @@ class Kind(Enum):
     FILE_MISSING = "file-missing"
     FILE_SIZE = "file-size"
     PARTITION_NOT_LISTED = "partition-not-listed"
+    COMMITTED_FILE_GONE = "committed-file-gone"
+    ORPHAN_FILE = "orphan-file"
+    INSTANT_FILES = "instant-files"
+    COMPLETION_ORDER = "completion-order"
+    METADATA_COMMIT_ALONE = "metadata-commit-alone"
+    COMMIT_GONE = "commit-gone"
     EPOCH_ORDER = "epoch-order"
     OFFSETS_GAP = "offsets-gap"
     COMMITS_DIFFER = "commits-differ"
@@ -39,11 +45,17 @@ MEANING: Final = {
     Kind.ENTRY_TWICE: "keys with more than one index entry",
     Kind.ENTRY_IN_WRONG_SHARD: "index entries in a shard that their key does not hash to",
     Kind.ROW_IN_WRONG_PARTITION: "rows that name another partition than their folder",
-    Kind.UNREADABLE: "file slices or shards that cannot be read",
+    Kind.UNREADABLE: "file slices, shards or commits that cannot be read",
     Kind.FILE_NOT_LISTED: "committed files in the storage that the metadata table does not list",
     Kind.FILE_MISSING: "files that the metadata table lists and the storage does not have",
     Kind.FILE_SIZE: "files whose size is not the listed one",
     Kind.PARTITION_NOT_LISTED: "partitions with files that the metadata table does not list",
+    Kind.COMMITTED_FILE_GONE: "files that a commit wrote, that no reader can do without, and that are gone",
+    Kind.ORPHAN_FILE: "files of writes that are neither committed nor pending",
+    Kind.INSTANT_FILES: "completed instants without their requested or inflight file",
+    Kind.COMPLETION_ORDER: "completion times that are out of order",
+    Kind.METADATA_COMMIT_ALONE: "commits of the metadata table whose data instant does not exist",
+    Kind.COMMIT_GONE: "commits whose predecessor is not on the timeline any more",
     Kind.EPOCH_ORDER: "commits whose epoch does not follow the one before",
     Kind.OFFSETS_GAP: "commits whose input positions do not continue those of the epoch before",
     Kind.COMMITS_DIFFER: "commits whose metadata table commit is missing or says something else",
@@ -69,3 +81,7 @@ class Findings:
     def add_one(self, kind: Kind, example: str) -> None:
         """Adds one difference."""
         self.add(kind, 1, [example])
+
+    def shares_an_example(self, other: Findings) -> bool:
+        """Whether both found at least one and the same difference."""
+        return any(set(shown) & set(other.examples.get(kind, ())) for kind, shown in self.examples.items())

@@ -13,7 +13,7 @@ from hudi_format.file_group.slices import FileSlice
 from hudi_format.metadata_table.record_index import RecordIndexEntries
 from hudi_format.model import RecordLocation
 from hudi_format.record_index_hash import record_index_shard
-from tidemark_cli.verify.findings import EXAMPLES_MAX, Findings, Kind
+from table_verification.findings import EXAMPLES_MAX, Findings, Kind
 
 _NONE = -1
 
@@ -38,7 +38,7 @@ class IndexCheck:
         indexed = entries.keys.cast(pa.large_string())
         self.rows += len(keys)
         self.entries += len(entries)
-        self._report(Kind.KEY_TWICE, _repeated(keys))
+        self._report_doubled(keys, at)
         self._report(Kind.ENTRY_TWICE, _repeated(indexed))
         shards = record_index_shard(entries.keys, self._num_shards)
         self._report(
@@ -76,6 +76,16 @@ class IndexCheck:
                 )
 
         self._findings.add(Kind.ENTRY_ELSEWHERE, len(wrong), examples())
+
+    def _report_doubled(self, keys: pa.Array, at: npt.NDArray[np.int32]) -> None:
+        doubled = _repeated(keys)
+
+        def examples() -> Iterator[str]:
+            for key in doubled:
+                places = at[_true_at(pc.equal(keys, key))].tolist()
+                yield f"{key.as_py()}: in {' and '.join(self._place(each) for each in places)}"
+
+        self._findings.add(Kind.KEY_TWICE, len(doubled), examples())
 
     def _report(self, kind: Kind, keys: pa.Array, suffix: str = "") -> None:
         self._findings.add(kind, len(keys), (f"{key}{suffix}" for key in keys[:EXAMPLES_MAX].to_pylist()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidemark_cli.verify.findings import MEANING, Kind
-from tidemark_cli.verify.verify import Verification
+from table_verification.findings import MEANING, Kind
+from table_verification.verify import Verification
 
 
 def document(result: Verification) -> dict[str, Any]:
@@ -15,6 +15,7 @@ def document(result: Verification) -> dict[str, Any]:
         "agrees": result.agrees,
         "path": result.path,
         "as_of": result.as_of,
+        "since": result.since,
         "rows": result.rows,
         "index_entries": result.entries,
         "shards": result.shards,
@@ -22,6 +23,7 @@ def document(result: Verification) -> dict[str, Any]:
         "file_groups": result.file_groups,
         "files": result.files,
         "ignored_files": result.ignored_files,
+        "read": {"file_groups": result.compared.file_groups, "shards": result.compared.shards},
         "commits": {
             "ours": result.commits.ours,
             "foreign": result.commits.foreign,
@@ -44,13 +46,19 @@ def lines(result: Verification) -> Iterator[str]:
         f"compared  {result.rows} rows with {result.entries} index entries; {result.shards} shards, "
         f"{result.partitions} partitions, {result.file_groups} file groups, {result.files} files"
     )
+    if result.since is not None:
+        yield (
+            f"          only what changed since {result.since} was read: {result.compared.file_groups} file "
+            f"groups, {result.compared.shards or 'new log files of the'} shards; --full reads everything"
+        )
     commits = result.commits
     epochs = f"epochs {commits.first_epoch} to {commits.last_epoch}" if commits.ours else "none of ours"
-    yield f"commits   {commits.ours + commits.foreign} in the active timeline: {epochs}" + (
+    looked_at = "in the active timeline" if result.since is None else "looked at"
+    yield f"commits   {commits.ours + commits.foreign} {looked_at}: {epochs}" + (
         f", {commits.foreign} of other writers" if commits.foreign else ""
     )
     if result.ignored_files:
-        yield f"ignored   {result.ignored_files} files of writes that never committed"
+        yield f"ignored   {result.ignored_files} files of writes that have not ended"
     for kind in Kind:
         if count := result.findings.counts.get(kind):
             yield f"DIFFERENT {count} {MEANING[kind]}:"

@@ -1,0 +1,171 @@
+"""Has the table verified every so many commits, beside the epochs, and raises the alarm.
+
+One verification at a time: when one takes longer than `verify.every_commits` commits the next begins right
+after it. It goes on from the last one that found nothing wrong, so it reads what changed since.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from commit_coordinator.context import Report
+from commit_coordinator.verify_process import VerifyProcess
+from epoch_protocol.entries import EpochPlanned
+from epoch_protocol.fold import Fold
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+
+Verify = Callable[[threading.Event], dict[str, Any]]
+"""Blocks until there is an answer (see `VerifyProcess.run`); the event asks it to end early."""
+
+_WHAT_TO_DO: Final = (
+    "`tidemark verify --full` names all of them, `tidemark pause` stops tagging meanwhile; "
+    'docs/failure-walkthrough.md, "When verify finds differences"'
+)
+_STOP_S: Final = 10.0
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the last verification ended. `seconds` it took, `ended_ms` in epoch milliseconds."""
+
+    answer: dict[str, Any]
+    seconds: float
+    ended_ms: int
+
+    @property
+    def agrees(self) -> bool | None:
+        """None when it could not be decided."""
+        return None if "error" in self.answer else bool(self.answer["agrees"])
+
+    @property
+    def differences(self) -> int:
+        """How many were found."""
+        return sum(each["count"] for each in self.answer.get("differences", {}).values())
+
+
+class PeriodicVerification:
+    """A `CommitListener`; it is told by the coordinator's loop, and verifies on a thread of its own."""
+
+    def __init__(self, every_commits: int, verify: Verify, clock: Clock) -> None:
+        self._every = every_commits
+        self._verify = verify
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._commits = 0
+        self._running = False
+        self._last: Verdict | None = None
+        self._agreed: dict[str, Any] | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @classmethod
+    def of(cls, config: TableConfigFile, clock: Clock) -> PeriodicVerification:
+        """As the section `verify` says; `every_commits` 0 is never."""
+        folder, timeout_s = config.state.path / "verify", config.verify.timeout_ms / 1000
+        process = VerifyProcess(config.table.path, folder, clock, timeout_s)
+        return cls(config.verify.every_commits, process.run, clock)
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """Nothing to do before a commit."""
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        """Counts commits; an epoch without rows has none."""
+        if report is None or not self._every:
+            return
+        with self._changed:
+            self._commits += 1
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="verification", daemon=True)
+            self._thread.start()
+
+    def rewinding(self) -> None:
+        """Concerns what is not committed."""
+
+    def stop(self) -> None:
+        """Ends a verification that is under way. Repeatable."""
+        self._stopped.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def document(self) -> dict[str, Any] | None:
+        """For `status`; None when it is switched off."""
+        if not self._every:
+            return None
+        with self._changed:
+            last, agreed = self._last, self._agreed
+            return {
+                "every_commits": self._every,
+                "commits_since": self._commits,
+                "running": self._running,
+                "verified": agreed,
+                "last": None
+                if last is None
+                else {
+                    "agrees": last.agrees,
+                    "as_of": last.answer.get("as_of"),
+                    "seconds": last.seconds,
+                    "ended_ms": last.ended_ms,
+                    "differences": last.answer.get("differences", {}),
+                    "error": last.answer.get("error"),
+                },
+            }
+
+    def warnings(self) -> list[str]:
+        """What an operator has to know: differences that stand, a verification without a verdict."""
+        with self._changed:
+            last = self._last
+        if last is None or last.agrees:
+            return []
+        if last.agrees is None:
+            return [f"the table could not be verified: {last.answer['error']}"]
+        return [_alarm(last)]
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            began_s = self._clock.monotonic_s()
+            answer = self._verify(self._stopped)
+            if self._stopped.is_set():
+                return
+            seconds = round(self._clock.monotonic_s() - began_s, 3)
+            self._take(Verdict(answer, seconds, self._clock.now_ms()))
+
+    def _wait_until_due(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped.is_set() or self._commits >= self._every)
+            self._commits, self._running = 0, True
+            return not self._stopped.is_set()
+
+    def _take(self, verdict: Verdict) -> None:
+        with self._changed:
+            self._last, self._running = verdict, False
+            if verdict.agrees:
+                epoch = verdict.answer["commits"]["last_epoch"]
+                self._agreed = {"as_of": verdict.answer["as_of"], "epoch": epoch}
+        if verdict.agrees:
+            _log.info(
+                "verified as of %s in %.1f s: rows, record index and files agree",
+                verdict.answer["as_of"],
+                verdict.seconds,
+            )
+        elif verdict.agrees is None:
+            _log.warning("the table could not be verified: %s", verdict.answer["error"])
+        else:
+            _log.error("%s", _alarm(verdict))
+
+
+def _alarm(verdict: Verdict) -> str:
+    kinds = verdict.answer["differences"]
+    shown = "; ".join(f"{each['count']} {kind}, as {each['examples'][0]}" for kind, each in kinds.items())
+    return (
+        f"verification as of {verdict.answer['as_of']} found {verdict.differences} differences in the table: "
+        f"{shown}. {_WHAT_TO_DO}"
+    )

@@ -1,0 +1,139 @@
+"""Verification beside the epochs: when it runs, what it says, and that it ends with the coordinator."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_coordinator.context import Report
+from commit_coordinator.verification import PeriodicVerification
+from commit_coordinator.verify_process import VerifyProcess
+from epoch_protocol.entries import EpochPlanned
+from stream_runtime.clock import SystemClock
+from tests.unit.table_verification.damage import DAYS, Damage
+from tests.unit.tidemark_cli.table_files import new_table, orders
+
+PLANNED = EpochPlanned(0, 1, 1, 0, 10, "T11", "0", "", 100)
+REPORT = Report((), ())
+AGREES: dict[str, Any] = {"agrees": True, "as_of": "20260101000000000", "commits": {"last_epoch": 7}}
+DIFFERS: dict[str, Any] = {
+    "agrees": False,
+    "as_of": "20260101000000001",
+    "differences": {"row-without-entry": {"count": 3, "examples": ["k4: in p f"]}},
+}
+
+
+class Scripted:
+    """Answers in turn, each when it is let go."""
+
+    def __init__(self, *answers: dict[str, Any]) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.go = threading.Semaphore(0)
+
+    def __call__(self, stopped: threading.Event) -> dict[str, Any]:
+        self.asked += 1
+        while not self.go.acquire(timeout=0.02):
+            if stopped.is_set():
+                return {"error": "stopped"}
+        return self.answers.pop(0)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20.0
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def last(verification: PeriodicVerification) -> dict[str, Any]:
+    document = verification.document()
+    return {} if document is None or document["last"] is None else dict(document["last"])
+
+
+def test_switched_off_it_never_runs_and_says_nothing() -> None:
+    asked = Scripted()
+    verification = PeriodicVerification(0, asked, SystemClock())
+    for _ in range(5):
+        verification.committed(PLANNED, REPORT)
+    assert (verification.document(), verification.warnings(), asked.asked) == (None, [], 0)
+    verification.stop()
+
+
+def test_every_so_many_commits_with_rows_it_runs_and_commits_go_on_meanwhile() -> None:
+    asked = Scripted(AGREES, AGREES)
+    verification = PeriodicVerification(3, asked, SystemClock())
+    for report in (REPORT, None, REPORT, None):
+        verification.committed(PLANNED, report)
+    assert verification.document() == {
+        "every_commits": 3, "commits_since": 2, "running": False, "verified": None, "last": None,
+    }  # fmt: skip
+    verification.committed(PLANNED, REPORT)
+    until(lambda: asked.asked == 1)
+    for _ in range(4):
+        verification.committed(PLANNED, REPORT)
+    assert (verification.document() or {})["running"]
+    asked.go.release()
+    until(lambda: asked.asked == 2)
+    assert last(verification)["agrees"] is True
+    assert (verification.document() or {})["verified"] == {"as_of": AGREES["as_of"], "epoch": 7}
+    verification.stop()
+    assert asked.asked == 2
+
+
+def test_differences_raise_an_alarm_until_a_verification_agrees(caplog: pytest.LogCaptureFixture) -> None:
+    asked = Scripted(AGREES, DIFFERS, {"error": "no such table"}, AGREES)
+    asked.go.release(4)
+    verification = PeriodicVerification(1, asked, SystemClock())
+
+    def verified(agrees: bool | None) -> list[str]:
+        ended = last(verification).get("ended_ms"), asked.asked
+        verification.committed(PLANNED, REPORT)
+        until(lambda: asked.asked > ended[1] and last(verification).get("agrees", "none yet") is agrees)
+        return verification.warnings()
+
+    with caplog.at_level(logging.INFO, "tidemark.coordinator"):
+        assert verified(True) == []
+        (alarm,) = verified(False)
+        assert "as of 20260101000000001 found 3 differences" in alarm
+        assert "3 row-without-entry, as k4: in p f" in alarm
+        assert "`tidemark verify --full`" in alarm
+        assert (verification.document() or {})["verified"]["epoch"] == 7, "what agreed before still did"
+        assert verified(None) == ["the table could not be verified: no such table"]
+        assert verified(True) == []
+    levels = [record.levelno for record in caplog.records]
+    assert levels == [logging.INFO, logging.ERROR, logging.WARNING, logging.INFO]
+    verification.stop()
+
+
+def test_a_process_answers_as_the_command_does(tmp_path: Path) -> None:
+    table, stopped = tmp_path / "table", threading.Event()
+    new_table(table).commit(orders(("k1", DAYS[0], 10)))
+    process = VerifyProcess(str(table), tmp_path / "verify", SystemClock(), 60.0)
+    answer = process.run(stopped)
+    assert (answer["agrees"], answer["rows"], answer["since"]) == (True, 1, None), answer
+    Damage(table).index("k1", None)
+    answer = process.run(stopped)
+    assert answer["differences"]["row-without-entry"]["count"] == 1
+    assert "reading everything" in (tmp_path / "verify" / "verify.log").read_text()
+    nowhere = VerifyProcess(str(tmp_path / "nowhere"), tmp_path / "verify", SystemClock(), 60.0)
+    assert "is no Hudi table" in nowhere.run(stopped)["error"]
+
+
+def test_a_process_that_takes_too_long_or_is_not_wanted_is_ended(tmp_path: Path) -> None:
+    stopped = threading.Event()
+    left_over = tmp_path / "verify" / "scratch" / "tidemark-verify-x" / "shard-0-0.arrow"
+    left_over.parent.mkdir(parents=True)
+    left_over.write_bytes(b"of a run that was killed")
+    late = VerifyProcess(str(tmp_path), tmp_path / "verify", SystemClock(), 0.0)
+    assert "verify.timeout, 0 s" in late.run(stopped)["error"]
+    assert not left_over.parent.exists()
+    stopped.set()
+    unwanted = VerifyProcess(str(tmp_path), tmp_path / "verify", SystemClock(), 60.0)
+    assert "the coordinator stops" in unwanted.run(stopped)["error"]

@@ -1,0 +1,115 @@
+"""Verification beside a cleaner: what it took is no difference, what it takes now is looked at again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.storage.base import Listing
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import TableType
+from hudi_format.timeline import Action
+from table_verification.findings import Kind
+from table_verification.verify import UndecidedError, Verification, verify_table
+from tests.unit.table_verification.damage import DAYS, Damage, changed_table
+from tests.unit.tidemark_cli.table_files import new_table, orders
+
+
+def verified(path: Path) -> Verification:
+    return verify_table(LocalStorage(path), lambda _: None)
+
+
+def kinds(result: Verification) -> dict[Kind, int]:
+    return dict(result.findings.counts)
+
+
+def test_old_base_file_that_a_cleaner_took_is_no_difference(tmp_path: Path):
+    path = tmp_path / "table"
+    changed_table(path, TableType.COPY_ON_WRITE)
+    damage = Damage(path)
+    first = damage.snapshot.data_timeline.completed()[0].requested
+    old = next(each for each in damage.files(log=False) if first in each)
+    damage.files_say(old, None)
+    damage.remove(old)
+    assert verified(path).agrees
+
+
+def test_clean_that_has_not_ended_may_have_deleted_what_no_reader_needs(tmp_path: Path):
+    path = tmp_path / "table"
+    changed_table(path, TableType.COPY_ON_WRITE)
+    damage = Damage(path)
+    of_day = sorted(
+        (each for each in damage.files(log=False) if each.startswith(DAYS[1])),
+        key=lambda each: each.rpartition("_")[2],
+    )
+    assert len(of_day) == 2
+    damage.remove(of_day[0])
+    assert kinds(verified(path)) == {Kind.FILE_MISSING: 1}
+    create_inflight(damage.storage, create_requested(damage.storage, damage.times.next(), Action.CLEAN))
+    assert verified(path).agrees
+    damage.remove(of_day[1])
+    assert verified(path).findings.examples[Kind.FILE_MISSING] == [of_day[1]]
+
+
+class CleanerAtWork(LocalStorage):
+    """Removes a file, as its cleaner would, while it is listed; `rounds` times, with a clean each time."""
+
+    def __init__(self, path: Path, victims: list[str], rounds: int) -> None:
+        super().__init__(path)
+        self.victims, self.rounds = victims, rounds
+
+    def walk(self, path: str) -> Listing:
+        if self.rounds and path == DAYS[0]:
+            self.rounds -= 1
+            damage = Damage(Path(self.base_uri))
+            damage.remove(self.victims.pop())
+            instant = damage.times.next()
+            started = create_inflight(self, create_requested(self, instant, Action.CLEAN))
+            complete(self, started, damage.times.next(), b"")
+        return super().walk(path)
+
+
+def cleaned_meanwhile(path: Path, rounds: int) -> CleanerAtWork:
+    """Older base files go one after the other; the metadata table is told only before and after."""
+    writer = new_table(path, TableType.COPY_ON_WRITE)
+    for at in range(6):
+        writer.commit(orders(*((f"k{n}", DAYS[0], at) for n in range(5))))
+    return CleanerAtWork(path, sorted(Damage(path).files(log=False))[:-1], rounds)
+
+
+def test_files_that_a_cleaner_takes_meanwhile_are_looked_at_again(tmp_path: Path):
+    storage = cleaned_meanwhile(tmp_path / "table", 1)
+    victim = storage.victims[-1]
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "looking again" in text:
+            Damage(tmp_path / "table").files_say(victim, None)
+
+    assert verify_table(storage, say).agrees
+    assert said.count("files of the table were removed meanwhile: looking again") == 1
+
+
+def test_files_that_go_in_every_look_leave_it_undecided(tmp_path: Path):
+    storage = cleaned_meanwhile(tmp_path / "table", 99)
+
+    def say(text: str) -> None:
+        if "looking again" in text:
+            present = {info.path for info in storage.list(DAYS[0])}
+            damage = Damage(tmp_path / "table")
+            for partition, name, _ in damage.snapshot.files:
+                if f"{partition}/{name}" not in present:
+                    damage.files_say(f"{partition}/{name}", None)
+
+    with pytest.raises(UndecidedError, match="verify again"):
+        verify_table(storage, say)
+
+
+def test_a_difference_that_stays_is_told_although_files_go(tmp_path: Path):
+    storage = cleaned_meanwhile(tmp_path / "table", 99)
+    Damage(tmp_path / "table").index("k4", None)
+    result = verify_table(storage, lambda _: None)
+    assert result.findings.counts[Kind.ROW_WITHOUT_ENTRY] == 1
