@@ -16,6 +16,7 @@ import yaml
 from stream_runtime.config.decode import decode_section, pass_through, reject_unknown_keys
 from stream_runtime.config.environment import fill_references, hide_references
 from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.input_checks import check_input
 from stream_runtime.config.model import (
     EpochConfig,
     IndexConfig,
@@ -27,6 +28,7 @@ from stream_runtime.config.model import (
     StateConfig,
     TableConfig,
     TableConfigFile,
+    VerifyConfig,
 )
 
 _LANES_DEFAULT_MAX: Final = 8
@@ -37,6 +39,7 @@ _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "input": InputConfig,
     "state": StateConfig,
     "epoch": EpochConfig,
+    "verify": VerifyConfig,
     "services": ServicesConfig,
     "limits": LimitsConfig,
 }
@@ -58,6 +61,7 @@ def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = No
     sections["table"] = table
     sections["input"] = _with_partitions(file, sections["input"], table.index.lanes)
     _check_schema(file, table)
+    check_input(file, sections["input"], table)
     _check_limits(file, sections["limits"])
     kafka = pass_through(file, "kafka", document.get("kafka"))
     if not kafka.get("bootstrap.servers"):

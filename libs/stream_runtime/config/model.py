@@ -35,8 +35,27 @@ class IndexKind(Enum):
 class InputFormat(Enum):
     JSON = "json"
     AVRO = "avro"
+    PROTOBUF = "protobuf"
     DEBEZIUM_JSON = "debezium-json"
     DEBEZIUM_AVRO = "debezium-avro"
+
+    @property
+    def is_avro(self) -> bool:
+        """Writer schemas come from a schema registry."""
+        return self in (InputFormat.AVRO, InputFormat.DEBEZIUM_AVRO)
+
+    @property
+    def is_debezium(self) -> bool:
+        """Values are change events: an operation, and the row before and after it."""
+        return self in (InputFormat.DEBEZIUM_JSON, InputFormat.DEBEZIUM_AVRO)
+
+
+class InputFraming(Enum):
+    """What stands before a value's own bytes."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+    """Confluent's wire format: a zero byte, the schema's id in four bytes."""
 
 
 class InputPartitioning(Enum):
@@ -101,10 +120,50 @@ class TableConfig:
     index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaRegistryConfig:
+    """Settings of the registry's client as given, all values text; credentials are among them.
+
+    They appear in no text form of this object.
+    """
+
+    settings: Mapping[str, str] = field(repr=False)
+    timeout_ms: int = 5_000
+
+    @property
+    def url(self) -> str:
+        """Without credentials: those have keys of their own."""
+        return self.settings["url"]
+
+
+def _read_registry(value: object) -> SchemaRegistryConfig:
+    return SchemaRegistryConfig(*values.registry_settings(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumConfig:
+    """`ordering`: what of the envelope fills the column `table.ordering`, e.g. `source.lsn`."""
+
+    ordering: str = _field(values.source_position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufConfig:
+    """`descriptor`: a file with a FileDescriptorSet, imports included; `message`: a full name in it."""
+
+    descriptor: Path = _field(values.existing_file)
+    message: str = _field(values.text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputConfig:
     topics: tuple[str, ...] = _field(values.topic_names)
     format: InputFormat = _field(values.one_of(InputFormat), InputFormat.JSON)
+    framing: InputFraming | None = _field(values.one_of(InputFraming), None)
+    """None: Confluent's where there is a schema registry, else none; `confluent` is what holds."""
+    schema_registry: SchemaRegistryConfig | None = _field(_read_registry, None)
+    debezium: DebeziumConfig | None = _field(values.section(DebeziumConfig), None)
+    protobuf: ProtobufConfig | None = _field(values.section(ProtobufConfig), None)
     partitions: int = _field(values.integer(1, 10_000), 0)
     """Of an input topic that does not exist yet; default 4, or the number of lanes when partitioned by
     shard.
@@ -113,6 +172,13 @@ class InputConfig:
     start: InputStart = _field(values.one_of(InputStart), InputStart.EARLIEST)
     unknown_fields: UnknownFields = _field(values.one_of(UnknownFields), UnknownFields.DROP)
     delete_field: str | None = _field(values.text, None)
+
+    @property
+    def confluent(self) -> bool:
+        """Whether values have Confluent's wire format."""
+        if self.framing is None:
+            return self.schema_registry is not None
+        return self.framing is InputFraming.CONFLUENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +217,15 @@ class EpochConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyConfig:
+    """When the coordinator has the table verified beside the epochs, in a process of its own."""
+
+    every_commits: int = _field(values.integer(0, 1_000_000), 0)
+    """0: never."""
+    timeout_ms: int = _field(values.duration_ms, 3_600_000, key="timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesConfig:
     """`bind` is the interface to listen on where that is not the address that others dial (containers).
 
@@ -184,6 +259,8 @@ class LimitsConfig:
     """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
     shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
     """Transactions of the shuffle stage that no committed epoch covers; shuffling rests at the limit."""
+    epoch_attempts: int = _field(values.integer(1, 1_000), 10)
+    """Attempts at an epoch; then tagging stops until `tidemark epoch retry`."""
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
 
@@ -198,6 +275,7 @@ class TableConfigFile:
     kafka: KafkaSection
     state: StateConfig
     epoch: EpochConfig = EpochConfig()
+    verify: VerifyConfig = VerifyConfig()
     services: ServicesConfig = ServicesConfig()
     limits: LimitsConfig = LimitsConfig()
     spark: Mapping[str, str] = field(default_factory=dict)

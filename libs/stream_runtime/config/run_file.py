@@ -19,17 +19,23 @@ from stream_runtime.config.model import Address, TableConfigFile
 from stream_runtime.config.values import BadValueError, host_and_port
 
 NAME: Final = "run.json"
+STOPPED_NAME: Final = "run-stopped.txt"
 
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """`pids` by role (kafka, coordinator, assigner, writer); `run` is the supervisor's own process id."""
+    """`pids` by role (kafka, coordinator, assigner, writer); `run` is the supervisor's own process id.
+
+    `stopped`: why a role is not started again. `failing`: why one dies again and again; it is still tried.
+    """
 
     kafka: str
     coordinator: Address
     metrics: Address
     run: int
     pids: dict[str, list[int]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    failing: dict[str, str] = field(default_factory=dict)
 
 
 def run_file_path(state: Path) -> Path:
@@ -45,6 +51,8 @@ def write_run_file(state: Path, content: RunFile) -> None:
         "metrics": str(content.metrics),
         "run": content.run,
         "pids": content.pids,
+        "stopped": content.stopped,
+        "failing": content.failing,
     }
     partial = state / f"{NAME}.partial"
     partial.write_text(json.dumps(document, indent=2) + "\n")
@@ -62,6 +70,8 @@ def read_run_file(state: Path) -> RunFile | None:
             metrics=Address(*host_and_port(document["metrics"])),
             run=int(document["run"]),
             pids={str(role): [int(pid) for pid in pids] for role, pids in document["pids"].items()},
+            stopped=_texts(document.get("stopped", {})),
+            failing=_texts(document.get("failing", {})),
         )
     except FileNotFoundError:
         return None
@@ -70,6 +80,32 @@ def read_run_file(state: Path) -> RunFile | None:
             str(path), "", f"is not what `tidemark run` writes ({error}): delete it when no run is active"
         ) from None
     return found if is_alive(found.run) else None
+
+
+def _texts(found: Any) -> dict[str, str]:
+    return {str(role): str(text) for role, text in found.items()}
+
+
+def write_last_stop(state: Path, reason: str | None) -> None:
+    """Keeps why a `run` ended by itself, for those who ask later; None: forgets it."""
+    path = state / STOPPED_NAME
+    if reason is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_text(reason + "\n", encoding="utf-8")
+
+
+def why_silent(state: Path) -> str:
+    """What is known of why no coordinator answers, as the end of a sentence; empty when nothing is."""
+    running = read_run_file(state)
+    if running is not None:
+        known = {**running.failing, **running.stopped}
+        return f"; its coordinator {known['coordinator']}" if "coordinator" in known else ""
+    try:
+        reason = (state / STOPPED_NAME).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+    return f"; the last one stopped: {reason}"
 
 
 def is_alive(pid: int) -> bool:
@@ -100,7 +136,7 @@ def resolve_addresses(config: TableConfigFile) -> TableConfigFile:
             str(config.file),
             key,
             f"is {what}, and no `tidemark run` is active on {config.state.path}: start "
-            f"`tidemark run -c {config.file}`, or name a real address",
+            f"`tidemark run -c {config.file}`, or name a real address{why_silent(config.state.path)}",
         )
     kafka = config.kafka.with_bootstrap_servers(running.kafka) if needs_kafka else config.kafka
     services = config.services

@@ -19,6 +19,29 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KiB|MiB|GiB|TiB)?")
 _URI: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC_PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+_SOURCE_POSITION: Final = re.compile(r"source\.[a-z][a-z0-9_]*|ts_ms|ts_us|ts_ns")
+_REGISTRY_TIMEOUT_MS: Final = 5_000
+# What the registry's client knows; retries and caches are ours.
+_REGISTRY_KEYS: Final = frozenset(
+    {
+        "url",
+        "proxy",
+        "timeout",
+        "basic.auth.user.info",
+        "bearer.auth.credentials.source",
+        "bearer.auth.token",
+        "bearer.auth.logical.cluster",
+        "bearer.auth.identity.pool.id",
+        "bearer.auth.client.id",
+        "bearer.auth.client.secret",
+        "bearer.auth.scope",
+        "bearer.auth.issuer.endpoint.url",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.key.password",
+    }
+)
 _MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -156,6 +179,40 @@ def host_and_port(value: Any) -> tuple[str, int]:
     if not match or int(match[3]) > 65_535:
         raise BadValueError(f"must be host:port, not {value!r}")
     return match[1] or match[2], int(match[3])
+
+
+def source_position(value: Any) -> str:
+    """What of a change event says where in the source's log it stands: `source.lsn`, `ts_ms` …"""
+    if not isinstance(value, str) or not _SOURCE_POSITION.fullmatch(value):
+        raise BadValueError(
+            "must be source.lsn (PostgreSQL), source.binlog (MySQL: file and position), source.scn (Oracle), "
+            f"another number of the source block (source.ts_ms …), ts_ms, ts_us or ts_ns, not {value!r}"
+        )
+    return value
+
+
+def registry_settings(value: Any) -> tuple[dict[str, str], int]:
+    """The registry client's settings as text, and the time limit of one request in milliseconds.
+
+    No error shows a value: credentials are among them.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("url"), str):
+        raise BadValueError("must be a mapping with the registry's url: {url: https://host:8081}")
+    given: dict[str, str] = {}
+    for key, item in value.items():
+        if key not in _REGISTRY_KEYS:
+            raise BadValueError(f"unknown key {key}; known keys: {', '.join(sorted(_REGISTRY_KEYS))}")
+        if not isinstance(item, str | int | float) or isinstance(item, bool):
+            raise BadValueError(f"{key} must be a single value")
+        given[key] = str(item)
+    for url in given["url"].split(","):
+        if not re.fullmatch(r"https?://[^\s/@]+(/[^\s@]*)?", url.strip()):
+            raise BadValueError(
+                "url must be http(s)://host:port, several separated by commas, without credentials: those "
+                "have keys of their own (basic.auth.user.info, bearer.auth.token)"
+            )
+    timeout = given.pop("timeout", None)
+    return given, _REGISTRY_TIMEOUT_MS if timeout is None else duration_ms(timeout)
 
 
 def _resolve_local(folder: Path, value: str) -> Path:

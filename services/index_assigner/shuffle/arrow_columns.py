@@ -4,7 +4,7 @@ batch are still converted as columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -29,15 +29,24 @@ class ConvertedColumn(NamedTuple):
     unfit: list[int]
 
 
-def convert_column(values: Sequence[Any], arrow: pa.DataType) -> ConvertedColumn:
-    """The values of one column; never raises for a value."""
+Convert = Callable[[Sequence[Any]], pa.Array]
+"""Values of one column to an array of its type; raises one of `_UNFIT` when one does not fit."""
+
+
+def convert_column(
+    values: Sequence[Any], arrow: pa.DataType, convert: Convert | None = None
+) -> ConvertedColumn:
+    """The values of one column; never raises for a value. Without ``convert`` they are as `to_arrow` has
+    them.
+    """
     try:
-        return ConvertedColumn(to_arrow(values, arrow), [])
+        return ConvertedColumn(convert(values) if convert else to_arrow(values, arrow), [])
     except _UNFIT:
         if len(values) == 1:
             return ConvertedColumn(pa.nulls(1, arrow), [0])
     middle = len(values) // 2
-    first, second = convert_column(values[:middle], arrow), convert_column(values[middle:], arrow)
+    first = convert_column(values[:middle], arrow, convert)
+    second = convert_column(values[middle:], arrow, convert)
     unfit = first.unfit + [middle + position for position in second.unfit]
     return ConvertedColumn(pa.concat_arrays([first.array, second.array]), unfit)
 

@@ -2,8 +2,13 @@
 
 Key and value are the record's own bytes, cut at a limit; the headers say why and where it came from:
 ``tm-reason`` (a `Reason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
-``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. A
-record that was not cut can be produced again as it is; a value that was null stays null.
+``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. The
+record's own headers follow, ``tm-header-`` before their names; when they are too large all of them are left
+out and ``tm-cut-headers`` has their size. A record that was not cut can be produced again as it was; a value
+that was null stays null.
+
+A record that was produced again carries ``tm-replays`` (how often). That it was, is noted in this topic: a
+message with the header ``tm-replayed`` and, as its value, the JSON list of the offsets of the letters.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from typing import Final
 
 from index_assigner.shuffle.refusals import Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
-from stream_runtime.kafka.ports import Message, TopicPartition
+from stream_runtime.kafka.ports import Headers, Message, TopicPartition
 
 HEADER_REASON: Final = "tm-reason"
 HEADER_DETAIL: Final = "tm-detail"
@@ -23,7 +28,13 @@ HEADER_OFFSET: Final = "tm-offset"
 HEADER_TIMESTAMP: Final = "tm-timestamp-ms"
 HEADER_CUT_KEY: Final = "tm-cut-key"
 HEADER_CUT_VALUE: Final = "tm-cut-value"
+HEADER_CUT_HEADERS: Final = "tm-cut-headers"
+HEADER_REPLAYED: Final = "tm-replayed"
+ORIGINAL_PREFIX: Final = "tm-header-"
+HEADER_REPLAYS: Final = "tm-replays"
+"""Of a record in an input topic."""
 _DETAIL_BYTES_MAX: Final = 1_000
+_HEADERS_BYTES_MAX: Final = 64 << 10
 
 
 def dead_letters(
@@ -46,7 +57,15 @@ def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, lim
     for name, content in ((HEADER_CUT_KEY, message.key), (HEADER_CUT_VALUE, message.value)):
         if content is not None and len(content) > limit:
             headers.append((name, str(len(content)).encode()))
+    headers += _original(message.headers)
     return OutgoingMessage(target, _cut(message.value, limit), _cut(message.key, limit), tuple(headers))
+
+
+def _original(headers: Headers) -> list[tuple[str, bytes]]:
+    # A header's value may be null; the broker's client has no other way to say so than None.
+    kept = [(ORIGINAL_PREFIX + name, value or b"") for name, value in headers]
+    size = sum(len(name) + len(value) for name, value in kept)
+    return kept if size <= _HEADERS_BYTES_MAX else [(HEADER_CUT_HEADERS, str(size).encode())]
 
 
 def _cut(content: bytes | None, limit: int) -> bytes | None:

@@ -10,25 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
-from hudi_format.key_text import keys_from_text
 from hudi_format.keys import KeyColumns, KeyGenerator
 from hudi_format.ordering import OrderingField
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
-from index_assigner.shuffle.decode_json import DecodedRecords, JsonDecoder
+from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
+from index_assigner.formats.plain_json import PlainJson
+from index_assigner.shuffle.decode_json import JsonDecoder
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.kafka.ports import Message
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
+_Rows = tuple[pa.RecordBatch, Int64Array]
 
 # Texts of `hudi_format.keys`, by which its reasons are told apart.
 _TOO_LONG: Final = "the record key is longer"
@@ -62,19 +63,25 @@ class KeyedRows:
 class RecordKeyer:
     """Decodes and keys batches of input records. Made once; holds no state between batches."""
 
-    def __init__(self, rules: RecordRules) -> None:
+    def __init__(self, rules: RecordRules, decoder: RecordDecoder | None = None) -> None:
+        """Without a ``decoder`` records are bare JSON."""
         self._rules = rules
-        self._decoder = JsonDecoder(rules.schema, rules.delete_field, rules.forbid_unknown_fields)
+        self._decoder = decoder or PlainJson(
+            JsonDecoder(rules.schema, rules.delete_field, rules.forbid_unknown_fields), rules.generator
+        )
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:
-        """Keyed rows of the messages. Never raises for a record."""
+        """Keyed rows of the messages. Never raises for a record.
+
+        Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
+        """
         refused: list[Refusal] = []
         typed, empty = self._split(messages, refused)
-        decoded = self._decoder.decode([messages[i].value or b"" for i in typed], typed)
+        decoded = self._decoder.decode(messages, typed)
         refused += decoded.refused
         upserted = self._typed_rows(messages, decoded, refused)
-        deleted = self._null_value_rows(messages, empty, refused)
+        deleted = self._deletes_by_kafka_key(messages, decoded, empty, upserted, refused)
         rows, positions = _in_arrival_order([upserted, deleted])
         shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
         at = rows.schema.get_field_index("_tm_shard")
@@ -97,12 +104,12 @@ class RecordKeyer:
 
     def _typed_rows(
         self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]
-    ) -> tuple[pa.RecordBatch, Int64Array]:
+    ) -> _Rows:
         table = pa.Table.from_batches([decoded.rows])
         judge = _Judge(decoded.positions, refused)
         keys = self._rules.generator.record_keys(table)
         self._judge_keys(judge, messages, decoded, keys)
-        ordering = self._ordering(judge, decoded.rows)
+        ordering = self._ordering(judge, decoded)
         partitions = self._partitions(judge, table, decoded)
         self._judge_required(judge, decoded)
         ops = np.where(decoded.deletes, np.int8(KeyedOp.DELETE), np.int8(KeyedOp.UPSERT))
@@ -111,30 +118,57 @@ class RecordKeyer:
         rows = self._assemble(ours, decoded.rows.columns, sound)
         return rows, decoded.positions[sound]
 
-    def _null_value_rows(
-        self, messages: Sequence[Message], positions: Int64Array, refused: list[Refusal]
-    ) -> tuple[pa.RecordBatch, Int64Array]:
-        """Deletes without a value: the Kafka key is the record key; partition and ordering are not known."""
+    def _deletes_by_kafka_key(
+        self,
+        messages: Sequence[Message],
+        decoded: DecodedRecords,
+        empty: Int64Array,
+        upserted: _Rows,
+        refused: list[Refusal],
+    ) -> _Rows:
+        """Deletes whose Kafka key is the record key, null values above all; their partition is not known."""
+        known = self._known_ordering(decoded, upserted)
+        if self._decoder.tombstones_follow_deletes:
+            known |= _repeated(messages, empty, known)
+        positions = np.sort(np.concatenate([empty, decoded.by_kafka_key.positions]))
         count = len(positions)
         judge = _Judge(positions, refused)
         kafka_keys = [messages[i].key for i in positions]
         without = np.fromiter((not key for key in kafka_keys), np.bool_, count)
         judge.refuse(
-            without, Reason.NULL_VALUE_WITHOUT_KEY, "a null value deletes, but there is no Kafka key"
+            without, Reason.NULL_VALUE_WITHOUT_KEY, "a delete by its Kafka key, and there is no Kafka key"
         )
-        made = keys_from_text(kafka_keys, self._rules.generator)
+        made = self._decoder.record_keys(kafka_keys)
         self._judge_key_texts(judge, made.error)
         partition = None if self._rules.generator.partition_fields else ""
         ours = [
             made.keys,
             _no_shards(count),
             pa.array([partition] * count, pa.string()),
-            pa.nulls(count, pa.int64()),
+            pa.array([known.get(i) for i in positions.tolist()], pa.int64()),
             pa.array(np.full(count, KeyedOp.DELETE, np.int8)),
         ]
         user = [pa.nulls(count, field.type) for field in self._rules.schema.arrow]
         sound = ~judge.refused
         return self._assemble(ours, user, sound), positions[sound]
+
+    def _known_ordering(self, decoded: DecodedRecords, upserted: _Rows) -> dict[int, int]:
+        """Ordering values of deletes, by position; those without one are left out."""
+        field, by_key = self._rules.ordering, decoded.by_kafka_key
+        known: dict[int, int] = {}
+        if field is None or not self._decoder.tombstones_follow_deletes:
+            return known
+        if by_key.ordering is not None and len(by_key.positions):
+            values = field.to_int64_or_lowest(by_key.ordering)
+            there = np.asarray(by_key.ordering.is_valid())
+            known.update(zip(by_key.positions[there].tolist(), values[there].tolist(), strict=True))
+        rows, positions = upserted
+        ordering = rows.column("_tm_ordering")
+        typed = np.asarray(rows.column("_tm_op")) == KeyedOp.DELETE
+        typed &= np.asarray(ordering.is_valid())
+        values = np.asarray(ordering.fill_null(0))
+        known.update(zip(positions[typed].tolist(), values[typed].tolist(), strict=True))
+        return known
 
     def _assemble(self, ours: list[pa.Array], user: list[pa.Array], sound: BoolArray) -> pa.RecordBatch:
         all_sound = bool(sound.all())
@@ -153,7 +187,8 @@ class RecordKeyer:
                 continue
             missing = np.asarray(decoded.rows.column(field).is_null())
             for row in np.flatnonzero(missing & ~judge.refused):
-                judge.refuse_row(row, *_without(name, messages[decoded.positions[row]].value or b""))
+                value = messages[decoded.positions[row]].value or b""
+                judge.refuse_row(row, *self._decoder.without_key(value, name))
         self._judge_key_texts(judge, keys.error, [messages[i].value for i in decoded.positions])
 
     def _judge_key_texts(
@@ -165,18 +200,22 @@ class RecordKeyer:
                 judge.refuse_row(row, Reason.KEY_TOO_LONG, text)
             elif text.endswith(_EMPTY) and values:
                 name = self._rules.generator.record_key_fields[0]
-                reason, _ = _without(name, values[row] or b"")
+                reason, _ = self._decoder.without_key(values[row] or b"", name)
                 judge.refuse_row(row, reason, text)
             else:
                 judge.refuse_row(row, Reason.BAD_KEY, text)
 
-    def _ordering(self, judge: _Judge, rows: pa.RecordBatch) -> pa.Array:
-        field = self._rules.ordering
+    def _ordering(self, judge: _Judge, decoded: DecodedRecords) -> pa.Array:
+        field, rows = self._rules.ordering, decoded.rows
         if field is None:
             return pa.nulls(rows.num_rows, pa.int64())
         column = rows.column(field.name)
         missing = np.asarray(column.is_null())
-        judge.refuse(missing, Reason.NULL_ORDERING, f"ordering field {field.name} is null or missing")
+        if not decoded.deletes_need_ordering:
+            judge.refuse(missing & ~decoded.deletes, Reason.NULL_ORDERING, _without_ordering(field))
+            missing = missing | decoded.deletes
+            return pa.array(field.to_int64_or_lowest(column), mask=missing)
+        judge.refuse(missing, Reason.NULL_ORDERING, _without_ordering(field))
         return pa.array(field.to_int64_or_lowest(column), mask=missing)
 
     def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
@@ -189,6 +228,8 @@ class RecordKeyer:
             if not self._rules.schema.arrow.field(name.split(".")[0]).nullable:
                 missing = np.asarray(column.is_null()) & ~decoded.deletes
                 judge.refuse(missing, Reason.BAD_PARTITION, f"partition field {name} is null or missing")
+        if self._rules.generator.partition_fields and decoded.deletes_have_keys_alone:
+            unknown[:] = True
         unknown &= decoded.deletes
         for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
             judge.refuse_row(row, Reason.BAD_PARTITION, made.error[row].as_py())
@@ -223,25 +264,26 @@ class _Judge:
         self._list.append(Refusal(int(self._positions[row]), reason, detail))
 
 
-def _without(name: str, value: bytes) -> tuple[Reason, str]:
-    """Whether a key field that came out null was missing or null."""
-    try:
-        # Values stay raw: text that nobody reads need not be valid.
-        document = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        document = {}
-    if name.split(".")[0] in document:
-        return Reason.NULL_KEY, f"record key field {name} is null"
-    return Reason.MISSING_KEY, f"record key field {name} is missing"
+def _without_ordering(field: OrderingField) -> str:
+    return f"ordering field {field.name} is null or missing"
+
+
+def _repeated(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
+    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    repeated = {}
+    for position in empty.tolist():
+        if position - 1 in known:
+            before, this = messages[position - 1], messages[position]
+            if before.topic_partition == this.topic_partition and before.key == this.key:
+                repeated[position] = known[position - 1]
+    return repeated
 
 
 def _no_shards(count: int) -> pa.Array:
     return pa.array(np.zeros(count, np.int32))
 
 
-def _in_arrival_order(
-    parts: list[tuple[pa.RecordBatch, Int64Array]],
-) -> tuple[pa.RecordBatch, Int64Array]:
+def _in_arrival_order(parts: list[_Rows]) -> _Rows:
     filled = [part for part in parts if part[0].num_rows] or parts[:1]
     if len(filled) == 1:
         return filled[0]

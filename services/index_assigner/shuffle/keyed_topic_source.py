@@ -8,8 +8,8 @@ message is resolved from the head of its lane, by its nonce:
   message was seen: it never will be named, so it is skipped;
 * else it waits, and all behind it in the lane.
 
-An entry that names batches which the lane has passed without seeing them stops the reader with
-IncompleteRangeError (ARCHITECTURE.md, "Shuffle").
+An entry that names batches which the lane has passed without seeing them, or has skipped, stops the reader
+with IncompleteRangeError (ARCHITECTURE.md, "Shuffle").
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ import zlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from epoch_protocol.batches import BatchHeader, decode_batch
 from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import CountedShuffle
+from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from ledger_client.fold_reader import FoldReader
-from stream_runtime.kafka.ports import Isolation, KafkaClient, Message, TopicPartition
+from stream_runtime.kafka.ports import Isolation, KafkaClient, Message, OffsetOutOfRangeError, TopicPartition
+
+_SKIPPED_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -51,12 +55,15 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Lane:
-    """``start``: where the next slice starts; ``passed``: everything below is resolved."""
+    """``start``: where the next slice starts; ``passed``: everything below is resolved; ``skipped``: the last
+    nonces that were found to be named by nobody.
+    """
 
     start: int
     passed: int
     waiting: deque[_Seen] = field(default_factory=deque)
     expected: dict[str, _Expected] = field(default_factory=dict)
+    skipped: deque[str] = field(default_factory=lambda: deque(maxlen=_SKIPPED_MAX))
 
 
 class KeyedTopicSource:
@@ -117,7 +124,7 @@ class KeyedTopicSource:
     def lags(self) -> dict[str, int]:
         return {
             str(number): max(
-                self._admin.end_offset(self._partition(number), Isolation.READ_COMMITTED) - lane.start, 0
+                self._admin.end_offset(self._partition(number), Isolation.READ_COMMITTED) - lane.passed, 0
             )
             for number, lane in self._lanes.items()
         }
@@ -140,7 +147,15 @@ class KeyedTopicSource:
         if room <= 0:
             return
         waits = any(lane.waiting for lane in self._lanes.values())
-        for message in self._reader.poll(max(room // self._batch_bytes, 1), 0.0 if waits else timeout_s):
+        try:
+            messages = self._reader.poll(max(room // self._batch_bytes, 1), 0.0 if waits else timeout_s)
+        except OffsetOutOfRangeError as error:
+            raise InputLostError(
+                f"{error}. Batches were deleted before they were tagged (by retention, which this topic must "
+                "not have, or the topic was recreated). `tidemark table adopt --new-ledger` reads the input "
+                "again from the last commit"
+            ) from error
+        for message in messages:
             lane = self._lanes.get(message.partition)
             if lane is not None:
                 lane.waiting.append(_Seen(BatchHeader.decode(message.headers), message))
@@ -164,6 +179,8 @@ class KeyedTopicSource:
         for each in counted:
             for produced in each.entry.produced:
                 here = produced.topic is Topic.KEYED and produced.partition == number
+                if here and each.entry.nonce in lane.skipped:
+                    raise _incomplete(self._topic, each.entry.nonce, produced, lane.passed)
                 if here and produced.last >= lane.passed and each.entry.nonce not in lane.expected:
                     lane.expected[each.entry.nonce] = _Expected(
                         produced, from_first=produced.first >= lane.passed
@@ -194,6 +211,8 @@ class KeyedTopicSource:
             value = seen.message.value or b""
             self._held_bytes -= len(value)
             lane.passed = seen.message.offset + 1
+            if not named and (not lane.skipped or lane.skipped[-1] != seen.header.nonce):
+                lane.skipped.append(seen.header.nonce)
             if named:
                 batches.append(decode_batch(value))
                 rows += seen.header.rows

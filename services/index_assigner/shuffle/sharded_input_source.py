@@ -30,7 +30,7 @@ _RECORD_BYTES_GUESS = 512
 
 
 class ShardedInputSource:
-    """A `KeyedSource`. Holds nothing between polls."""
+    """A `KeyedSource`. Holds between polls only what could not be decoded yet."""
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class ShardedInputSource:
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
         self._admin = client.admin()
         self._next: dict[int, int] = {}
+        self._undecoded: list[Message] = []
         self._record_bytes = _RECORD_BYTES_GUESS
 
     def assign(self, lane: str, position: int) -> None:
@@ -63,22 +64,32 @@ class ShardedInputSource:
     def release(self, lane: str) -> None:
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
+            self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
 
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
             return []
+        messages = self._undecoded or self._read(budget, timeout_s)
+        by_lane: dict[int, list[Message]] = {}
+        for message in messages:
+            if message.partition in self._next:
+                by_lane.setdefault(message.partition, []).append(message)
+        # Until all of them are decoded they are kept: none of these calls changes anything.
+        self._undecoded = messages
+        slices = [self._slice(lane, found) for lane, found in by_lane.items()]
+        self._undecoded = []
+        self._next |= {int(each.lane): each.next for each in slices}
+        return slices
+
+    def _read(self, budget: Budget, timeout_s: float) -> list[Message]:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         try:
             messages = self._reader.poll(wanted, timeout_s)
         except OffsetOutOfRangeError as error:
             raise lost_input(error) from error
-        if not messages:
-            return []
-        self._record_bytes = max(sum(len(m.value or b"") for m in messages) // len(messages), 1)
-        by_lane: dict[int, list[Message]] = {}
-        for message in messages:
-            by_lane.setdefault(message.partition, []).append(message)
-        return [self._slice(lane, found) for lane, found in by_lane.items() if lane in self._next]
+        if messages:
+            self._record_bytes = max(sum(len(m.value or b"") for m in messages) // len(messages), 1)
+        return messages
 
     def lags(self) -> dict[str, int]:
         return {
@@ -100,9 +111,9 @@ class ShardedInputSource:
         if elsewhere.any():
             refused += _wrong_lane(lane, keyed.lanes[elsewhere], keyed.positions[elsewhere])
             rows = rows.filter(pa.array(~elsewhere))
-        start, self._next[lane] = self._next[lane], messages[-1].offset + 1
         letters = dead_letters(messages, refused, self._dead_letter_topic, self._record_bytes_max)
-        return KeyedSlice(str(lane), start, self._next[lane], [rows] if rows.num_rows else [], letters)
+        after = messages[-1].offset + 1
+        return KeyedSlice(str(lane), self._next[lane], after, [rows] if rows.num_rows else [], letters)
 
 
 def _wrong_lane(

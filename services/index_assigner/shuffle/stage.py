@@ -12,7 +12,7 @@ from epoch_protocol.entries import BatchShuffled, Consumed, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
-from index_assigner.shuffle.keyed_rows import RecordKeyer
+from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.shuffle_batch import (
     encode_lanes,
@@ -116,14 +116,16 @@ class ShuffleWork:
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
         if not filled:
             return None
-        messages, consumed = [], []
+        messages = [message for lane in filled.values() for message in lane.messages]
+        # First, as it may have to wait: nothing that was gathered is given up before.
+        keyed = self._keyer.key_records(messages)
+        consumed = []
         for name, lane in filled.items():
-            messages += lane.messages
             after = lane.messages[-1].offset + 1
             consumed.append(Consumed(name, lane.start, after))
             lane.start, lane.messages = after, []
         self._gathered_bytes = 0
-        return self._transaction(nonce, messages, consumed)
+        return self._transaction(nonce, messages, keyed, consumed)
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         self._records += self._last.records
@@ -154,10 +156,9 @@ class ShuffleWork:
         return size
 
     def _transaction(
-        self, nonce: str, messages: Sequence[Message], consumed: list[Consumed]
+        self, nonce: str, messages: Sequence[Message], keyed: KeyedRows, consumed: list[Consumed]
     ) -> PreparedTransaction:
         settings = self._settings
-        keyed = self._keyer.key_records(messages)
         encoded = encode_lanes(keyed, settings.batch_bytes, settings.message_bytes)
         refused = keyed.refused + encoded.refused
         letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)

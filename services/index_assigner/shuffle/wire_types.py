@@ -28,20 +28,20 @@ from hudi_format.schema import SchemaError
 
 FLOAT_MAX: Final = 3.4028234663852886e38
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
-_LONG: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+LONG: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _FLOAT: Final = Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.string(): str,
     pa.int32(): _INT,
-    pa.int64(): _LONG,
+    pa.int64(): LONG,
     pa.float32(): _FLOAT,
     pa.float64(): float,
     pa.bool_(): bool,
     pa.binary(): bytes,
     pa.date32(): str | _INT,
-    pa.timestamp("us", "UTC"): str | _LONG,
-    pa.timestamp("ms", "UTC"): str | _LONG,
-    pa.timestamp("us"): str | _LONG,
+    pa.timestamp("us", "UTC"): str | LONG,
+    pa.timestamp("ms", "UTC"): str | LONG,
+    pa.timestamp("us"): str | LONG,
 }
 
 
@@ -50,12 +50,22 @@ def attribute(index: int) -> str:
     return f"f{index}"
 
 
-def record_type(schema: pa.Schema, delete_field: str | None, forbid_unknown: bool) -> type[msgspec.Struct]:
+def record_type(
+    schema: pa.Schema,
+    delete_field: str | None,
+    forbid_unknown: bool,
+    wires: Mapping[str, Any] | None = None,
+) -> type[msgspec.Struct]:
     """The type of one record; field i of the schema is attribute `attribute(i)`.
 
-    A ``delete_field`` that is no column becomes one attribute more, the last.
+    A ``delete_field`` that is no column becomes one attribute more, the last. ``wires``: types of columns
+    that are not written as the table above says.
     """
-    fields = [(field.name, _value_type(field.type, forbid_unknown)) for field in schema]
+    given = wires or {}
+    fields = [
+        (field.name, given[field.name] if field.name in given else _value_type(field.type, forbid_unknown))
+        for field in schema
+    ]
     if delete_field is not None and delete_field not in schema.names:
         fields.append((delete_field, bool))
     return msgspec.defstruct(

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_format.schema import SchemaError, TableSchema
-from index_assigner.shuffle.decode_json import DecodedRecords, JsonDecoder
+from index_assigner.formats.decoder import DecodedRecords
+from index_assigner.shuffle.decode_json import JsonDecoder
 from index_assigner.shuffle.refusals import Reason
 
 NESTED = pa.struct(

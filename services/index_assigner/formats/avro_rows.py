@@ -1,0 +1,149 @@
+"""Rows of the table from Avro records of one writer's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from io import BytesIO
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from fastavro import parse_schema, schemaless_reader
+
+from index_assigner.formats.avro_columns import UnresolvedError, converter
+from index_assigner.formats.avro_schema import (
+    AvroSchemaError,
+    AvroType,
+    load_json,
+    plain_schema,
+    read_avro_schema,
+)
+from index_assigner.formats.columns import ColumnReader, fill_columns
+from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget
+from index_assigner.formats.wire_format import HEADER_BYTES
+from index_assigner.shuffle.refusals import Reason, Refusal
+
+_DETAIL_CHARACTERS_MAX: Final = 300
+
+Defaults = Mapping[str, pa.Array]
+"""By column: an array of the one value that the table's schema gives to a field that a writer lacks."""
+
+
+class DatumReader:
+    """Reads the records of one writer's schema, one by one: bounded by their bytes, as `avro_schema` says."""
+
+    def __init__(self, schema_id: int, avro: AvroType) -> None:
+        """Raises AvroSchemaError for what fastavro does not take as a schema."""
+        self._schema_id = schema_id
+        try:
+            self._schema = parse_schema(plain_schema(avro))
+        except Exception as error:
+            # Its errors have no common base.
+            raise AvroSchemaError(f"{type(error).__name__}: {error}") from None
+
+    def read(
+        self, values: Sequence[bytes], positions: Sequence[int]
+    ) -> tuple[list[Any], list[int], list[Refusal]]:
+        """Framed values to records, the positions of those that are some, and the others' refusals."""
+        records: list[Any] = []
+        kept: list[int] = []
+        refused: list[Refusal] = []
+        schema = self._schema
+        for value, position in zip(values, positions, strict=True):
+            content = BytesIO(value)
+            content.seek(HEADER_BYTES)
+            try:
+                record = schemaless_reader(content, schema)
+                left = len(value) - content.tell()
+            except Exception as error:
+                # Bytes from outside: fastavro raises whatever they lead it to.
+                refused.append(self._refusal(position, f"{type(error).__name__}: {error}"))
+                continue
+            if left:
+                refused.append(self._refusal(position, f"{left} bytes follow the record"))
+                continue
+            records.append(record)
+            kept.append(position)
+        return records, kept, refused
+
+    def _refusal(self, position: int, problem: str) -> Refusal:
+        detail = f"no record of schema {self._schema_id}: {problem}"
+        return Refusal(int(position), Reason.NOT_AVRO, detail[:_DETAIL_CHARACTERS_MAX])
+
+
+class AvroRows:
+    """How records of one Avro type become rows."""
+
+    def __init__(self, record: AvroType, target: RowTarget, defaults: Defaults) -> None:
+        """Raises UnresolvedError when not one record of the type can be taken."""
+        self._columns = target.columns
+        written = record.fields or {}
+        if record.kind != "record":
+            raise UnresolvedError("(all)", f"the writer has {record.shown}, a row has to be a record")
+        named = target.delete_field
+        if target.forbid_unknown:
+            for name in written:
+                if name != named and name not in target.columns.names:
+                    raise UnresolvedError(name, "the table's schema lacks it", Reason.UNKNOWN_FIELD)
+        self._readers = [_reader(each, written, target, defaults) for each in target.columns]
+        self._delete_field = named if named in written else None
+        if self._delete_field is not None:
+            converter(written[self._delete_field], pa.bool_(), self._delete_field, False)
+
+    def rows(self, records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> DecodedRecords:
+        """One row per record whose values all fit."""
+        at: Int64Array = np.asarray(positions, np.int64)
+        return fill_columns(self._columns, self._readers, records, at, self._deletes(records))
+
+    def _deletes(self, records: Sequence[Mapping[str, Any]]) -> BoolArray:
+        if self._delete_field is None:
+            return np.zeros(len(records), np.bool_)
+        flags = map(itemgetter(self._delete_field), records)
+        return np.fromiter((flag is True for flag in flags), np.bool_, len(records))
+
+
+def _reader(
+    field: pa.Field, written: Mapping[str, AvroType], target: RowTarget, defaults: Defaults
+) -> ColumnReader:
+    if field.name not in written:
+        return ColumnReader(_nothing, partial(_constant, defaults.get(field.name), field.type))
+    convert = converter(written[field.name], field.type, field.name, target.forbid_unknown)
+    return ColumnReader(partial(_values, itemgetter(field.name)), convert)
+
+
+def _values(getter: Callable[[Any], Any], records: Sequence[Any]) -> list[Any]:
+    return list(map(getter, records))
+
+
+def _nothing(records: Sequence[Any]) -> Sequence[Any]:
+    """The values of a field that the writer lacks."""
+    return range(len(records))
+
+
+def _constant(default: pa.Array | None, arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    if default is None:
+        return pa.nulls(len(values), arrow)
+    return default.take(pa.array(np.zeros(len(values), np.int64)))
+
+
+def column_defaults(table_schema: str, columns: pa.Schema) -> Defaults:
+    """The defaults in the text of `table.schema`, but null. Raises AvroSchemaError, UnresolvedError."""
+    avro, types = load_json(table_schema), read_avro_schema(table_schema).fields or {}
+    defaults: dict[str, pa.Array] = {}
+    for field in avro["fields"]:
+        name, value = field["name"], field.get("default")
+        if value is None or name not in columns.names:
+            continue
+        convert = converter(types[name], columns.field(name).type, name, False)
+        try:
+            defaults[name] = convert([_default(types[name].not_null, value)])
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise UnresolvedError(name, f"its default {value!r} does not fit: {error}") from None
+    return defaults
+
+
+def _default(avro: AvroType, value: Any) -> Any:
+    """Avro writes the default of bytes as text, a character a byte."""
+    return value.encode("latin-1") if avro.kind in ("bytes", "fixed") and isinstance(value, str) else value

@@ -1,0 +1,141 @@
+"""Schemas by id: the dictionary of the unit tests and the real client, asking over HTTP, behave alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stream_runtime.config.model import SchemaRegistryConfig
+from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
+from stream_runtime.schema_registry.ports import (
+    JSON,
+    RegistrySettingsError,
+    RegistryUnavailableError,
+    SchemaSource,
+    StoredSchema,
+    UnknownSchemaError,
+)
+from tests.schema_registry import RegistryServer
+from tests.unit.index_assigner.avro_world import DictRegistry
+
+INNER = {"type": "record", "name": "inner", "fields": [{"name": "n", "type": "long"}]}
+OUTER = {"type": "record", "name": "outer", "fields": [{"name": "x", "type": "inner"}]}
+
+
+class Held:
+    """A source, and how it is filled and broken."""
+
+    def __init__(self, kind: str) -> None:
+        self.server = RegistryServer() if kind == "http" else None
+        self.fake = DictRegistry()
+        self.source: SchemaSource = self.fake
+        if self.server is not None:
+            self.source = ConfluentSchemaSource(SchemaRegistryConfig({"url": self.server.url}, 2_000))
+
+    def register(self, schema: Any, kind: str = "AVRO", references: tuple[Any, ...] = ()) -> int:
+        text = json.dumps(schema)
+        if self.server is None:
+            number = len(self.fake.schemas) + 1
+            self.fake.schemas[number] = StoredSchema(kind, text, tuple(map(json.dumps, references)))
+            return number
+        named = []
+        for at, each in enumerate(references):
+            self.server.register(f"ref-{at}", json.dumps(each))
+            named.append({"name": each["name"], "subject": f"ref-{at}", "version": 1})
+        return self.server.register("values", text, kind, named)
+
+    def down(self) -> None:
+        self.fake.down = True
+        if self.server is not None:
+            self.server.stop()
+
+    def up(self) -> None:
+        self.fake.down = False
+        if self.server is not None:
+            self.server.start()
+
+
+@pytest.fixture(params=["dictionary", "http"])
+def held(request: pytest.FixtureRequest) -> Iterator[Held]:
+    made = Held(request.param)
+    yield made
+    made.source.close()
+    if made.server is not None:
+        made.server.stop()
+
+
+def test_a_schema_comes_back_with_its_kind_and_all_that_it_names(held: Held):
+    assert held.source.fetch(held.register(INNER)) == StoredSchema("AVRO", json.dumps(INNER))
+    assert held.source.fetch(held.register({}, JSON)).kind == JSON
+    found = held.source.fetch(held.register(OUTER, references=(INNER,)))
+    assert (json.loads(found.text), found.references) == (OUTER, (json.dumps(INNER),))
+
+
+def test_an_unknown_id_is_told_apart_from_no_answer(held: Held):
+    number = held.register(INNER)
+    with pytest.raises(UnknownSchemaError, match="99"):
+        held.source.fetch(99)
+    held.down()
+    with pytest.raises(RegistryUnavailableError):
+        held.source.fetch(number)
+    held.up()
+    assert held.source.fetch(number).kind == "AVRO"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "accepted"),
+    [
+        ({"basic.auth.user.info": "me:hush-hush"}, {"user_info": "me:hush-hush"}),
+        (
+            {
+                "bearer.auth.credentials.source": "STATIC_TOKEN",
+                "bearer.auth.token": "hush-hush",
+                "bearer.auth.logical.cluster": "c",
+                "bearer.auth.identity.pool.id": "p",
+            },
+            {"token": "hush-hush"},
+        ),
+    ],
+)
+def test_credentials_go_to_the_registry_and_into_no_error(
+    credentials: dict[str, str], accepted: dict[str, str], caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("DEBUG")
+    with RegistryServer(**accepted) as server:
+        number = server.register("s", json.dumps(INNER))
+        source = ConfluentSchemaSource(SchemaRegistryConfig({"url": server.url, **credentials}))
+        assert source.fetch(number).kind == "AVRO"
+        with pytest.raises(UnknownSchemaError):
+            source.fetch(99)
+        wrong = {name: value.replace("hush-hush", "hush-wrong") for name, value in credentials.items()}
+        refused = ConfluentSchemaSource(SchemaRegistryConfig({"url": server.url, **wrong}))
+        with pytest.raises(RegistryUnavailableError, match="401") as told:
+            refused.fetch(number)
+        server.stop()
+        with pytest.raises(RegistryUnavailableError) as silent:
+            source.fetch(number)
+    for text in (str(told.value), str(silent.value), caplog.text, repr(SchemaRegistryConfig(credentials))):
+        assert "hush" not in text
+
+
+def test_a_registry_that_fails_or_is_none_is_no_answer():
+    with RegistryServer() as server:
+        number = server.register("s", json.dumps(INNER))
+        source = ConfluentSchemaSource(SchemaRegistryConfig({"url": f"{server.url}/elsewhere"}))
+        with pytest.raises(RegistryUnavailableError, match="404"):
+            source.fetch(number)
+        server.failing = True
+        with pytest.raises(RegistryUnavailableError, match="503"):
+            ConfluentSchemaSource(SchemaRegistryConfig({"url": server.url})).fetch(number)
+        server.failing = False
+        both = ConfluentSchemaSource(SchemaRegistryConfig({"url": f"http://127.0.0.1:1,{server.url}"}))
+        assert both.fetch(number).kind == "AVRO"
+
+
+def test_settings_that_the_client_refuses_are_named_without_their_values():
+    with pytest.raises(RegistrySettingsError, match="input.schema_registry") as told:
+        ConfluentSchemaSource(SchemaRegistryConfig({"url": "http://one", "basic.auth.user.info": "hush"}))
+    assert "hush" not in str(told.value)

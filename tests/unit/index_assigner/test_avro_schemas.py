@@ -1,0 +1,202 @@
+"""Writers' schemas and where they come from: which no record is read by, a registry that is slow or gone,
+keys with schemas of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from index_assigner.errors import InputWaitsError
+from index_assigner.formats.avro_rows import column_defaults
+from index_assigner.formats.avro_schema import AvroSchemaError, read_avro_schema
+from index_assigner.formats.schema_cache import SCHEMAS_MAX, UNKNOWN_AFTER_S
+from index_assigner.shuffle.refusals import Reason
+from tests.unit.index_assigner.avro_world import TABLE, Reads, decode, framed, record_schema
+
+
+def nested_schema(levels: int) -> Any:
+    inner: Any = "int"
+    for level in range(levels):
+        inner = record_schema(f"r{level}", {"x": inner})
+    return inner
+
+
+def wide_schema() -> Any:
+    fields: dict[str, Any] = {}
+    last: Any = "int"
+    for level in range(16):
+        last = record_schema(f"w{level}", {"a": last, "b": f"w{level - 1}" if level else "int"})
+        fields = {"top": last}
+    return record_schema("wide", fields)
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (record_schema("node", {"next": ["null", "node"]}), "contains itself"),
+        (record_schema("w", {"x": {"type": "array", "items": "null"}}), "no bytes"),
+        (
+            record_schema("w", {"x": {"type": "array", "items": record_schema("e", {"n": "null"})}}),
+            "no bytes",
+        ),
+        (
+            record_schema("w", {"x": {"type": "array", "items": {"type": "fixed", "name": "z", "size": 0}}}),
+            "no bytes",
+        ),
+        (nested_schema(60), "levels deep"),
+        (wide_schema(), "parts"),
+        (record_schema("w", {"x": "nobody"}), "nobody"),
+        (record_schema("w", {"x": []}), "empty union"),
+        ({"type": "record", "fields": []}, "without a name"),
+        ({"type": "fixed", "name": "f"}, "size"),
+        (5, "no Avro type"),
+    ],
+)
+def test_a_schema_that_could_exhaust_its_reader_is_never_read_by(schema, says):
+    with pytest.raises(AvroSchemaError, match=says):
+        read_avro_schema(json.dumps(schema))
+
+
+names = st.sampled_from(["a", "b", "a.b", "", "id", "rec"])
+schemas = st.recursive(
+    st.sampled_from(["null", "boolean", "int", "long", "double", "bytes", "string", "a", "b", "x"])
+    | st.none()
+    | st.integers()
+    | st.just({"type": "bytes", "logicalType": "decimal", "scale": float("inf")})
+    | st.fixed_dictionaries({"type": st.just("fixed"), "name": names, "size": st.integers(-1, 2**40)})
+    | st.fixed_dictionaries({"type": st.just("enum"), "name": names, "symbols": st.lists(names) | st.none()}),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.fixed_dictionaries(
+            {"type": st.sampled_from(["array", "map"])}, optional={"items": inner, "values": inner}
+        )
+        | st.fixed_dictionaries(
+            {"type": st.just("record")},
+            optional={
+                "name": names,
+                "namespace": names,
+                "fields": st.lists(
+                    st.fixed_dictionaries({}, optional={"name": names, "type": inner}), max_size=3
+                ),
+            },
+        )
+        | st.fixed_dictionaries({"type": inner})
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemas)
+def test_any_schema_is_usable_or_refused_with_a_reason(schema: Any):
+    reads = Reads()
+    reads.registry.register(1, schema)
+    decode(reads.decoder, b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x00\x01\x02\x02\x02")
+    reads.decoder.record_keys([b"\x00\x00\x00\x00\x01\x02\x02"])
+
+
+def test_a_registry_that_is_down_makes_the_batch_wait_and_loses_nothing():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    reads.registry.register(1, schema)
+    reads.registry.down = True
+    value = framed(1, schema, {"id": "a"})
+    for _ in range(3):
+        with pytest.raises(InputWaitsError):
+            decode(reads.decoder, value)
+    assert len(reads.registry.asked) == 1, "it is not asked again at once"
+    reads.clock.advance(6.0)
+    with pytest.raises(InputWaitsError, match="connection refused"):
+        decode(reads.decoder, value)
+    reads.registry.down = False
+    reads.clock.advance(6.0)
+    assert decode(reads.decoder, value).rows.num_rows == 1
+    reads.registry.down = True
+    assert decode(reads.decoder, value).rows.num_rows == 1
+
+
+def test_an_unknown_schema_is_asked_for_again_before_its_records_are_refused():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    reads.registry.register(1, schema)
+    values = [framed(1, schema, {"id": "a"}), framed(9, schema, {"id": "b"})]
+    with pytest.raises(InputWaitsError, match="no schema 9 yet"):
+        decode(reads.decoder, *values)
+    reads.clock.advance(UNKNOWN_AFTER_S)
+    decoded = decode(reads.decoder, *values)
+    assert [(each.position, each.reason) for each in decoded.refused] == [(1, Reason.UNKNOWN_SCHEMA)]
+    asked = len(reads.registry.asked)
+    decode(reads.decoder, *values)
+    assert len(reads.registry.asked) == asked
+    reads.registry.register(9, schema)
+    reads.clock.advance(61.0)
+    assert decode(reads.decoder, *values).rows.num_rows == 2
+
+
+def test_a_batch_that_names_more_schemas_than_are_kept_comes_through():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    count = 2 * SCHEMAS_MAX + 10
+    for number in range(0, count, 2):
+        reads.registry.register(number, schema)
+    values = [framed(number, schema, {"id": str(number)}) for number in range(count)]
+    with pytest.raises(InputWaitsError):
+        decode(reads.decoder, *values)
+    reads.clock.advance(UNKNOWN_AFTER_S)
+    decoded = decode(reads.decoder, *values)
+    assert (decoded.rows.num_rows, len(decoded.refused)) == (count // 2, count // 2)
+    assert len(reads.registry.asked) == count + count // 2, "a known one once, an unknown one twice"
+
+
+def test_a_registry_that_is_slow_does_not_hold_the_caller_for_long():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    for number in range(10):
+        reads.registry.register(number, schema)
+    reads.registry.takes_s, reads.registry.clock = 0.5, reads.clock
+    values = [framed(number, schema, {"id": str(number)}) for number in range(10)]
+    with pytest.raises(InputWaitsError, match="more schemas"):
+        decode(reads.decoder, *values)
+    assert len(reads.registry.asked) < 10
+    assert decode(reads.decoder, *values).rows.num_rows == 10
+    assert len(reads.registry.asked) == 10
+
+
+def test_kafka_keys_are_framed_records_or_text():
+    reads = Reads()
+    struct = record_schema("Key", {"id": "string"})
+    reads.registry.register(4, struct)
+    reads.registry.register(5, "string")
+    reads.registry.register(6, record_schema("Key", {"other": "string"}))
+    reads.registry.register(8, "boolean")
+    keys = [
+        framed(4, struct, {"id": "a"}),
+        framed(5, "string", "b"),
+        b"c",
+        b'{"id":"d"}',
+        framed(4, struct, {"id": "e"})[:-1],
+        framed(6, record_schema("Key", {"other": "string"}), {"other": "x"}),
+        framed(8, "boolean", True),
+        None,
+    ]
+    made = reads.decoder.record_keys(keys)
+    assert made.keys.to_pylist()[:4] == ["a", "b", "c", "d"]
+    errors = made.error.to_pylist()
+    assert errors[:4] == [None] * 4
+    assert all(errors[4:])
+    assert "schema 4" in errors[4]
+    reads.registry.down = True
+    with pytest.raises(InputWaitsError):
+        reads.decoder.record_keys([b"\x00\x00\x00\x00\x63x"])
+
+
+def test_a_default_that_does_not_fit_its_column_is_named():
+    bad = {**TABLE, "fields": [{"name": "i", "type": "int", "default": "x"}]}
+    with pytest.raises(Exception, match="field i: its default 'x'"):
+        column_defaults(json.dumps(bad), pa.schema([pa.field("i", pa.int32())]))
