@@ -1,6 +1,6 @@
 """The side-by-side benchmark: Tidemark and Hudi on Spark do the same upserts, one after the other.
 
-    python -m bench                          everything (about 30 minutes)
+    python -m bench                          everything (about 20 minutes)
     python -m bench --quick                  a small table and few rounds, to see that it runs
     python -m bench --only tidemark,batches  one side, or some parts: tidemark, hudi; batches, latency,
                                              sustained, lookups
@@ -65,7 +65,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     add("--rate", type=float, default=1_000.0, help="records a second for the latency")
     add("--latency-s", type=float, default=60.0, help="how long the latency is measured")
     add("--sustained-s", type=float, default=60.0, help="how long the rate is measured")
-    add("--backlog", type=int, default=3_000_000, help="records that wait when the rate is measured")
+    add("--backlog", type=int, default=5_000_000, help="records that wait when the rate is measured")
     add("--lookups", type=int, default=10_000, help="random keys of one lookup")
     add("--seed", type=int, default=17452)
     add("--work", type=Path, help="folder for tables and Kafka; what is made there is removed at the end")

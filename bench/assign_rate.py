@@ -35,12 +35,13 @@ from index_assigner.assign.keyed_batch import keyed_batch
 from index_assigner.assign.placement import Lease, Placement, Want
 from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
-from index_assigner.index.held_lane import OrderingParts
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.rocks import RocksTier
+from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from index_assigner.shuffle.keyed_source import KeyedSlice
 from stream_runtime.clock import SystemClock
+from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.topics import TopicNames
 
 SHARDS: Final = 8
@@ -165,11 +166,13 @@ class Stage:
         limits = IndexLimits(memory_mib << 20, 10 << 30)
         self.locations = Locations(LANES)
         self.rocks = RocksTier(folder / "index", "bench", limits.rocks_memory)
-        ordering = OrderingParts(SCHEMA, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(SCHEMA, "at"))
+        ordering = OrderingParts(
+            SCHEMA, MergeMode.EVENT_TIME_ORDERING, OrderingField.of(SCHEMA, "at"), True, 86_400_000
+        )
         self.index = TieredIndex(
             storage, self.rocks, self.locations, SHARDS, LANES, True, limits, ordering, clock
         )
-        placement = Placement(NewGroups(), self.locations)
+        placement = Placement(NewGroups(), self.locations, SeededIds(1))
         self.tagger = BatchTagger(self.index, self.locations, placement, clock, True, 86_400_000)
         self.emitter = Emitter(SCHEMA, self.locations, LANES, EmitLimits(1 << 20, 16 << 20))
         snapshot = MetadataTableSnapshot.load(storage)

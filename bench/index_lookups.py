@@ -2,8 +2,8 @@
 
     python -m bench.index_lookups [--keys 1000000] [--batch 10000] [--shards 8]
 
-The record index lies in compacted base files on local disk. "Cold" starts with an empty RocksDB folder: the
-first batches take whole blocks over. "RocksDB" is a new process on that folder, each batch of other keys.
+The record index lies in compacted base files on local disk. "Cold" starts with an empty RocksDB folder: each
+batch takes some of the blocks over. "RocksDB" is a new process on that folder, each batch of other keys.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from hudi_format.table_config import MergeMode, TableDefinition, TableType
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from index_assigner.domain.locations import Locations
-from index_assigner.index.held_lane import OrderingParts
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.ports import StagedChanges
 from index_assigner.index.rocks import RocksTier
+from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from stream_runtime.clock import SystemClock
 
@@ -54,7 +54,7 @@ _BATCHES: Final = 10
 _LANES: Final = 1
 _MIB: Final = 1 << 20
 OPENED: Final = "lane opened"
-COLD: Final = "cold, first batch (takes blocks over)"
+COLD: Final = "cold, first batch"
 
 
 def main() -> None:
@@ -175,7 +175,7 @@ class IndexBench:
     def _index(self) -> TieredIndex:
         limits = IndexLimits(self.memory, 4 << 30)
         self.rocks = RocksTier(self.folder / "rocks", "bench", limits.rocks_memory)
-        parts = OrderingParts(_SCHEMA, MergeMode.COMMIT_TIME_ORDERING, None)
+        parts = OrderingParts(_SCHEMA, MergeMode.COMMIT_TIME_ORDERING, None, False, 0)
         index = TieredIndex(
             self.storage, self.rocks, Locations(8), self.shards, _LANES, False, limits, parts, self.clock
         )

@@ -2,8 +2,8 @@
 
 From RocksDB: the assigner's cache folder as it is, nothing in memory. Cold: an empty cache folder, so that
 the lanes are opened from the metadata table's files alone, and lookups answered from them: on this table,
-whose record index is all in log files, and on one whose record index is compacted. A cold lookup also takes
-all that it reads over into RocksDB, so that it is not read again.
+whose record index is all in log files (opening a lane takes these over into RocksDB), and on one whose record
+index is compacted (each lookup takes part of the blocks that it reads over).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import read_table_config
 from index_assigner.assign.wiring import open_cache, table_identity
 from index_assigner.domain.locations import Locations
-from index_assigner.index.held_lane import OrderingParts
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.ports import Tier
+from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from stream_runtime.clock import SystemClock
 from stream_runtime.ids import SystemIds
@@ -88,7 +88,7 @@ def _open(table: Path, state: Path, lanes: int) -> tuple[TieredIndex, float]:
         lanes,
         field is not None,
         _LIMITS,
-        OrderingParts(schema, mode, field),
+        OrderingParts(schema, mode, field, False, 0),
         clock,
     )
     for lane in range(lanes):

@@ -163,6 +163,8 @@ class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
     """The point of no return: from here the commit is a pure function of the decisions.
 
     ``statuses`` is the content address (path under the table's base, sha256) of the write statuses.
+    ``supersedes``: the data completion time of the decision that this one takes the place of, "" for the
+    first one. Only while nothing is completed under the former one: see `Fold`.
     """
 
     term: int
@@ -173,6 +175,7 @@ class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
     statuses_path: str
     statuses_sha256: str
     decided_ms: int
+    supersedes: str = ""
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
@@ -187,12 +190,17 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
 
 
 class AttemptVoided(msgspec.Struct, frozen=True, tag="attempt_voided"):
-    """The attempt will never commit; its instant is rolled back before the next plan."""
+    """The attempt will never commit; its instant is rolled back before the next plan.
+
+    ``undecides``: the data completion time of the decision that is taken back with it, "" when there is none.
+    Only while nothing is completed under that decision: see `Fold`.
+    """
 
     term: int
     epoch: int
     attempt: int
     reason: str
+    undecides: str = ""
 
 
 class Rewound(msgspec.Struct, frozen=True, tag="rewound"):

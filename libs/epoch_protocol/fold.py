@@ -14,6 +14,11 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
   generation not seen yet waits for the decisions, a decision that covers ledger entries not seen yet
   waits for the ledger. The two waits cannot block each other: whoever wrote a ledger entry of a
   generation, or a decision about a ledger offset, had read that decision or entry before.
+* A `CommitDecided` stands until its epoch is committed, with one exception: while neither of its two
+  commits is completed, its coordinator may put another in its place, or void the attempt, naming the one
+  that goes by its data completion time. Times only grow, and the write statuses stay: whoever has written
+  a part of the commits finds every file of it again but the completed ones, of which there is none
+  (ARCHITECTURE.md, "The lock", says what makes the writer of such an entry sure of that).
 
 `Fold` is a mutable shell around `FoldState` with two entry points; it does no I/O.
 """
@@ -204,7 +209,7 @@ class Fold:
         return planned is not None and (planned.epoch, planned.attempt) == (epoch, attempt)
 
     def _commit_decided(self, entry: CommitDecided) -> Verdict:
-        if not self._is_current(entry.epoch, entry.attempt) or self.state.decided is not None:
+        if not self._is_current(entry.epoch, entry.attempt) or not _follows(self.state.decided, entry):
             return Verdict.OUT_OF_PLACE
         self.state.decided = entry
         return Verdict.APPLIED
@@ -220,10 +225,12 @@ class Fold:
 
     def _void(self, entry: AttemptVoided) -> Verdict:
         planned, decided = self.state.planned, self.state.decided
-        if planned is None or not self._is_current(entry.epoch, entry.attempt) or decided is not None:
+        if planned is None or not self._is_current(entry.epoch, entry.attempt):
+            return Verdict.OUT_OF_PLACE
+        if entry.undecides != (decided.data_completion if decided is not None else ""):
             return Verdict.OUT_OF_PLACE
         self.state.voided.append(VoidedAttempt(planned.epoch, planned.attempt, planned.instant))
-        self.state.planned = None
+        self.state.planned, self.state.decided = None, None
         return Verdict.APPLIED
 
     def _rewind(self, entry: Rewound) -> Verdict:
@@ -255,6 +262,15 @@ class Fold:
     def source_next(self, through: int) -> dict[str, int]:
         """Per shuffle lane the input position up to which every assign lane is tagged by ``through``."""
         return source_positions(self.state, through)
+
+
+def _follows(held: CommitDecided | None, entry: CommitDecided) -> bool:
+    """Whether the decision is the attempt's first one, or the next one of the same statuses."""
+    if held is None:
+        return entry.supersedes == ""
+    same = (entry.statuses_path, entry.statuses_sha256) == (held.statuses_path, held.statuses_sha256)
+    later = min(entry.metadata_completion, entry.data_completion) > held.data_completion
+    return entry.supersedes == held.data_completion and same and later
 
 
 def _needed_ledger(entry: Decision) -> int:

@@ -54,23 +54,6 @@ def bloom_filter_text(keys: pa.Array | pa.ChunkedArray, spec: BloomSpec) -> str:
     return base64.b64encode(_HEADER.pack(-1, hashes, 1, bits) + body).decode()
 
 
-def may_contain(filter_text: str, keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Per key whether the filter may hold it; False is certain. For SIMPLE filters only."""
-    raw = base64.b64decode(filter_text)
-    version, hashes, kind, bits = _HEADER.unpack_from(raw)
-    if (version, kind) != (-1, 1):
-        raise ValueError(f"bloom filter of version {version}, hash {kind} is not SIMPLE with murmur")
-    flags = np.unpackbits(np.frombuffer(raw, np.uint8, offset=_HEADER.size), bitorder="little").astype(
-        np.bool_
-    )
-    column = BinaryColumn.from_arrow(keys)
-    found = np.ones(len(column), dtype=np.bool_)
-    for rows, chunk in zip(_rows_of_equal_length(column), _chunks_of_equal_length(column), strict=True):
-        for positions in _positions(chunk, bits, hashes):
-            found[rows] &= flags[positions]
-    return found
-
-
 def _positions(chunk: npt.NDArray[np.uint8], bits: int, hashes: int) -> list[npt.NDArray[np.int64]]:
     """Bit positions of each hash; the hash of one round seeds the next."""
     words, tail = _mixed_words(chunk)

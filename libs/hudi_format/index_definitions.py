@@ -39,18 +39,6 @@ def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, A
     storage.replace(INDEX_DEFINITIONS_PATH, text.encode())
 
 
-def record_index_definition(is_partitioned: bool) -> dict[str, Any]:
-    """The definition of the record level index, as Hudi 1.2.0 writes it."""
-    return {
-        "indexName": RECORD_INDEX,
-        "indexType": RECORD_INDEX,
-        "indexFunction": "",
-        "sourceFields": [],
-        "indexOptions": {"isPartitioned": str(is_partitioned).lower()},
-        "version": "V1",
-    }
-
-
 def is_record_index_partitioned(definitions: dict[str, dict[str, Any]]) -> bool:
     """Whether the record index is kept per partition; global is what a missing option means."""
     options = definitions.get(RECORD_INDEX, {}).get("indexOptions") or {}

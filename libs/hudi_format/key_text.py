@@ -61,12 +61,6 @@ def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns
     return KeyColumns(checked.keys, pa.array(errors, pa.string()))
 
 
-def key_from_text(key: bytes | None, generator: KeyGenerator) -> tuple[str | None, str | None]:
-    """(record key, None) or (None, reason) for one Kafka key."""
-    made = keys_from_text([key], generator)
-    return made.keys[0].as_py(), made.error[0].as_py()
-
-
 def _fill_from_fields(
     texts: list[str | None],
     reasons: list[str | None],

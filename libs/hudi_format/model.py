@@ -8,9 +8,8 @@ stand for, as long as all writers use one zone: comparing them as strings is wha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, NamedTuple
 
 from hudi_format.errors import HudiFormatError
 from hudi_format.ports import Clock
@@ -23,8 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RecordLocation:
+class RecordLocation(NamedTuple):
     """Where a record key lives: the partition path ('' in a table without partitions) and the file group's
     id.
     """

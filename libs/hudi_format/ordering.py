@@ -8,7 +8,7 @@ column is. Types whose values do not fit (string, decimal, bytes …) are refuse
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -103,10 +103,6 @@ class OrderingField:
         if self.arrow.bit_width == 32:
             return pa.array(ordering.astype(np.int32)).view(self.arrow)
         return pa.array(ordering).view(self.arrow)
-
-    def scalar_to_int64(self, value: Any) -> int:
-        """One Python value as int64 (a delete block's, or one that was configured)."""
-        return int(self.to_int64(pa.array([value], self.arrow))[0])
 
 
 _DELETE_TYPES: Final[dict[pa.DataType, OrderingType]] = {

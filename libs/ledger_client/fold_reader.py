@@ -19,7 +19,7 @@ from epoch_protocol.entries import (
     decode_decision,
     decode_ledger_entry,
 )
-from epoch_protocol.errors import FoldGapError
+from epoch_protocol.errors import FoldGapError, UnknownEntryError
 from epoch_protocol.fold import Fold, Verdict
 from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
@@ -34,6 +34,8 @@ from stream_runtime.kafka.ports import (
 
 _POLL_MESSAGES_MAX = 2_000
 _STARTS_MAX = 5
+_TRIMMING_S = 0.2
+_WAY_OUT = "`tidemark table adopt --new-ledger` goes on from the table's last commit"
 _WAITS = (Verdict.WAIT_FOR_DECISIONS, Verdict.WAIT_FOR_LEDGER)
 
 SnapshotLoader = Callable[[str, str], bytes]
@@ -80,20 +82,34 @@ class FoldReader:
         self._held_decisions.clear()
         self.fold = self._begin()
         state = self.fold.state
-        self._reader = self._client.partition_reader(Isolation.READ_COMMITTED)
-        self._reader.assign({self._ledger: state.ledger_next, self._decisions: state.decisions_next})
+        reader = self._client.partition_reader(Isolation.READ_COMMITTED)
+        try:
+            reader.assign({self._ledger: state.ledger_next, self._decisions: state.decisions_next})
+        except BaseException:
+            # Kept, it would read nothing for ever: the next call has to start over.
+            reader.close()
+            raise
+        self._reader = reader
 
     def _begin(self) -> Fold:
+        gap: str | None = None
         for _ in range(_STARTS_MAX):
             begin = self._admin.start_offset(self._decisions)
             try:
                 fold = Fold() if begin == 0 else self._restore(begin)
-                break
             except Exception:
                 # Was the snapshot trimmed away while it was looked for? Then there is a newer one.
                 if self._admin.start_offset(self._decisions) == begin:
                     raise
+                continue
+            gap = self._gap(fold) if begin > 0 else None
+            if gap is None:
+                break
+            # The ledger is trimmed first, the decisions in a moment.
+            self._clock.sleep(_TRIMMING_S)
         else:
+            if gap is not None:
+                raise FoldGapError(gap)
             raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
         if begin == 0 and self._admin.start_offset(self._ledger) > 0:
             raise FoldGapError(
@@ -102,6 +118,19 @@ class FoldReader:
                 "the table's timeline"
             )
         return fold
+
+    def _gap(self, fold: Fold) -> str | None:
+        """What keeps the ledger from being read on from the snapshot, None when nothing does."""
+        wanted = fold.state.ledger_next
+        start = self._admin.start_offset(self._ledger)
+        end = self._admin.end_offset(self._ledger, Isolation.READ_UNCOMMITTED)
+        if start <= wanted <= end:
+            return None
+        return (
+            f"topic {self._ledger.topic} holds offsets {start} to {end}, and the snapshot of the "
+            f"decisions goes on at {wanted}: entries were deleted by something else than Tidemark "
+            f"(retention?), or the topic was recreated. {_WAY_OUT}"
+        )
 
     def poll(self, timeout_s: float) -> list[Applied]:
         """Applies what has arrived; waits up to ``timeout_s`` for the first entry."""
@@ -176,10 +205,16 @@ class FoldReader:
 
     def _hold(self, message: Message) -> None:
         value = message.value or b""
-        if message.topic == self._ledger.topic:
-            self._held_ledger.append((message.offset, decode_ledger_entry(value)))
-        else:
-            self._held_decisions.append((message.offset, decode_decision(value)))
+        try:
+            if message.topic == self._ledger.topic:
+                self._held_ledger.append((message.offset, decode_ledger_entry(value)))
+            else:
+                self._held_decisions.append((message.offset, decode_decision(value)))
+        except UnknownEntryError as error:
+            raise UnknownEntryError(
+                f"{message.topic} offset {message.offset}: {error}. Run the Tidemark that wrote it; if none "
+                f"did, {_WAY_OUT}"
+            ) from error
 
     def _apply_held(self) -> list[Applied]:
         applied: list[Applied] = []

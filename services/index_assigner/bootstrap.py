@@ -29,7 +29,7 @@ from index_assigner.stage_work import StageWork
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import Address, InputFormat, InputPartitioning
+from stream_runtime.config.model import Address, InputPartitioning
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
@@ -78,12 +78,7 @@ class AssignerService:
     def __init__(
         self, config: TableConfigFile, ports: Ports, factories: Mapping[Stage, StageFactory]
     ) -> None:
-        """``factories``: the stages to run. Raises SetupError for an input format that is not served."""
-        if config.input.format is not InputFormat.JSON:
-            raise SetupError(
-                f"{config.file}: input.format: {config.input.format.value} is not served by this release: "
-                "use json"
-            )
+        """``factories``: the stages to run. Raises SetupError when none of them is left."""
         self._config = config
         self._ports = ports
         self._factories = _wanted(config, factories)
@@ -134,8 +129,9 @@ class AssignerService:
         stop.set()
         for thread in threads:
             thread.join(_STOP_WAIT_S)
+        failure = _for_good(self._failure)
         for member in members:
-            member.stop()
+            member.stop(failure)
         server.stop()
 
     def _start(self, stage: Stage, loop: SlotLoop, stop: threading.Event) -> threading.Thread:
@@ -249,6 +245,12 @@ class AssignerService:
         remote = self._config.services.allow_remote
         host = socket.gethostname() if remote else server.address.host
         return str(Address(host, server.address.port))
+
+
+def _for_good(failure: BaseException | None) -> str:
+    """What no other process could do better; empty for everything else."""
+    kind = getattr(getattr(failure, "kind", None), "name", "")
+    return str(failure) if kind in (ErrorKind.CORRUPT.name, ErrorKind.INVALID.name) else ""
 
 
 def _wanted(config: TableConfigFile, factories: Mapping[Stage, StageFactory]) -> dict[Stage, StageFactory]:

@@ -19,3 +19,11 @@ class SetupError(AssignerError):
     """Topics, table and configuration do not fit together; the text says what to do."""
 
     kind = ErrorKind.INVALID
+
+
+class InputWaitsError(AssignerError):
+    """Records cannot be decoded now, through no fault of theirs (the schema registry does not answer): they
+    are kept, and tried again later.
+    """
+
+    kind = ErrorKind.RETRYABLE

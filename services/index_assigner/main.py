@@ -37,7 +37,7 @@ def run(
     # Records come and go by ten thousands, none of them part of a cycle: looking for cycles often is waste.
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
-    clock = SystemClock()
+    clock = SystemClock.from_environment(os.environ)
     ports = Ports(
         kafka=ConfluentKafkaClient.from_config(config, clock=clock),
         storage=open_storage(config.table.path),

@@ -89,15 +89,18 @@ class MembershipClient:
                 return self._facts
         return None
 
-    def stop(self) -> None:
-        """Ends the thread and leaves: slot and lanes are free at once."""
+    def stop(self, failure: str = "") -> None:
+        """Ends the thread and leaves: slot and lanes are free at once.
+
+        ``failure``: why no process can go on here, whoever starts it; `tidemark status` shows it.
+        """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
         with self._calls:
             if not self._joined or self._lease is None:
                 return
-            request = pb.LeaveRequest(slot=self._lease.slot, **self._base())
+            request = pb.LeaveRequest(slot=self._lease.slot, failure=failure, **self._base())
             try:
                 call(self._stub.Leave, request, _CALL_TIMEOUT_S)
             except RpcError as error:

@@ -20,6 +20,7 @@ from epoch_protocol.entries import LanesClaimed, Stage
 from epoch_protocol.fold import Verdict
 from epoch_protocol.owner import LaneStatus, must_claim_anew
 from epoch_protocol.state import LaneState
+from index_assigner.errors import InputWaitsError
 from index_assigner.lane_table import LaneTable
 from index_assigner.lease import Lease, SlotLease, StageReport
 from index_assigner.pace import TransactionLimits, TransactionPace
@@ -110,6 +111,11 @@ class SlotLoop:
             if self._parts.clock.monotonic_s() - self._reported_s >= _REPORT_EVERY_S:
                 self._report()
             self._work_on(lease)
+            self.counters.input_waits = False
+        except InputWaitsError:
+            # Who asked and got no answer has said so; what was gathered stays.
+            self.counters.input_waits = True
+            self._parts.clock.sleep(_IDLE_WAIT_S)
         except KafkaError as error:
             # Of a transaction the result tells; what is raised here left everything as it was.
             if error.kind is not ErrorKind.RETRYABLE:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass
 class SlotCounters:
-    """``doubts``: why everything held was dropped, and how often."""
+    """``doubts``: why everything held was dropped, and how often. ``input_waits``: records wait for something
+    else than Kafka before they can be decoded.
+    """
 
     claims: int = 0
     transactions: int = 0
     counted: int = 0
     not_counted: int = 0
     doubts: dict[str, int] = field(default_factory=dict)
+    input_waits: bool = False
 
     def doubt(self, reason: str) -> None:
         """Counts under what stands before the first colon."""
@@ -28,4 +31,5 @@ class SlotCounters:
             "transactions_counted": float(self.counted),
             "transactions_not_counted": float(self.not_counted),
             "doubts": float(sum(self.doubts.values())),
+            "input_waits": float(self.input_waits),
         }

@@ -12,6 +12,7 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableConfig
 from index_assigner.adapters import LookupGate
+from index_assigner.formats.choose import record_decoder
 from index_assigner.membership import JoinFacts
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
@@ -56,17 +57,19 @@ class StageContext:
         """Reads input records as the table and the configuration say."""
         config = self.config
         limits = config.limits
+        generator = KeyGenerator.from_table_config(self.table, self.schema, limits.key_bytes)
         return RecordKeyer(
             RecordRules(
                 schema=self.schema,
-                generator=KeyGenerator.from_table_config(self.table, self.schema, limits.key_bytes),
+                generator=generator,
                 ordering=self.ordering,
                 num_shards=self.facts.num_shards,
                 lanes=self.facts.lanes,
                 record_bytes_max=limits.record_bytes,
                 delete_field=config.input.delete_field,
                 forbid_unknown_fields=config.input.unknown_fields is UnknownFields.ERROR,
-            )
+            ),
+            record_decoder(config, self.schema, generator, self.clock),
         )
 
     def keyed_source(self) -> KeyedSource:

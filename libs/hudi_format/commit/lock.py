@@ -49,11 +49,15 @@ _LOOKS_MAX: Final = 3
 
 
 def foreign_writer_options(base_uri: str) -> dict[str, str]:
-    """The options that every other writer of the table needs to share this lock with Tidemark.
+    """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. Optimistic concurrency control makes it take
     locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat, and the retries
     (a minute) outlast an epoch of ours that holds the lock from plan to commit.
+
+    Hudi's default for the record index is off, and a writer *deletes* what is off in its options. Its other
+    kinds of index do not look into log files; without the partition path option it leaves rows in their old
+    partition.
     """
     return {
         "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
@@ -63,6 +67,12 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
         "hoodie.write.lock.filesystem.expire": "0",
         "hoodie.write.lock.client.num_retries": "120",
         "hoodie.write.lock.client.wait_time_ms_between_retry": "500",
+        "hoodie.metadata.enable": "true",
+        "hoodie.metadata.global.record.level.index.enable": "true",
+        "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
+        "hoodie.record.index.update.partition.path": "true",
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.metadata.index.partition.stats.enable": "false",
     }
 
 

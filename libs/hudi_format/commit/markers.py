@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hudi_format.errors import AlreadyExistsError, CorruptFileError, TimelineConflictError
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError, TimelineConflictError
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT
 
@@ -114,6 +114,15 @@ def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[
         else:
             found.add(_parse(below, info.path))
     return sorted(found)
+
+
+def announced_files(storage: Storage, instant: str, number: int, root: str = DATA_ROOT) -> list[str] | None:
+    """The data files that the list `MARKERS<number>` announces, None while there is no such list."""
+    try:
+        content = storage.read(join_path(marker_folder(instant, root), f"{_LIST_FILE}{number}"))
+    except FileMissingError:
+        return None
+    return [line.rpartition(_INFIX)[0] for line in content.decode().splitlines() if line.strip()]
 
 
 def delete_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> int:

@@ -7,6 +7,7 @@ files hold Avro data blocks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,9 +20,16 @@ from hudi_format.file_group.base_file import read_parquet, write_parquet
 from hudi_format.file_group.changes import Changes, Deletes
 from hudi_format.file_group.delete_records import delete_block_contents, read_deletes
 from hudi_format.file_group.merge import changes_of_rows
-from hudi_format.log_file.blocks import BlockType, HeaderKey, LogBlock, frame_block, read_blocks
+from hudi_format.log_file.blocks import (
+    BlockType,
+    HeaderKey,
+    LogBlock,
+    frame_block,
+    read_blocks,
+    scan_blocks,
+)
 from hudi_format.ordering import BoolArray, OrderingField
-from hudi_format.schema import TableSchema, cast_rows
+from hudi_format.schema import IS_DELETED_FIELD, TableSchema, cast_rows
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import MergeMode
 
@@ -94,6 +102,44 @@ def read_data_log(
         parts.append(changes)
         rows_of_parts.append(rows.num_rows)
     return LogContent(pa.concat_tables(tables), Changes.concat(parts, rows_of_parts))
+
+
+def read_log_deletes(
+    storage: Storage,
+    path: str,
+    columns: pa.Schema,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+) -> Deletes:
+    """What a log file deletes, repeated keys included; parameters and errors as `read_data_log`.
+
+    Data blocks are passed over unread unless their rows may say that they are deletes.
+    """
+    parts = [Deletes.none()]
+    with storage.open_input(path) as file:
+        for block in scan_blocks(file, path, _may_delete):
+            if block.block_type is BlockType.DELETE:
+                parts.append(read_deletes(block.content, ordering, path))
+                continue
+            _refuse_special(block, path)
+            rows, removed = _data_rows(block, path, columns)
+            changes = changes_of_rows(rows, mode, ordering)
+            gone = np.flatnonzero(changes.is_delete if removed is None else changes.is_delete | removed)
+            keys = changes.keys.take(pa.array(gone))
+            parts.append(Deletes(keys, changes.ordering[gone], changes.unconditional[gone]))
+    return Deletes(
+        pa.concat_arrays([part.keys for part in parts]),
+        np.concatenate([part.ordering for part in parts]),
+        np.concatenate([part.unconditional for part in parts]),
+    )
+
+
+def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
+    schema = headers.get(HeaderKey.SCHEMA, "")
+    in_rows = block_type in (BlockType.PARQUET_DATA, BlockType.AVRO_DATA) and (
+        IS_DELETED_FIELD in schema or _OPERATION_FIELD in schema
+    )
+    return in_rows or block_type is BlockType.DELETE
 
 
 def _refuse_special(block: LogBlock, path: str) -> None:

@@ -3,12 +3,13 @@
 from hudi_format.hfile.block_search import AMBIGUOUS_BLOCK
 from hudi_format.hfile.key_values import KeyValues
 from hudi_format.hfile.layout import Codec
-from hudi_format.hfile.reader import HFileReader
+from hudi_format.hfile.reader import BlockRun, HFileReader
 from hudi_format.hfile.writer import DEFAULT_OPTIONS, HFileOptions, write_hfile
 
 __all__ = [
     "AMBIGUOUS_BLOCK",
     "DEFAULT_OPTIONS",
+    "BlockRun",
     "Codec",
     "HFileOptions",
     "HFileReader",

@@ -8,7 +8,8 @@ ever taken for "key not there".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.hfile.block_search import BlockSearch
 from hudi_format.hfile.index import IndexEntry, read_non_root_index, read_root_index
-from hudi_format.hfile.key_values import KeyValues, decode_entries
+from hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries
 from hudi_format.hfile.layout import (
     HEADER_BYTES,
     TRAILER_BYTES,
@@ -35,7 +36,16 @@ from hudi_format.storage.base import Storage
 
 _TAIL_BYTES = 64 * 1024
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
+_RUN_BYTES = 1024 * 1024
 _INDEX_LEVELS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """Some data blocks, by ascending numbers, and their entries in that order."""
+
+    numbers: Sequence[int]
+    content: KeyValues
 
 
 class _Source(Protocol):
@@ -178,24 +188,39 @@ class HFileReader:
     def read_block(self, number: int) -> KeyValues:
         """The entries of data block `number`."""
         entry = self._blocks[number]
-        return self._decode(entry, self._source.read(entry.offset, entry.size))
+        payload = self._payload(entry, self._source.read(entry.offset, entry.size))
+        return decode_entries(payload, self.name, entry.offset)
 
-    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[KeyValues]:
-        """The entries of the blocks [first, last) in order, with few large reads instead of one per block."""
-        wanted = self._blocks[first:last]
+    def runs(self, numbers: Sequence[int]) -> Iterator[BlockRun]:
+        """Data blocks by ascending numbers: neighbours are read, and blocks of a MiB decoded, together."""
+        begin, payloads, size = 0, list[bytes](), 0
+        for end, payload in enumerate(self._payloads(numbers), 1):
+            payloads.append(payload)
+            size += len(payload)
+            if size >= _RUN_BYTES or end == len(numbers):
+                some = numbers[begin:end]
+                offsets = [self._blocks[number].offset for number in some]
+                yield BlockRun(some, decode_blocks(payloads, self.name, offsets))
+                begin, payloads, size = end, [], 0
+
+    def _payloads(self, numbers: Sequence[int]) -> Iterator[bytes]:
         at = 0
-        while at < len(wanted):
-            begin, end = wanted[at].offset, at + 1
-            while end < len(wanted) and wanted[end].offset + wanted[end].size - begin <= _READ_AHEAD_BYTES:
+        while at < len(numbers):
+            begin, end = self._blocks[numbers[at]].offset, at + 1
+            while end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
+                entry = self._blocks[numbers[end]]
+                if entry.offset + entry.size - begin > _READ_AHEAD_BYTES:
+                    break
                 end += 1
-            chunk = self._source.read(begin, wanted[end - 1].offset + wanted[end - 1].size - begin)
-            for entry in wanted[at:end]:
-                yield self._decode(entry, chunk[entry.offset - begin : entry.offset - begin + entry.size])
+            last = self._blocks[numbers[end - 1]]
+            chunk = self._source.read(begin, last.offset + last.size - begin)
+            for entry in (self._blocks[number] for number in numbers[at:end]):
+                yield self._payload(entry, chunk[entry.offset - begin : entry.offset - begin + entry.size])
             at = end
 
     def read_all(self) -> KeyValues:
         """All entries as one pair of columns; checks that there are as many as the trailer says."""
-        parts = list(self.blocks())
+        parts = [run.content for run in self.runs(range(self.block_count))]
         keys = pa.concat_arrays([part.keys for part in parts]) if parts else pa.array([], pa.string())
         values = pa.concat_arrays([part.values for part in parts]) if parts else pa.array([], pa.binary())
         if len(keys) != self.entry_count:
@@ -204,14 +229,13 @@ class HFileReader:
             )
         return KeyValues(keys, values)
 
-    def _decode(self, entry: IndexEntry, data: bytes) -> KeyValues:
+    def _payload(self, entry: IndexEntry, data: bytes) -> bytes:
         header = BlockHeader.unpack(data, self.name, entry.offset)
         if header.block_type is not BlockType.DATA:
             raise CorruptFileError(
                 f"{self.name}: {header.block_type.name} block at offset {entry.offset}, not DATA"
             )
-        payload = unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
-        return decode_entries(payload, self.name, entry.offset)
+        return unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
 
     def _read_block_at(self, offset: int, expected: BlockType) -> tuple[BlockHeader, bytes]:
         header = BlockHeader.unpack(self._source.read(offset, HEADER_BYTES), self.name, offset)

@@ -9,10 +9,12 @@ meaning is the type's affair: a whole HFile, a whole Parquet file, a delete list
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
+
+import pyarrow as pa
 
 from hudi_format.errors import CorruptFileError
 
@@ -20,6 +22,8 @@ MAGIC: Final = b"#HUDI#"
 FORMAT_VERSION: Final = 1
 COMMAND_ROLLBACK: Final = "0"
 _HEADERS_MAX: Final = 64
+# Enough for the headers of nearly every block, Avro schema included.
+_HEAD_BYTES: Final = 16 << 10
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 
@@ -149,6 +153,46 @@ def read_blocks(data: bytes | memoryview, name: str, *, strict: bool = True) -> 
             block, position = LogBlock(BlockType.CORRUPT, {}, view[position:end], position), end
         blocks.append(block)
     return blocks
+
+
+def scan_blocks(
+    file: pa.NativeFile, name: str, wanted: Callable[[BlockType, Mapping[HeaderKey, str]], bool]
+) -> Iterator[LogBlock]:
+    """The wanted blocks of an open log file, in order. Of the others little more than the headers is read.
+
+    Raises CorruptFileError as `read_blocks`.
+    """
+    position, end = 0, file.size()
+    while position < end:
+        head = memoryview(file.read_at(min(_HEAD_BYTES, end - position), position))
+        try:
+            (size,) = _I64.unpack_from(head, len(MAGIC))
+            length = len(MAGIC) + 8 + size
+            if size < 0 or position + length > end:
+                raise _DamagedError(f"its size {size} leaves the file ({end - position} bytes are left)")
+            if _head_wanted(head[:length], wanted):
+                whole = head[:length] if length <= len(head) else file.read_at(length, position)
+                block, _ = _read_block(memoryview(whole), 0)
+                if wanted(block.block_type, block.headers):
+                    yield replace(block, offset=position)
+        except (_DamagedError, struct.error, ValueError) as error:
+            raise CorruptFileError(f"{name}: damaged log block at offset {position}: {error}") from error
+        position += length
+
+
+def _head_wanted(head: memoryview, wanted: Callable[[BlockType, Mapping[HeaderKey, str]], bool]) -> bool:
+    """Whether the block has to be read; yes where its headers are longer than what is here of them."""
+    body = len(MAGIC) + 8
+    if bytes(head[: len(MAGIC)]) != MAGIC:
+        raise _DamagedError("the magic #HUDI# is missing")
+    version, kind = struct.unpack_from(">ii", head, body)
+    if version != FORMAT_VERSION:
+        raise _DamagedError(f"log format version {version} is not {FORMAT_VERSION}")
+    try:
+        headers, _ = _read_headers(head, body + 8, len(head))
+    except (_DamagedError, struct.error):
+        return True
+    return wanted(BlockType(kind), headers)
 
 
 class _DamagedError(Exception):

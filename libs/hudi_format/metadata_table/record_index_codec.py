@@ -95,12 +95,19 @@ def decode_values(
     numbers: dict[RecordLocation, int] = {}
     ids: list[int] = []
     instants: list[int] = []
-    for value in encoded.dictionary.to_pylist():
+    for value in encoded.dictionary.to_numpy(zero_copy_only=False).tolist():
         if not value:
             ids.append(-1)
             instants.append(0)
             continue
-        location, instant = _decode_own(value, name) if own_layout else _decode_by_name(value, schema, name)
+        try:
+            location, instant = _parse_own(value) if own_layout else _decode_by_name(value, schema, name)
+        except CorruptFileError:
+            raise
+        except (IndexError, ValueError, HudiFormatError) as error:
+            raise CorruptFileError(
+                f"{name}: a record index value of {len(value)} bytes is not readable: {error}"
+            ) from error
         ids.append(numbers.setdefault(location, len(numbers)))
         instants.append(instant)
     which = encoded.indices.to_numpy()
@@ -141,15 +148,6 @@ class _Cursor:
         return self.long() != 0
 
 
-def _decode_own(value: bytes, name: str) -> _Decoded:
-    try:
-        return _parse_own(value)
-    except (IndexError, ValueError, HudiFormatError) as error:
-        raise CorruptFileError(
-            f"{name}: a record index value of {len(value)} bytes is not readable: {error}"
-        ) from error
-
-
 @lru_cache(maxsize=_KNOWN_VALUES_MAX)
 def _parse_own(value: bytes) -> _Decoded:
     """The same few values stand in block after block of a shard: each is parsed once while it is
@@ -165,7 +163,7 @@ def _parse_own(value: bytes) -> _Decoded:
     high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
     file_id = cursor.string() if cursor.optional() else None
     instant = cursor.long() if cursor.optional() else None
-    return _decoded(partition, high, low, index, file_id, instant, cursor.long())
+    return _location(partition, high, low, index, file_id, cursor.long()), instant or 0
 
 
 def _skip_to_payload(cursor: _Cursor) -> None:
@@ -183,29 +181,26 @@ def _decode_by_name(value: bytes, schema: str, name: str) -> _Decoded:
     info: dict[str, Any] | None = decode_record(value, schema, name).get("recordIndexMetadata")
     if info is None:
         raise CorruptFileError(f"{name}: a record of the record index has no recordIndexMetadata")
-    try:
-        return _decoded(
-            info.get("partitionName"),
-            info.get("fileIdHighBits"),
-            info.get("fileIdLowBits"),
-            info.get("fileIndex"),
-            info.get("fileId"),
-            info.get("instantTime"),
-            info.get("fileIdEncoding", _ENCODING_UUID),
-        )
-    except (ValueError, HudiFormatError) as error:
-        raise CorruptFileError(f"{name}: a record index value is not readable: {error}") from error
+    location = _location(
+        info.get("partitionName"),
+        info.get("fileIdHighBits"),
+        info.get("fileIdLowBits"),
+        info.get("fileIndex"),
+        info.get("fileId"),
+        info.get("fileIdEncoding", _ENCODING_UUID),
+    )
+    return location, info.get("instantTime") or 0
 
 
-def _decoded(
+@lru_cache(maxsize=_KNOWN_VALUES_MAX)
+def _location(
     partition: str | None,
     high: int | None,
     low: int | None,
     index: int | None,
     file_id: str | None,
-    instant: int | None,
     encoding: int,
-) -> _Decoded:
+) -> RecordLocation:
     if encoding == _ENCODING_UUID:
         if high is None or low is None:
             raise ValueError("its file id is null")
@@ -216,7 +211,7 @@ def _decoded(
         text = file_id
     else:
         raise ValueError(f"file id encoding {encoding} is not known, or its text is empty")
-    return RecordLocation(partition or "", text), instant or 0
+    return RecordLocation(partition or "", text)
 
 
 def _signed(number: int) -> int:

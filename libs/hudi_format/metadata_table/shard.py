@@ -81,11 +81,6 @@ class ShardSnapshot:
         """Number of blocks of the base file, 0 without one."""
         return 0 if self.base is None else self.base.block_count
 
-    @property
-    def block_first_keys(self) -> pa.BinaryArray:
-        """A key at or below the first key of each block of the base file."""
-        return pa.array([], pa.binary()) if self.base is None else self.base.first_keys
-
     def read_block(self, number: int) -> RecordIndexEntries:
         """The entries of one block of the base file, without the changes of the log files."""
         if self.base is None:
@@ -114,6 +109,20 @@ class ShardSnapshot:
         """What the log files change over the base file: the newest entry per key, deletes as location -1."""
         return self._overlay
 
+    def log_places(self) -> RecordIndexEntries:
+        """The newest location that the log files gave each key, whatever became of the key afterwards."""
+        blocks = read_log_blocks(self._storage, self._folder, self.file_slice.log_files)
+        ordered = merge_order(blocks, self._is_valid)
+        return RecordIndexEntries.newest_wins(
+            [decode_block(each.block.block_type, each).live() for each in ordered]
+        )
+
+    def base_places(self, keys: pa.StringArray) -> RecordIndexEntries:
+        """The entries of these keys in the base file alone; in no particular order."""
+        if self.base is None:
+            return RecordIndexEntries.none()
+        return self._base_hits(self.base, keys)[0]
+
     def changes_after(self, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
         """The shard's changes by each data instant that completed after that time, in order of completion.
 
@@ -127,7 +136,8 @@ class ShardSnapshot:
         """The whole shard: all live keys with their locations, in no particular order."""
         if self.base is None:
             return self._overlay.live()
-        base = RecordIndexEntries.concat([self._decode(block) for block in self.base.blocks()])
+        runs = self.base.runs(range(self.base.block_count))
+        base = RecordIndexEntries.concat([self._decode(run.content) for run in runs])
         if not len(self._overlay):
             return base
         kept = pc.is_in(base.keys, value_set=self._overlay.keys).to_numpy(zero_copy_only=False)
@@ -182,7 +192,8 @@ def decode_block(block_type: BlockType, source: SourcedBlock) -> RecordIndexEntr
     name = f"{source.path} (block at offset {source.block.offset})"
     reader = HFileReader.from_bytes(source.block.content, name)
     content = reader.read_all()
-    return decode_entries(content.keys, content.values, reader.schema or source.block.schema, name)
+    # The header's copy of the schema need not be decompressed.
+    return decode_entries(content.keys, content.values, source.block.schema or reader.schema, name)
 
 
 def _positions(keys: pa.StringArray, among: pa.StringArray) -> npt.NDArray[np.int64]:

@@ -130,11 +130,6 @@ class MetadataTableSnapshot:
         return bool(self._shards) and None not in self._shards
 
     @property
-    def indexed_partitions(self) -> list[str]:
-        """Data partitions that have shards in a partitioned index."""
-        return sorted(partition for partition in self._shards if partition is not None)
-
-    @property
     def num_shards(self) -> int:
         """Number of shards of the global index, as found on disk; 0 when there is no global index."""
         return self.shard_count(None)

@@ -129,15 +129,6 @@ def decode_commit_metadata(data: bytes, path: str = "commit metadata") -> Commit
     return _commit_from_avro(decode_container(data, path), path)
 
 
-def encode_replace_commit_metadata(metadata: ReplaceCommitMetadata) -> bytes:
-    """The content of a completed replacecommit."""
-    record = _commit_to_avro(metadata.commit)
-    record["partitionToReplaceFileIds"] = {
-        partition: list(ids) for partition, ids in sorted(metadata.replaced_file_ids.items())
-    }
-    return encode_container("replace-commit-metadata", record)
-
-
 def decode_replace_commit_metadata(data: bytes, path: str = "replacecommit") -> ReplaceCommitMetadata:
     """The metadata of a replacecommit or clustering; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)

@@ -101,6 +101,21 @@ class Timeline:
         """The newest completion time of the active timeline, None when nothing is completed there."""
         return max((str(each.completion) for each in self.completed(*actions)), default=None)
 
+    def newest_completion(self) -> str | None:
+        """The newest completion time of all that is committed, None when nothing is.
+
+        Reads the archive: an instant that was requested early and completed late goes there before those
+        that were requested after it, and may be newer than all of them.
+        """
+        newest = self.latest_completion()
+        archived = self.archive.completion_times().items() if self.archive is not None else ()
+        later = [each for each in archived if newest is None or each[1] > newest]
+        # What went to the archive after this timeline was listed is none of it.
+        known = [
+            time for requested, time in later if self.first_active is None or self.is_archived(requested)
+        ]
+        return max(known, default=newest)
+
     def times(self) -> list[str]:
         """All requested and completion times, for `InstantGenerator.observe`."""
         return [

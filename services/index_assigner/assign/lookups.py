@@ -17,8 +17,7 @@ from epoch_protocol.lanes import lane_of_shard
 from hudi_format.record_index_hash import record_index_shard
 from index_assigner.domain.locations import Locations
 from index_assigner.errors import AssignerError
-from index_assigner.index.lookup import look_up_key
-from index_assigner.index.ports import KeyIndex, Tier
+from index_assigner.index.ports import KeyIndex, LookupAnswer, Tier
 from stream_runtime.errors import ErrorKind
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
@@ -78,26 +77,33 @@ class LookupDesk:
     def _look_up(
         self, index: KeyIndex, lanes: Collection[int], keys: list[str]
     ) -> list[pb.LookupResponse.Found]:
-        shards = record_index_shard(pa.array(keys, pa.string()), self._num_shards).tolist()
-        return [
-            self._found(index, key)
-            if lane_of_shard(shard, self._lanes) in lanes
-            else pb.LookupResponse.Found(key=key, shard=shard)
-            for key, shard in zip(keys, shards, strict=True)
+        names = pa.array(keys, pa.string())
+        shards = record_index_shard(names, self._num_shards)
+        found = [
+            pb.LookupResponse.Found(key=key, shard=shard)
+            for key, shard in zip(keys, shards.tolist(), strict=True)
         ]
+        for lane in lanes:
+            mine = [at for at, each in enumerate(found) if lane_of_shard(each.shard, self._lanes) == lane]
+            if mine:
+                answer = index.lookup(lane, names.take(pa.array(mine)), shards[mine])
+                for at, position in enumerate(mine):
+                    self._fill(found[position], answer, at)
+        return found
 
-    def _found(self, index: KeyIndex, key: str) -> pb.LookupResponse.Found:
-        answer = look_up_key(index, self._locations, key, self._num_shards, self._lanes)
-        return pb.LookupResponse.Found(
-            key=key,
-            shard=answer.shard,
-            tier=(answer.tier if answer.present else Tier.NONE.name).lower(),
-            partition_path=(answer.partition_path or "") if answer.present else "",
-            file_id=(answer.file_id or "") if answer.present else "",
-            has_ordering=answer.ordering is not None,
-            ordering=answer.ordering or 0,
-            ordering_exact=answer.exact,
-        )
+    def _fill(self, found: pb.LookupResponse.Found, answer: LookupAnswer, at: int) -> None:
+        """What is known of the key at one position of the answer."""
+        stored = answer.stored
+        found.tier = Tier.NONE.name.lower()
+        if stored.present[at]:
+            location = int(stored.location[at])
+            found.tier = Tier(int(answer.tier[at])).name.lower()
+            found.partition_path = self._locations.partition_paths[location]
+            found.file_id = self._locations.file_ids[location]
+        if stored.has_ordering[at]:
+            found.has_ordering = True
+            found.ordering = int(stored.ordering[at])
+        found.ordering_exact = bool(stored.exact[at])
 
 
 class LookupService(rpc.IndexAssignerServicer):

@@ -19,12 +19,15 @@ from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.errors import AssignerError
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
+from stream_runtime.ids import IdSource
 from stream_runtime.retry import RetryPolicy, is_retryable, retry
 from stream_runtime.rpc.channel import call
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 
 _WANTS_MAX: Final = 2_000
+# Of a file group that is made here; about what the coordinator leases at once.
+_APART_RECORDS: Final = 100_000
 _RETRIES: Final = RetryPolicy(attempts_max=5, timeout_s=3.0)
 
 
@@ -92,16 +95,19 @@ class _Room:
 
 
 class Placement:
-    """The pool. For one thread; holds at most a few leases per table partition."""
+    """The pool. For one thread; holds at most a few leases per table partition, and one file group apart."""
 
-    def __init__(self, leases: FileGroupLeases, locations: Locations) -> None:
+    def __init__(self, leases: FileGroupLeases, locations: Locations, ids: IdSource) -> None:
         self._leases = leases
         self._locations = locations
+        self._ids = ids
         self._pool: dict[int, list[_Room]] = {}
+        self._apart: dict[int, _Room] = {}
 
     def forget(self) -> None:
-        """Drops all leases."""
+        """Drops all leases, and the file groups that were made here."""
         self._pool.clear()
+        self._apart.clear()
 
     def place(self, partitions: Int32Array, record_bytes: int) -> Int32Array:
         """A location per insert, given its partition id. ``record_bytes``: Arrow bytes of a row, about.
@@ -120,6 +126,25 @@ class Placement:
         ]
         assert starts[0] == 0
         locations[order] = np.concatenate(placed)
+        return locations
+
+    def apart(self, partitions: Int32Array, fresh: bool) -> Int32Array:
+        """A location per insert that must not go where `place` would have it, given its partition id.
+
+        One file group per partition, made here: it holds nothing that these rows could meet. It takes such
+        rows until it has enough or `forget`, and the coordinator fills it up once it sees it in a commit.
+        ``fresh``: another one, the last one was no good either.
+        """
+        locations = np.empty(len(partitions), np.int32)
+        for partition in np.unique(partitions).tolist():
+            members = np.flatnonzero(partitions == partition)
+            room = self._apart.get(partition)
+            if room is None or fresh or room.left <= 0:
+                name = self._locations.partition_names[partition]
+                location = self._locations.intern(name, f"{self._ids.uuid()}-0")
+                room = self._apart[partition] = _Room(location, _APART_RECORDS)
+            room.left -= len(members)
+            locations[members] = room.location
         return locations
 
     def _provide(self, ids: list[int], counts: list[int], record_bytes: int) -> None:

@@ -157,9 +157,13 @@ class BatchTagger:
     def _place(self, batch: KeyedBatch, judged: list[_Judged]) -> list[Int32Array]:
         """Per lane the keys' locations after the batch; `NO_LOCATION` where the key is gone."""
         goes = [each.where(Tag.INSERT, Tag.MOVE) for each in judged]
-        wanted = [batch.partitions[each.row[at]] for each, at in zip(judged, goes, strict=True)]
-        record_bytes = batch.rows.nbytes // max(len(batch), 1)
-        placed = self._placement.place(_joined(wanted, np.int32), record_bytes)
+        rows = _joined([each.row[at] for each, at in zip(judged, goes, strict=True)], np.int64)
+        wanted = batch.partitions[rows]
+        placed = self._placement.place(wanted, batch.rows.nbytes // max(len(batch), 1))
+        if self._ordered:
+            ordering = [each.tagged.ordering[at] for each, at in zip(judged, goes, strict=True)]
+            keys = batch.rows.column(KEY).take(pa.array(rows))
+            self._keep_apart(keys, _joined(ordering, np.int64), wanted, placed)
         after = []
         for each, at in zip(judged, goes, strict=True):
             location = each.location.copy()
@@ -167,6 +171,17 @@ class BatchTagger:
             location[each.where(Tag.DELETE)] = NO_LOCATION
             after.append(location)
         return after
+
+    def _keep_apart(
+        self, keys: pa.StringArray, ordering: Int64Array, partitions: Int32Array, placed: Int32Array
+    ) -> None:
+        """Places rows anew that a delete in their file group would hide; in a new one nothing does."""
+        at = np.flatnonzero(self._index.hides(keys, placed, ordering))
+        for fresh in (False, True):
+            if not len(at):
+                return
+            placed[at] = self._placement.apart(partitions[at], fresh)
+            at = at[self._index.hides(keys.take(pa.array(at)), placed[at], ordering[at])]
 
 
 def _data_rows(judged: _Judged, after: Int32Array) -> OutRows:

@@ -20,9 +20,9 @@ from index_assigner.assign.work import AssignParts, AssignWork
 from index_assigner.domain.locations import Locations
 from index_assigner.errors import SetupError
 from index_assigner.index.errors import CacheInUseError
-from index_assigner.index.held_lane import OrderingParts
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.rocks import RocksTier
+from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from index_assigner.stage_context import StageContext
 from index_assigner.stage_work import StageWork
@@ -43,13 +43,15 @@ def assign_work(context: StageContext) -> StageWork:
     limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
     identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    parts = OrderingParts(context.schema, mode, field)
     shards, lanes, ordered = facts.num_shards, facts.lanes, field is not None
+    ttl_ms = config.table.index.tombstone_ttl_ms
+    deletes_stay = ordered and context.table.is_merge_on_read
+    parts = OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms)
     index = TieredIndex(context.storage, rocks, locations, shards, lanes, ordered, limits, parts, clock)
     leases = CoordinatorLeases(
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
-    placement = Placement(leases, locations)
+    placement = Placement(leases, locations, context.ids)
     desk = LookupDesk(locations, shards, lanes)
     context.lookups.open(LookupService(config.table.name, desk))
     storage = context.storage
@@ -70,9 +72,7 @@ def assign_work(context: StageContext) -> StageWork:
                 ordered,
             ),
             placement=placement,
-            tagger=BatchTagger(
-                index, locations, placement, clock, ordered, config.table.index.tombstone_ttl_ms
-            ),
+            tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms),
             emitter=Emitter(
                 context.schema,
                 locations,

@@ -106,10 +106,9 @@ class AssignWork:
 
     def drop(self, lanes: Collection[str]) -> None:
         numbers = {int(lane) for lane in lanes}
-        for lane in sorted(numbers):
-            self._parts.source.release(str(lane))
+        self._close(sorted(numbers))
+        for lane in numbers:
             self._to_open.pop(lane, None)
-            self._parts.index.close_lane(lane)
         self._open -= numbers
         self._slices = [each for each in self._slices if int(each.lane) not in numbers]
         if self._in_flight is not None:
@@ -127,17 +126,27 @@ class AssignWork:
         try:
             self._parts.opener.open(lanes, self._parts.folds.fold.state)
         except Exception as error:
-            for lane in lanes:
-                self._parts.index.close_lane(lane)
+            self._close(lanes)
             if isinstance(error, IncompleteRangeError | OffsetOutOfRangeError):
                 self._wait_for_rewind(error)
             else:
                 self._failed("opening lanes", error)
             return
-        for lane in lanes:
-            self._parts.source.assign(str(lane), self._to_open.pop(lane))
+        try:
+            for lane in lanes:
+                self._parts.source.assign(str(lane), self._to_open[lane])
+        except Exception as error:
+            self._close(lanes)
+            self._failed("reading lanes", error)
+            return
+        self._to_open.clear()
         self._open.update(lanes)
         self._failures = 0
+
+    def _close(self, lanes: Collection[int]) -> None:
+        for lane in lanes:
+            self._parts.source.release(str(lane))
+            self._parts.index.close_lane(lane)
 
     def _wait_for_rewind(self, error: Exception) -> None:
         """What counting entries name is not there: no retry cures that, tagging it anew does."""

@@ -56,6 +56,10 @@ class AnswerColumns:
         self.has_ordering[at] = self.exact[at] = True
         self.deleted_from[at] = np.where(self.deleted_from[at] >= 0, self.deleted_from[at], deleted_from)
 
+    def absent(self) -> Int64Array:
+        """Positions of the keys that live nowhere."""
+        return np.flatnonzero(self.location < 0)
+
     def answer(self) -> LookupAnswer:
         """The whole answer; what is still open is absent."""
         stored = StoredKeys(self.location >= 0, self.location, self.ordering, self.has_ordering, self.exact)

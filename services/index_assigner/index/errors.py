@@ -38,6 +38,12 @@ class CacheInUseError(AssignerError):
     kind = ErrorKind.INVALID
 
 
+class CacheDiskError(AssignerError):
+    """The disk of the RocksDB folder refuses to write: it is full, or broken. A new process tries again."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class CacheCorruptError(AssignerError):
     """The RocksDB folder is damaged. The next start moves it aside and fills a new one."""
 

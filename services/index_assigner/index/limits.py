@@ -10,11 +10,13 @@ class IndexLimits:
     """Bytes of memory for the caches together, and of disk for the RocksDB folder.
 
     Uncommitted entries are not in it: their number is bounded for the whole table
-    (`limits.uncommitted_entries`).
+    (`limits.uncommitted_entries`). ``taken_over_min``: how many entries of the metadata table a lookup takes
+    over into RocksDB before it leaves the rest to the next ones.
     """
 
     memory_bytes: int
     disk_bytes: int
+    taken_over_min: int = 20_000
 
     @property
     def rocks_memory(self) -> int:
@@ -28,13 +30,18 @@ class IndexLimits:
 
     @property
     def decoded_blocks(self) -> int:
-        """Blocks of the metadata table, used only when the disk is full."""
+        """Blocks of the metadata table that are not in RocksDB yet, or not at all when the disk is full."""
         return self.memory_bytes // 8
 
     @property
     def slice_values(self) -> int:
         """Keys and ordering values of file slices."""
-        return self.memory_bytes // 8
+        return self.memory_bytes // 16
+
+    @property
+    def slice_deletes(self) -> int:
+        """Keys that the slices of file groups that are being filled have deletes of."""
+        return self.memory_bytes // 16
 
     @property
     def disk_for_blocks(self) -> int:

@@ -92,6 +92,14 @@ class KeyIndex(Protocol):
         committed: look the keys up again).
         """
 
+    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+        """Which new rows must not go where they are bound for: the file group still holds a delete of the
+        key, below which a reader would not see the row, or see the deleted one in its place.
+
+        ``ordering`` is the rows'. All False where the table's deletes leave nothing behind (COPY_ON_WRITE, or
+        no ordering field).
+        """
+
     def stage(self, lane: int, changes: StagedChanges) -> None:
         """Entries of a tagged batch: visible to `lookup` at once, not known to count yet."""
 

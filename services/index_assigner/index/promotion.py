@@ -13,9 +13,9 @@ import numpy as np
 from index_assigner.domain.reduce import BoolArray
 from index_assigner.index.hot_cache import HOT, HotCache
 from index_assigner.index.limits import IndexLimits
-from index_assigner.index.rocks import RocksTier
+from index_assigner.index.rocks import Puts, RocksTier
 from index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, TOMBSTONE
-from index_assigner.index.shards import OpenShard, Puts, ShardStore
+from index_assigner.index.shards import OpenShard, ShardStore
 from index_assigner.index.tombstones import TombstoneStore
 from index_assigner.index.uncommitted import LaneEntries, SlotArray
 

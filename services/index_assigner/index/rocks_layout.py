@@ -10,6 +10,7 @@ shard (2 bytes, big-endian), key       an entry (`ENTRY`); location -1: ABSENT
 ``ff 03`` shard                        the shard's stamp, generation and base file (`ShardRecord`)
 ``ff 04`` shard                        bit map of the base file's blocks that were taken over whole
 ``ff 05`` lane                         position in the tombstones topic up to which tombstones are here
+``ff 06`` shard, key                   a delete that was caught up and not looked at (`FOREIGN_DELETE`)
 ====================================== =====================================================================
 
 Keys are UTF-8, so that a shard's entries lie in the order of the HFile blocks they come from.
@@ -32,6 +33,7 @@ HAS_ORDERING: Final = 1
 EXACT: Final = 2
 ENTRY: Final = np.dtype([("location", "<i4"), ("ordering", "<i8"), ("generation", "<u4"), ("flags", "u1")])
 TOMBSTONE: Final = np.dtype([("ordering", "<i8"), ("expires_ms", "<i8"), ("location", "<i4")])
+FOREIGN_DELETE: Final = np.dtype([("location", "<i4")])
 
 IDENTITY_KEY: Final = b"\xff\x00identity"
 LOCATION_PREFIX: Final = b"\xff\x01"
@@ -39,6 +41,7 @@ TOMBSTONE_PREFIX: Final = b"\xff\x02"
 STATE_PREFIX: Final = b"\xff\x03"
 COVERAGE_PREFIX: Final = b"\xff\x04"
 POSITION_PREFIX: Final = b"\xff\x05"
+FOREIGN_PREFIX: Final = b"\xff\x06"
 
 
 class ShardRecord(msgspec.Struct, frozen=True):

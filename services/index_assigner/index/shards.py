@@ -10,7 +10,7 @@ its own, and because a block never overwrites an entry (entries are newer than b
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_format.hfile import KeyValues
 from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
-from hudi_format.metadata_table.record_index import decode_entries
 from hudi_format.metadata_table.shard import ShardSnapshot
 from hudi_format.metadata_table.shard_changes import BEGINNING
 from hudi_format.timeline import Timeline
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray
-from index_assigner.index.rocks import RocksTier
+from index_assigner.index.block_values import BlockValues
+from index_assigner.index.foreign_deletes import ForeignDeletes
+from index_assigner.index.rocks import Puts, RocksTier
 from index_assigner.index.rocks_layout import (
     COVERAGE_PREFIX,
     ENTRY,
@@ -42,11 +42,8 @@ from index_assigner.index.rocks_locations import StoredLocations
 from index_assigner.index.slice_values import commits_after
 
 _log = logging.getLogger(__name__)
-_BLOCKS_PER_BATCH: Final = 64
-_ENTRIES_PER_BATCH: Final = 50_000
+_ENTRIES_PER_FILE: Final = 200_000
 _STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
-
-Puts = list[tuple[list[bytes], list[bytes]]]
 
 
 @dataclass(slots=True)
@@ -64,19 +61,44 @@ class OpenShard:
         return ShardRecord(self.stamp, self.generation, self.snapshot.base_name, len(self.covered))
 
 
+@dataclass(frozen=True, slots=True)
+class BlockEntries:
+    """Blocks of a base file, by ascending numbers, and all of their entries: key i is where
+    ``locations[i]``, an id of this process, says.
+    """
+
+    numbers: Sequence[int]
+    keys: pa.StringArray
+    locations: Int32Array
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the entries."""
+        return int(self.keys.nbytes) + self.locations.nbytes
+
+    @property
+    def are_dense(self) -> bool:
+        """Whether they are half of the blocks from the first to the last of them, or more."""
+        return self.numbers[-1] - self.numbers[0] < 2 * len(self.numbers)
+
+
 def newest_completion(timeline: Timeline) -> str:
     """Completion time of the newest completed instant of the data table; "0" on an empty one."""
-    newest = timeline.latest_completion()
-    if newest is None and timeline.archive is not None:
-        newest = max(timeline.archive.completion_times().values(), default=None)
-    return newest or BEGINNING
+    return timeline.newest_completion() or BEGINNING
 
 
 class ShardStore:
     """The shards' content in RocksDB."""
 
-    def __init__(self, rocks: RocksTier, locations: Locations, stored: StoredLocations) -> None:
+    def __init__(
+        self, rocks: RocksTier, locations: Locations, stored: StoredLocations, foreign: ForeignDeletes
+    ) -> None:
         self._rocks, self._locations, self._stored = rocks, locations, stored
+        self._foreign = foreign
+        self._values = BlockValues(locations)
         self.blocks_read = 0
         self.shards_dropped = 0
 
@@ -98,8 +120,10 @@ class ShardStore:
             number, fresh, newest, record.generation + moved_on, self._coverage(number, record, fresh)
         )
         if newest != record.stamp or fresh.base_name != record.base_name:
-            entries = RecordIndexEntries.newest_wins([each for _, each in changes])
-            self._rocks.write([*self._located(number, entries), *self._bookkeeping(shard)])
+            parts = [each for _, each in changes]
+            notes = self._foreign.notes(fresh, number, parts)
+            entries = self._located(number, RecordIndexEntries.newest_wins(parts))
+            self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
         return shard
 
     def drop(self, number: int) -> None:
@@ -124,34 +148,24 @@ class ShardStore:
         shard.stamp = max(shard.stamp, completion)
         self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
 
-    def take_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[RecordIndexEntries]:
-        """Reads blocks of the base file and stores their entries, some blocks at a time; yields all of
-        their entries.
-        """
-        for at in range(0, len(numbers), _BLOCKS_PER_BATCH):
-            some = numbers[at : at + _BLOCKS_PER_BATCH]
-            runs = list(self.read_blocks(shard, some))
-            puts: Puts = []
-            for entries in runs:
-                puts.extend(self._new_entries(shard.number, entries))
-            covered = shard.covered.copy()
-            covered[list(some)] = True
-            self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
-            shard.covered = covered
-            yield from runs
-
-    def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[RecordIndexEntries]:
-        """The entries of blocks (ascending numbers), neighbours read and decoded together."""
+    def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[BlockEntries]:
+        """The entries of blocks of the base file (ascending numbers), many blocks at a time."""
         base = shard.snapshot.base
         assert base is not None
-        self.blocks_read += len(numbers)
-        for first, last in _runs(numbers):
-            blocks: list[KeyValues] = list(base.blocks(first, last))
-            keys = pa.concat_arrays([block.keys for block in blocks])
-            values = pa.concat_arrays([block.values for block in blocks])
-            yield decode_entries(keys, values, base.schema, base.name)
+        for run in base.runs(numbers):
+            self.blocks_read += len(run.numbers)
+            locations = self._values.locations(run.content.values, base.schema, base.name)
+            yield BlockEntries(run.numbers, run.content.keys, locations)
 
-    def local_ids(self, entries: RecordIndexEntries) -> Int32Array:
+    def take_over_blocks(self, shard: OpenShard, blocks: BlockEntries) -> None:
+        """Stores whole blocks of the shard's base file and, in the same batch, that they are covered."""
+        covered = shard.covered.copy()
+        covered[blocks.numbers] = True
+        puts = self._new_entries(shard.number, blocks)
+        self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
+        shard.covered = covered
+
+    def _local_ids(self, entries: RecordIndexEntries) -> Int32Array:
         """The entries' locations as this process's ids, -1 for deletes."""
         ids = [self._locations.intern(each.partition_path, each.file_id) for each in entries.locations]
         return np.array([*ids, -1], np.int32)[entries.location_ids]
@@ -160,12 +174,15 @@ class ShardStore:
         self, number: int, snapshot: MetadataTableSnapshot, newest: str, generation: int
     ) -> OpenShard:
         """Starts with the changes of the slice's log files; the record comes last and makes them count."""
-        changes = snapshot.shard(number).log_changes()
-        self._rocks.write([], [], [shard_range(b"", number)])
-        for at in range(0, len(changes), _ENTRIES_PER_BATCH):
-            part = changes.take(np.arange(at, min(at + _ENTRIES_PER_BATCH, len(changes))))
-            self._rocks.write(self._located(number, part))
-        # Another view of the shard: the one above holds on to the merged log files.
+        first = snapshot.shard(number)
+        changes = first.log_changes().sorted_by_key()
+        self._rocks.clear(*shard_range(b"", number))
+        self._rocks.write(self._foreign.notes(first, number, None))
+        for at in range(0, len(changes), _ENTRIES_PER_FILE):
+            part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
+            for keys, values in self._located(number, part):
+                self._rocks.load(keys, values)
+        # Another view of the shard: the first one holds on to the merged log files.
         fresh = snapshot.shard(number)
         shard = OpenShard(number, fresh, newest, generation, np.zeros(fresh.block_count, np.bool_))
         self._rocks.write(self._bookkeeping(shard))
@@ -193,31 +210,27 @@ class ShardStore:
         if not len(entries):
             return []
         keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
-        return [(keys, self._values(entries))]
+        return [(keys, self._packed(self._local_ids(entries)))]
 
-    def _values(self, entries: RecordIndexEntries) -> list[bytes]:
-        rows = np.zeros(len(entries), ENTRY)
-        rows["location"] = self._stored.to_stored(self.local_ids(entries))
+    def _packed(self, locations: Int32Array) -> list[bytes]:
+        rows = np.zeros(len(locations), ENTRY)
+        rows["location"] = self._stored.to_stored(locations)
         return pack(rows)
 
-    def _new_entries(self, number: int, entries: RecordIndexEntries) -> Puts:
-        """Those of neighbouring blocks' entries that RocksDB has no (hence newer) entry for."""
-        if not len(entries):
+    def _new_entries(self, number: int, blocks: BlockEntries) -> Puts:
+        """Those of the blocks' entries that RocksDB has no (hence newer) entry for."""
+        if not len(blocks):
             return []
-        keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
-        held = self._rocks.keys_between(min(keys), max(keys) + b"\0")
-        values = self._values(entries)
-        if not held:
+        keys = composite_keys(blocks.keys, np.full(len(blocks), number, np.int32))
+        values = self._packed(blocks.locations)
+        new = self._new_keys(keys, blocks.are_dense)
+        if len(new) == len(keys):
             return [(keys, values)]
-        known = set(held)
-        new = [each for each, key in enumerate(keys) if key not in known]
         return [([keys[each] for each in new], [values[each] for each in new])]
 
-
-def _runs(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Half-open ranges of neighbouring numbers."""
-    ordered = np.asarray(numbers, np.int64)
-    breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-    for run in np.split(ordered, breaks):
-        if run.size:
-            yield int(run[0]), int(run[-1]) + 1
+    def _new_keys(self, keys: list[bytes], are_dense: bool) -> list[int]:
+        """Positions of the keys that RocksDB has no entry for; dense: few others lie between them."""
+        if not are_dense:
+            return [each for each, value in enumerate(self._rocks.get_many(keys)) if value is None]
+        known = set(self._rocks.keys_between(min(keys), max(keys) + b"\0"))
+        return [each for each, key in enumerate(keys) if key not in known]

@@ -6,6 +6,7 @@ of the two is the stored value. The view (timeline, slices by partition) is kept
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,21 @@ _KEEPING: Final = frozenset(
     {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
 )
 _REMOVING: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
+
+
+@dataclass(frozen=True, slots=True)
+class OrderingParts:
+    """What is needed to read stored ordering values and deletes from file slices.
+
+    ``deletes_stay``: the table is MERGE_ON_READ and has an ordering field, so that a delete lies in its slice
+    until compaction. ``tombstone_ttl_ms``: how long an older event is held against a delete.
+    """
+
+    schema: TableSchema
+    mode: MergeMode
+    field: OrderingField | None
+    deletes_stay: bool
+    tombstone_ttl_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +100,18 @@ class SliceValues:
             f"{self._storage.base_uri}: files of the newest slices vanished in each of {_ATTEMPTS_MAX} reads"
         )
 
+    def slices_at(self, locations: Sequence[int]) -> list[FileSlice | None]:
+        """The newest slice of each file group; None where nothing of it is committed.
+
+        Raises FileMissingError when files were removed meanwhile: `forget`, and ask again.
+        """
+        paths = [self._locations.partition_paths[each] for each in locations]
+        self._list(set(paths) - self._slices.keys())
+        return [
+            self._slices[path].get(self._locations.file_ids[each])
+            for path, each in zip(paths, locations, strict=True)
+        ]
+
     def _read(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
         count = len(keys)
         held = HeldValues(
@@ -91,13 +119,10 @@ class SliceValues:
         )
         order = np.argsort(locations, kind="stable")
         groups, starts = np.unique(locations[order], return_index=True)
-        paths = {self._locations.partition_paths[each] for each in groups.tolist() if each >= 0}
-        self._list(paths - self._slices.keys())
-        for group, members in zip(groups.tolist(), np.split(order, starts[1:]), strict=True):
-            if group < 0:
-                continue
-            path, file_id = self._locations.partition_paths[group], self._locations.file_ids[group]
-            file_slice = self._slices[path].get(file_id)
+        of_groups = np.split(order, starts[1:])
+        if len(groups) and groups[0] < 0:
+            groups, of_groups = groups[1:], of_groups[1:]
+        for file_slice, members in zip(self.slices_at(groups.tolist()), of_groups, strict=True):
             if file_slice is None:
                 continue
             found = slice_ordering(

@@ -13,7 +13,7 @@ from index_assigner.domain.reduce import Int64Array
 from index_assigner.index.answer_columns import AnswerColumns
 from index_assigner.index.hot_cache import HOT, HotCache
 from index_assigner.index.limits import IndexLimits
-from index_assigner.index.mdt_reader import MdtReader
+from index_assigner.index.metadata_table_reader import MetadataTableReader, TakeOver
 from index_assigner.index.ports import Tier
 from index_assigner.index.rocks import RocksTier
 from index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, unpack
@@ -34,7 +34,7 @@ class TierReads:
         stored: StoredLocations,
         store: ShardStore,
         hot: HotCache,
-        mdt: MdtReader,
+        mdt: MetadataTableReader,
         tombstones: TombstoneStore,
         slices: SliceValues,
         limits: IndexLimits,
@@ -112,12 +112,13 @@ class TierReads:
             return
         started = self._clock.monotonic_s()
         located = np.full(len(columns.open), -1, np.int32)
+        take_over = TakeOver(self._limits.taken_over_min)
         of_shard = shards[columns.open]
         for number in np.unique(of_shard).tolist():
             members = np.flatnonzero(of_shard == number)
             wanted = keys.take(pa.array(columns.open[members]))
             has_room = self._rocks.disk_bytes() < self._limits.disk_for_blocks
-            located[members] = self._mdt.locate(held[number], wanted, has_room)
+            located[members] = self._mdt.locate(held[number], wanted, take_over if has_room else None)
         known = located >= 0
         count = int(known.sum())
         none = np.zeros(count, np.bool_)
@@ -127,7 +128,7 @@ class TierReads:
 
     def tombstones(self, composite: list[bytes], keys: pa.StringArray, columns: AnswerColumns) -> None:
         """Ordering values of absent keys. Expired ones count as long as a slice still holds the key."""
-        absent = np.flatnonzero(columns.location < 0)
+        absent = columns.absent()
         known, rows = self._tombstones.get([composite[each] for each in absent.tolist()])
         expired = np.flatnonzero(known & (rows["expires_ms"] <= self._clock.now_ms()))
         if expired.size:

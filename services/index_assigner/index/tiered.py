@@ -23,7 +23,7 @@ from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.storage.base import Storage
 from index_assigner.domain.locations import Int32Array, Locations
-from index_assigner.domain.reduce import Int64Array
+from index_assigner.domain.reduce import BoolArray, Int64Array
 from index_assigner.index.answer_columns import AnswerColumns, tier_counts
 from index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from index_assigner.index.errors import (
@@ -32,17 +32,19 @@ from index_assigner.index.errors import (
     SnapshotBehindError,
 )
 from index_assigner.index.exact_values import exact_values, mismatch
-from index_assigner.index.held_lane import HeldLane, OrderingParts
+from index_assigner.index.foreign_deletes import ForeignDeletes
+from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.hot_cache import HotCache
 from index_assigner.index.limits import IndexLimits
-from index_assigner.index.mdt_reader import MdtReader
+from index_assigner.index.metadata_table_reader import MetadataTableReader
 from index_assigner.index.ports import LookupAnswer, StagedChanges
 from index_assigner.index.promotion import Promotion
 from index_assigner.index.rocks import RocksTier
 from index_assigner.index.rocks_layout import composite_keys
 from index_assigner.index.rocks_locations import StoredLocations
 from index_assigner.index.shards import ShardStore, newest_completion
-from index_assigner.index.slice_values import SliceValues
+from index_assigner.index.slice_deletes import SliceDeletes
+from index_assigner.index.slice_values import OrderingParts, SliceValues
 from index_assigner.index.tier_reads import TierReads
 from index_assigner.index.tombstone_sweep import TombstoneSweep
 from index_assigner.index.tombstones import TombstoneStore
@@ -71,13 +73,17 @@ class TieredIndex:
         self._locations, self._ordered, self._clock = locations, ordered, clock
         stored = StoredLocations(rocks, locations)
         self._rocks = rocks
-        self._store = ShardStore(rocks, locations, stored)
-        self._hot = HotCache(limits.hot_cache)
-        self._mdt = MdtReader(self._store, limits.decoded_blocks)
         self._tombstones = TombstoneStore(rocks, stored)
         self._slices = SliceValues(
             storage, locations, ordering.schema, ordering.mode, ordering.field, limits.slice_values
         )
+        self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
+        self._foreign = ForeignDeletes(
+            rocks, locations, stored, self._tombstones, self._deletes, ordering, clock
+        )
+        self._store = ShardStore(rocks, locations, stored, self._foreign)
+        self._hot = HotCache(limits.hot_cache)
+        self._mdt = MetadataTableReader(self._store, limits.decoded_blocks)
         self._reads = TierReads(
             rocks, stored, self._store, self._hot, self._mdt, self._tombstones, self._slices, limits, clock
         )
@@ -109,6 +115,7 @@ class TieredIndex:
         """As `KeyIndex`."""
         self._held.clear()
         self._slices.forget()
+        self._deletes.forget()
 
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
         """All shards of the lane to the snapshot, or to a newer one when its files vanished."""
@@ -125,6 +132,7 @@ class TieredIndex:
                     "rebuilt; start the assigners again"
                 )
             self._slices.forget()
+            self._deletes.forget()
             numbers = shards_of_lane(held.number, self._lanes, self._num_shards)
             self._hot.drop_shards(numbers)
             try:
@@ -168,6 +176,7 @@ class TieredIndex:
                 self._reads.rocksdb(held.shards, composite, shards, columns)
                 self._reads.mdt(held.shards, composite, keys, shards, columns, self._held_shards())
                 if self._ordered:
+                    self._foreign.settle(composite, keys, shards, columns.absent())
                     self._reads.tombstones(composite, keys, columns)
             except FileMissingError:
                 self._reload(held)
@@ -191,6 +200,10 @@ class TieredIndex:
             self._reload(held)
             raise IndexOutdatedError(f"another writer committed: {error}") from error
         return ordering
+
+    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+        """As `KeyIndex`."""
+        return self._deletes.hides(keys, locations, ordering)
 
     # ------------------------------------------------------------------ changes
 
@@ -242,6 +255,7 @@ class TieredIndex:
         self._epoch = max(self._epoch, epoch)
         self._slices.forget()
         if self._ordered:
+            self._foreign.step(self._held_shards())
             self._sweep.step(self._held_shards())
         self._keep_to_disk_limit()
 
@@ -286,5 +300,8 @@ class TieredIndex:
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,
+            "foreign_deletes": self._foreign.found,
+            "kept_apart": self._deletes.kept_apart,
+            "delete_bytes": self._deletes.nbytes,
             "epoch_promoted": self._epoch,
         }

@@ -9,15 +9,13 @@ import fastavro
 import pytest
 
 from hudi_format.errors import CorruptFileError, HudiFormatError
-from hudi_format.timeline.avro_container import encode_container, load_schema
+from hudi_format.timeline.avro_container import decode_container, encode_container, load_schema
 from hudi_format.timeline.avro_records import (
     CommitMetadata,
-    ReplaceCommitMetadata,
     WriteStat,
     decode_commit_metadata,
     decode_replace_commit_metadata,
     encode_commit_metadata,
-    encode_replace_commit_metadata,
     group_stats,
 )
 from hudi_format.timeline.service_records import (
@@ -123,9 +121,12 @@ def test_a_record_that_does_not_fit_the_schema_is_refused() -> None:
         encode_container("rollback-plan", {"instantToRollback": {"commitTime": 1, "action": "x"}})
 
 
-def test_replacecommit_survives_a_round_trip() -> None:
-    metadata = ReplaceCommitMetadata(commit=METADATA, replaced_file_ids={"p": ("a-0", "b-0"), "": ()})
-    assert decode_replace_commit_metadata(encode_replace_commit_metadata(metadata)) == metadata
+def test_a_replacecommit_is_a_commit_and_what_it_replaces() -> None:
+    record = decode_container(encode_commit_metadata(METADATA), "commit")
+    record["partitionToReplaceFileIds"] = {"p": ["a-0", "b-0"], "": []}
+    metadata = decode_replace_commit_metadata(encode_container("replace-commit-metadata", record))
+    assert metadata.commit == METADATA
+    assert metadata.replaced_file_ids == {"p": ("a-0", "b-0"), "": ()}
 
 
 def test_rollback_plan_and_metadata_survive_a_round_trip() -> None:

@@ -45,6 +45,42 @@ def test_any_entries_come_back(entries: dict[str, bytes], codec: Codec, block_by
     assert reader.first_keys.to_pylist() == [block[0].encode() for block in blocks]
 
 
+# What stands between an entry's key and value, and entries' heads that tell of keys of some lengths.
+BETWEEN = b"\x00" + b"\x7f" + b"\xff" * 7 + b"\x04"
+HEADS = [struct.pack(">iih", length + 12, 3, length) for length in range(4)]
+MISLEADING = st.lists(st.sampled_from([BETWEEN, b"\x00", b"ab", *HEADS]), max_size=6).map(b"".join)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text("a\x00\x7f\x04", max_size=5), MISLEADING, max_size=40))
+def test_values_that_look_like_the_ends_of_other_entries_come_back(entries: dict[str, bytes]) -> None:
+    assert content(hfile(entries, codec=Codec.NONE, data_block_bytes=400)) == entries
+
+
+def test_keys_of_very_many_lengths_come_back() -> None:
+    entries = {"k" * length: b"v" * (length % 7) for length in range(1, 300)}
+    assert content(hfile(entries)) == entries
+
+
+def test_blocks_that_are_not_neighbours_are_read_together() -> None:
+    entries = {f"k{n:03d}": b"v" * (n % 5) for n in range(200)}
+    reader = HFileReader.from_bytes(hfile(entries, data_block_bytes=100), "t")
+    wanted = [0, 3, 4, 9, reader.block_count - 1]
+    [run] = reader.runs(wanted)
+    assert list(run.numbers) == wanted
+    parts = [reader.read_block(number) for number in wanted]
+    assert run.content.keys.to_pylist() == [key for part in parts for key in part.keys.to_pylist()]
+    assert run.content.values.to_pylist() == [value for part in parts for value in part.values.to_pylist()]
+
+
+def test_a_damaged_block_among_others_is_named() -> None:
+    data = bytearray(hfile({"a": b"1", "b": b"2", "c": b"3"}, codec=Codec.NONE, data_block_bytes=1))
+    second = data.index(b"DATABLK*", 8)
+    data[second + layout.HEADER_BYTES + 3] ^= 1
+    with pytest.raises(CorruptFileError, match=f"x.hfile: block at offset {second}"):
+        HFileReader.from_bytes(bytes(data), "x.hfile").read_all()
+
+
 @settings(deadline=None)
 @given(ENTRIES, st.lists(st.text(max_size=20), max_size=20))
 def test_the_located_block_is_the_only_one_that_can_hold_the_key(

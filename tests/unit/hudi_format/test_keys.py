@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_format.errors import UnsupportedTableError
-from hudi_format.key_text import key_from_text, keys_from_text
+from hudi_format.key_text import keys_from_text
 from hudi_format.keys import KeyGenerator
 from hudi_format.partition_paths import escape_partition_value
 from hudi_format.schema import SchemaError, TableSchema
@@ -294,6 +294,12 @@ def test_generator_of_a_table_follows_its_properties() -> None:
     generator = KeyGenerator.from_table_config(config, SCHEMA)
     assert generator.record_keys(ROWS).keys[1].as_py() == "id:k1"
     assert generator.partition_paths(ROWS).keys[1].as_py() == "i=5/bo=true"
+
+
+def key_from_text(key: bytes, generator: KeyGenerator) -> tuple[str | None, str | None]:
+    """Record key and reason of one Kafka key."""
+    made = keys_from_text([key], generator)
+    return made.keys[0].as_py(), made.error[0].as_py()
 
 
 def test_kafka_key_is_text_or_the_json_of_the_key_fields() -> None:

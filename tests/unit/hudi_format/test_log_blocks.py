@@ -26,6 +26,7 @@ from hudi_format.log_file import (
     read_blocks,
     rollback_block,
 )
+from hudi_format.log_file.blocks import scan_blocks
 
 INSTANT = "20260101000000000"
 
@@ -121,6 +122,49 @@ def test_any_blocks_come_back(blocks: list[tuple[BlockType, dict[HeaderKey, str]
     read = read_blocks(data, "a.log")
     assert [(each.block_type, dict(each.headers), bytes(each.content)) for each in read] == blocks
     assert [data[each.offset : each.offset + 6] for each in read] == [b"#HUDI#"] * len(blocks)
+
+
+def scanned(data: bytes, *wanted: BlockType) -> list[tuple[BlockType, int, bytes]]:
+    found = scan_blocks(pa.BufferReader(data), "a.log", lambda kind, headers: kind in wanted)
+    return [(each.block_type, each.offset, bytes(each.content)) for each in found]
+
+
+@given(BLOCKS, st.sets(st.sampled_from(BlockType)))
+def test_a_scan_has_the_wanted_blocks_alone(
+    blocks: list[tuple[BlockType, dict[HeaderKey, str], bytes]], wanted: set[BlockType]
+) -> None:
+    data = b"".join(frame_block(*block) for block in blocks)
+    read = [each for each in read_blocks(data, "a.log") if each.block_type in wanted]
+    assert scanned(data, *wanted) == [(each.block_type, each.offset, bytes(each.content)) for each in read]
+
+
+def test_a_scan_reads_little_of_what_is_not_wanted() -> None:
+    head = {HeaderKey.INSTANT_TIME: INSTANT, HeaderKey.SCHEMA: "s" * 40_000}
+    data = frame_block(BlockType.PARQUET_DATA, {HeaderKey.INSTANT_TIME: INSTANT}, bytes(1 << 20))
+    data += frame_block(BlockType.DELETE, head, empty_delete_content())
+    assert [kind for kind, _, _ in scanned(data, BlockType.DELETE)] == [BlockType.DELETE]
+    assert scanned(data, BlockType.AVRO_DATA) == []
+
+    class Counting:
+        read = 0
+
+        def size(self) -> int:
+            return len(data)
+
+        def read_at(self, count: int, offset: int) -> bytes:
+            self.read += count
+            return data[offset : offset + count]
+
+    file = Counting()
+    assert len(list(scan_blocks(file, "a.log", lambda kind, headers: kind is BlockType.DELETE))) == 1
+    assert file.read < 100_000
+
+
+@pytest.mark.parametrize("cut", [1, 5, 8, 40, 79])
+def test_a_scan_meets_a_cut_off_block_as_an_error(cut: int) -> None:
+    good = frame_block(BlockType.DELETE, {HeaderKey.INSTANT_TIME: INSTANT}, empty_delete_content())
+    with pytest.raises(CorruptFileError, match="a.log.* offset 80"):
+        scanned(good + good[:-cut], BlockType.DELETE)
 
 
 def test_the_first_log_file_of_a_file_group_has_80_bytes() -> None:

@@ -46,8 +46,9 @@ def deletes_of(pairs: list[tuple[str, float | None]], mode: MergeMode) -> Delete
     keys = pa.array([key for key, _ in pairs], pa.string())
     if mode is COMMIT:
         return Deletes.without_ordering(keys)
-    ordering = [NO_ORDERING if value is None else ORDERING.scalar_to_int64(value) for _, value in pairs]
-    return Deletes.with_ordering(keys, np.array(ordering, np.int64))
+    values = pa.array([value for _, value in pairs], pa.float64())
+    ordering = np.where(values.is_null(), NO_ORDERING, ORDERING.to_int64(values.fill_null(0.0)))
+    return Deletes.with_ordering(keys, ordering)
 
 
 def not_older(new: float, stored: float) -> bool:

@@ -6,7 +6,6 @@ import math
 import struct
 from itertools import pairwise
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -134,10 +133,3 @@ def test_table_ordering_follows_the_merge_mode() -> None:
     ):
         with pytest.raises(UnsupportedTableError):
             table_ordering(config_with(**refused), schema)
-
-
-def test_scalar_conversion_agrees_with_the_column() -> None:
-    field = field_of(pa.float64())
-    column = field.to_int64(pa.array([1.5, -2.5]))
-    assert [field.scalar_to_int64(1.5), field.scalar_to_int64(-2.5)] == column.tolist()
-    assert column.dtype == np.int64

@@ -97,6 +97,28 @@ def test_latest_completion_follows_completion_time_not_requested_time() -> None:
     assert sorted(timeline.times()) == sorted([t(1), t(9), t(2), t(5), t(3), t(4)])
 
 
+def test_the_newest_completion_may_be_that_of_an_archived_instant() -> None:
+    storage = timeline_with(*written(5, 7, "compaction"), *written(8, 9))
+    archive(storage, [(2, 4, "commit"), (3, 20, "deltacommit")])
+    timeline = load_timeline(storage)
+    assert timeline.latest_completion() == t(9)
+    assert timeline.newest_completion() == t(20)
+
+
+def test_the_newest_completion_is_none_that_came_after_the_listing() -> None:
+    storage = timeline_with(f"{t(3)}.deltacommit.requested", *written(5, 7), *written(8, 9))
+    timeline = load_timeline(storage)
+    archive(storage, [(2, 4, "commit"), (3, 20, "deltacommit"), (10, 30, "deltacommit")])
+    assert timeline.newest_completion() == t(9)
+
+
+def test_the_newest_completion_of_a_timeline_that_is_all_archived_is_the_archives() -> None:
+    storage = InMemoryStorage()
+    archive(storage, [(2, 4, "commit"), (1, 3, "deltacommit")])
+    assert load_timeline(storage).newest_completion() == t(4)
+    assert load_timeline(InMemoryStorage()).newest_completion() is None
+
+
 def test_what_is_older_than_the_first_write_counts_as_committed() -> None:
     timeline = load_timeline(
         timeline_with(*written(3, 4, "clean"), *written(5, 6), f"{t(7)}.deltacommit.requested")

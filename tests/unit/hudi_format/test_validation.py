@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hudi_format.commit.create_table import create_table
@@ -11,7 +13,6 @@ from hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
     is_record_index_partitioned,
     read_index_definitions,
-    record_index_definition,
     write_index_definitions,
 )
 from hudi_format.model import instant_from_ms
@@ -29,6 +30,18 @@ from tests.unit.hudi_format.doubles import ManualClock
 PARTITIONS = "hoodie.table.metadata.partitions"
 
 
+def record_index_definition(is_partitioned: object) -> dict[str, Any]:
+    """As Hudi 1.2.0 writes it."""
+    return {
+        "indexName": "record_index",
+        "indexType": "record_index",
+        "indexFunction": "",
+        "sourceFields": [],
+        "indexOptions": {"isPartitioned": is_partitioned},
+        "version": "V1",
+    }
+
+
 @pytest.fixture
 def table() -> InMemoryStorage:
     """A table that is served."""
@@ -41,7 +54,7 @@ def table() -> InMemoryStorage:
         ordering_fields=("ts",),
     )
     create_table(storage, definition)
-    write_index_definitions(storage, {"record_index": record_index_definition(is_partitioned=False)})
+    write_index_definitions(storage, {"record_index": record_index_definition("false")})
     update_properties(storage, {PARTITIONS: "files,record_index"})
     return storage
 
@@ -120,9 +133,7 @@ def test_a_payload_class_that_means_the_merge_mode_is_served(table: InMemoryStor
 
 @pytest.mark.parametrize("value", [True, "true"])
 def test_a_partitioned_record_index_is_refused(table: InMemoryStorage, value: object) -> None:
-    definition = record_index_definition(is_partitioned=True)
-    definition["indexOptions"]["isPartitioned"] = value
-    write_index_definitions(table, {"record_index": definition})
+    write_index_definitions(table, {"record_index": record_index_definition(value)})
     assert is_record_index_partitioned(read_index_definitions(table))
     with pytest.raises(UnsupportedTableError, match="partitioned"):
         check_servable(table)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from epoch_protocol.batches import EXACT, EXPIRES, FILE_ID, KEY, OP, ORDERING, PARTITION, IndexOp
 from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
-from index_assigner.domain.reduce import Int64Array
+from index_assigner.domain.reduce import BoolArray, Int64Array
 from index_assigner.domain.tag import StoredKeys
 from index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
 
@@ -55,6 +55,7 @@ class DictIndex:
         self.lanes: dict[int, DictLane] = {}
         self.promoted: list[tuple[int, str | None, int]] = []
         self.exact_asked: list[str] = []
+        self.hidden: Callable[[str, int, int], bool] = lambda key, location, ordering: False
 
     def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, committed: str | None = None) -> None:
         self.lanes[lane] = DictLane(dict(self._stored(lane)))
@@ -84,6 +85,10 @@ class DictIndex:
         self.exact_asked += keys.to_pylist()
         newest = [max(self._exact(key), self._uncommitted_ordering(lane, key)) for key in keys.to_pylist()]
         return np.array(newest, np.int64)
+
+    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+        rows = zip(keys.to_pylist(), locations.tolist(), ordering.tolist(), strict=True)
+        return np.array([self.hidden(*row) for row in rows], np.bool_)
 
     def _uncommitted_ordering(self, lane: int, key: str) -> int:
         held = self.lanes[lane]

@@ -25,10 +25,10 @@ from hudi_format.schema import TableSchema
 from hudi_format.table_config import MergeMode
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from index_assigner.domain.locations import Locations
-from index_assigner.index.held_lane import OrderingParts
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
 from index_assigner.index.rocks import RocksTier
+from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from stream_runtime.clock import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id
@@ -141,7 +141,7 @@ class Assigner:
             LANES,
             self.ordered,
             self.limits,
-            OrderingParts(SCHEMA, mode, ORDERING if self.ordered else None),
+            OrderingParts(SCHEMA, mode, ORDERING if self.ordered else None, self.ordered, TTL_MS),
             self.clock,
         )
 

@@ -30,6 +30,7 @@ from index_assigner.shuffle.keyed_rows import KeyedRows
 from index_assigner.shuffle.keyed_source import KeyedSlice
 from index_assigner.shuffle.shuffle_batch import encode_lanes
 from stream_runtime.clock import ManualClock
+from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.kafka.topics import TopicNames
@@ -58,7 +59,7 @@ class Rig:
         self.locations = Locations(DATA_PARTITIONS)
         self.index = DictIndex(self.locations, exact=self.table.ordering_of)
         self.leases = HandLeases(room)
-        placement = Placement(self.leases, self.locations)
+        placement = Placement(self.leases, self.locations, SeededIds(1))
         self.placement = placement
         self.tagger = BatchTagger(self.index, self.locations, placement, ManualClock(), ordered, TTL_MS)
         self.emitter = Emitter(SCHEMA, self.locations, LANES, limits or EmitLimits(1 << 20, 1 << 24))
@@ -307,3 +308,29 @@ def test_rows_of_an_older_schema_get_nulls_and_of_a_newer_one_stop_the_stage():
     newer = pa.RecordBatch.from_arrays([*rows.columns, pa.array([1])], schema=wide)
     with pytest.raises(SetupError, match="extra"):
         keyed_batch([KeyedSlice("0", 0, 1, [newer])], SCHEMA, rig.locations)
+
+
+def test_rows_that_a_delete_would_hide_go_to_a_file_group_of_their_own() -> None:
+    """`fg-…` are leased; what is made here has another name. "bad" is hidden there, too, the first time."""
+    rig = Rig(ordered=True, room=50)
+    names = rig.locations.file_ids
+    made: list[str] = []
+
+    def hidden(key: str, location: int, ordering: int) -> bool:
+        if names[location].startswith("fg-"):
+            return key != "fine" and ordering < 10
+        made.append(key)
+        return key == "bad" and made.count("bad") == 1
+
+    rig.index.hidden = hidden
+    rig.run([Event("fine", at=1), Event("low", at=2), Event("bad", at=3), Event("high", at=10)])
+    groups = {key: place[1] for key, place in rig.table.index.items()}
+    assert groups["fine"] == groups["high"] == "fg-0"
+    assert len({groups["fine"], groups["low"], groups["bad"]}) == 3
+    rig.run([Event("low", day="d2", at=4), Event("next", at=5)])
+    assert rig.table.index["next"][1] == groups["bad"], "the file group apart that was made last"
+    assert rig.table.index["low"][1] not in groups.values(), "one for each table partition"
+    rig.placement.forget()
+    rig.run([Event("last", at=5)])
+    assert rig.table.index["last"][1] not in {*groups.values(), rig.table.index["low"][1]}
+    rig.table.live()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from hudi_format.errors import CorruptFileError
+from index_assigner.assign.lookups import LookupDesk
 from index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
     LaneNotOpenError,
     SnapshotBehindError,
 )
-from index_assigner.index.lookup import look_up_key
 from index_assigner.index.ports import Tier
 from tests.unit.index_assigner.index_world import (
     BIG,
@@ -25,6 +29,7 @@ from tests.unit.index_assigner.index_world import (
     promoted,
     tombstone_rows,
 )
+from tidemark.assigner.v1 import assigner_pb2
 
 
 def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
@@ -37,7 +42,7 @@ def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):
     assert first == {
         "a": Found(1, None, False, Tier.MDT),
         "b": Found(1, None, False, Tier.MDT),
-        "gone": Found(None, None, False, Tier.ROCKSDB),
+        "gone": Found(None, 13, True, Tier.ROCKSDB, 1),
         "never": Found(None, None, False, Tier.NONE),
     }
     assert one.ask(["a"])["a"].tier is Tier.HOT
@@ -112,7 +117,7 @@ def test_changes_of_others_are_caught_up_from_the_stamp_and_values_become_bounds
     two = assigners(table).open()
     assert two.ask("abcd") == {
         "a": Found(2, None, False, Tier.ROCKSDB),
-        "b": Found(None, None, False, Tier.ROCKSDB),
+        "b": Found(None, 31, True, Tier.ROCKSDB, 1),
         "c": Found(1, 10, False, Tier.ROCKSDB),
         "d": Found(2, None, False, Tier.ROCKSDB),
     }
@@ -234,6 +239,21 @@ def test_a_key_that_another_writer_moved_is_looked_up_again(assigners):
     assert one.exact("a", 2) == 6
 
 
+def test_a_delete_of_another_writer_that_is_caught_up_without_a_rewind_is_read_anew(assigners):
+    table = DataTable()
+    moved, deleted = next(keys for keys in assigners(table).by_lane("abc").values() if keys[1:])[:2]
+    table.commit_rows({moved: (1, 4), deleted: (1, 4)})
+    one = assigners(table, "b").open()
+    where = np.array([one.location(1)], np.int32)
+    assert not one.index.hides(pa.array([deleted]), where, np.array([1])).any()
+    table.commit_rows({moved: (2, 6)}, {deleted: 20})
+    one.index.promote(0, None, 1)  # an epoch without rows: the table's files are listed anew
+    with pytest.raises(IndexOutdatedError):
+        one.exact(moved, 1)
+    assert one.ask([deleted])[deleted] == Found(None, 20, True, Tier.ROCKSDB, 1)
+    assert one.index.hides(pa.array([deleted]), where, np.array([1])).all()
+
+
 def test_the_exact_value_is_the_greater_one_of_slice_and_memory(assigners):
     table = DataTable()
     table.commit_rows({"a": (1, 10), "b": (1, 10)})
@@ -293,19 +313,22 @@ def test_ended_tombstones_of_keys_that_never_come_back_are_swept(assigners):
     assert one.ask("a")["a"].ordering == 2, "the slice still holds the delete"
 
 
-def test_the_answer_for_one_key(assigners):
+def test_the_lookup_desk_tells_where_a_key_lives_and_which_tier_knew(assigners):
     table = DataTable()
     table.commit_rows({"a": (2, 10)})
     one = assigners(table).open()
-    answer = look_up_key(one.index, one.locations, "a", table.shards, LANES)
-    assert (answer.present, answer.tier, answer.partition_path, answer.ordering) == (
-        True,
-        "ROCKSDB",
-        "p",
-        None,
-    )
-    assert answer.file_id is not None
-    assert answer.file_id.startswith("11111111")
-    assert answer.shard % LANES == answer.lane
-    missing = look_up_key(one.index, one.locations, "zz", table.shards, LANES)
-    assert (missing.present, missing.tier, missing.file_id) == (False, "NONE", None)
+    desk = LookupDesk(one.locations, table.shards, LANES)
+    with ThreadPoolExecutor(1) as threads:
+
+        def answered(lanes: range) -> list[assigner_pb2.LookupResponse.Found]:
+            asked = threads.submit(desk.ask, ["a", "zz", "a"], 30.0)
+            while not asked.done():
+                desk.answer(one.index, lanes)
+            return asked.result()
+
+        present, missing = answered(range(LANES))
+        assert (present.key, present.tier, present.partition_path) == ("a", "rocksdb", "p")
+        assert present.file_id.startswith("11111111")
+        assert not present.has_ordering
+        assert (missing.key, missing.tier, missing.file_id) == ("zz", "none", "")
+        assert [each.tier for each in answered(range(0))] == ["", ""], "lanes that another one holds"

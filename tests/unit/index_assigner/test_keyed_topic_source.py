@@ -8,10 +8,11 @@ import pytest
 
 from epoch_protocol.batches import decode_batch
 from epoch_protocol.errors import IncompleteRangeError
+from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from index_assigner.shuffle.shuffle_batch import keyed_messages
-from stream_runtime.kafka.errors import OffsetOutOfRangeError
+from stream_runtime.kafka.memory.client import MemoryAdmin
 from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.shuffle_world import HandShuffler, World
 
@@ -131,6 +132,19 @@ def test_torn_batches_of_an_aborted_ledger_are_skipped():
     assert slices[0].start == 0
 
 
+def test_an_entry_that_names_what_was_skipped_stops_the_reader(monkeypatch: pytest.MonkeyPatch):
+    rig = Rig()
+    rig.source.assign("0", 0)
+    rig.poll()
+    rig.first.shuffle(rig.lane_batches(0, A))
+    with monkeypatch.context() as wrong:
+        # A watermark of before the batch: it seems to be named by nobody, as the fold is past that.
+        wrong.setattr(MemoryAdmin, "end_offset", lambda *_: 0)
+        assert rig.source.poll(PLENTY, 0.0) == []
+    with pytest.raises(IncompleteRangeError, match="torn or lost"):
+        rig.drain()
+
+
 def test_a_small_budget_splits_a_transaction_and_a_new_owner_goes_on_in_its_middle():
     rig = Rig()
     rig.source.assign("0", 0)
@@ -204,7 +218,7 @@ def test_a_trimmed_position_raises_and_never_jumps():
     rig.first.shuffle(rig.lane_batches(0, B))
     rig.world.admin.delete_records({TopicPartition(rig.world.names.keyed, 0): 2})
     rig.source.assign("0", 0)
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(InputLostError, match=r"keyed.*retention.*--new-ledger"):
         rig.drain()
 
 
@@ -227,4 +241,5 @@ def test_lag_counts_what_was_not_handed_out():
     rig.first.shuffle(rig.lane_batches(0, A))
     assert rig.source.lags()["0"] > 0
     rig.drain(polls=3)
-    assert rig.source.lags()["0"] <= 1
+    # Behind the rows lies the transaction's marker, which nobody will ever hand out.
+    assert rig.source.lags()["0"] == 0

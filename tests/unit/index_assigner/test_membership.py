@@ -125,8 +125,8 @@ def test_joins_renews_reports_and_leaves(rig: Rig):
     wait_for(lambda: list(rig.fake.renewals[-1].lanes_held) == ["in:1"])
     renewal = rig.fake.renewals[-1]
     assert (renewal.slot, renewal.uncommitted_entries, dict(renewal.figures)) == (3, 5, {"lag": 7.0})
-    rig.client.stop()
-    assert [r.slot for r in rig.fake.left] == [3]
+    rig.client.stop("input was deleted")
+    assert [(r.slot, r.failure) for r in rig.fake.left] == [(3, "input was deleted")]
 
 
 def test_pause_and_lanes_are_heard_with_the_next_renewal(rig: Rig):

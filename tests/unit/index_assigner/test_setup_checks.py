@@ -22,7 +22,7 @@ from index_assigner.errors import SetupError
 from index_assigner.failpoints import AssignerFailpoint, failpoint_of
 from stream_runtime.clock import ManualClock
 from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.model import InputFormat, InputPartitioning
+from stream_runtime.config.model import InputPartitioning
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
@@ -109,11 +109,6 @@ def test_partitioning_by_shard_needs_one_topic_with_a_partition_per_lane(setup: 
 def test_partitioning_by_shard_has_no_shuffle_stage(setup: Setup):
     with pytest.raises(SetupError, match="--stages assign"):
         setup.service({Stage.SHUFFLE}, partitioning=InputPartitioning.SHARD)
-
-
-def test_a_format_that_is_not_served_is_refused(setup: Setup):
-    with pytest.raises(SetupError, match=r"input\.format: avro"):
-        setup.service({Stage.SHUFFLE}, format=InputFormat.AVRO)
 
 
 def test_a_lookup_before_the_stage_runs_may_be_tried_again():

@@ -17,6 +17,8 @@ from epoch_protocol.entries import (
 from epoch_protocol.errors import FoldGapError, UnknownEntryError
 from epoch_protocol.fold import Verdict
 from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.kafka.errors import KafkaUnavailableError
+from stream_runtime.kafka.memory.readers import MemoryPartitionReader
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, LEDGER, MemoryCluster
 
@@ -45,6 +47,24 @@ def test_entries_are_applied_in_the_order_of_each_topic(cluster: MemoryCluster) 
     ]  # fmt: skip
     assert reader.ledger_position() == last + 1
     assert reader.poll(0.0) == []
+
+
+def test_a_start_that_kafka_refused_is_made_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.decide(CoordinatorClaimed("c"))
+    at = cluster.ledger(claim(["0"]))
+    reader = cluster.reader()
+
+    def no_leader(*_: object) -> None:
+        raise KafkaUnavailableError("no leader yet")
+
+    with monkeypatch.context() as away:
+        away.setattr(MemoryPartitionReader, "assign", no_leader)
+        with pytest.raises(KafkaUnavailableError):
+            reader.catch_up()
+    assert len(reader.catch_up()) == 2
+    assert reader.ledger_position() == at + 1
 
 
 def test_a_decision_waits_for_the_ledger_that_it_covers(cluster: MemoryCluster) -> None:
@@ -157,4 +177,42 @@ def test_a_missing_snapshot_is_an_error_and_a_newer_one_is_taken_instead(cluster
 def test_an_unknown_entry_stops_the_reader(cluster: MemoryCluster) -> None:
     cluster.broker.produce(LEDGER, None, b'{"type": "from_the_future"}', ())
     with pytest.raises(UnknownEntryError, match="newer Tidemark"):
+        cluster.reader().catch_up()
+
+
+def test_a_ledger_that_was_deleted_beyond_the_snapshot_is_refused(cluster: MemoryCluster) -> None:
+    """By retention, say: only our own trimming may delete there. The reader neither jumps nor waits."""
+    trimmed(cluster)
+    live = cluster.reader()
+    live.catch_up()
+    last = cluster.ledger(claim(["0"]))
+    cluster.admin.delete_records({LEDGER: last + 1})
+    with pytest.raises(FoldGapError, match=r"t\.ledger holds offsets .*retention.*--new-ledger"):
+        cluster.reader().catch_up()
+    with pytest.raises(FoldGapError, match="retention"):
+        live.poll(0.0)
+
+
+def test_a_snapshot_that_is_trimmed_a_moment_after_its_ledger_is_waited_for(cluster: MemoryCluster) -> None:
+    term, _ = trimmed(cluster)
+    reader = cluster.reader()
+    reader.catch_up()
+    cluster.documents["next"] = reader.fold.snapshot()
+    mark = cluster.decide(SnapshotTaken(term, "next", "hash", reader.fold.state.ledger_next))
+    cluster.admin.delete_records({LEDGER: reader.fold.state.ledger_next})
+    late, sleep = cluster.reader(), cluster.clock.sleep
+
+    def trim_then_sleep(seconds: float) -> None:
+        cluster.admin.delete_records({EPOCHS: mark})
+        sleep(seconds)
+
+    cluster.clock.sleep = trim_then_sleep  # type: ignore[method-assign]
+    late.catch_up()
+    assert late.fold.state.ledger_next == reader.fold.state.ledger_next
+
+
+def test_an_unreadable_entry_is_named_by_topic_and_offset(cluster: MemoryCluster) -> None:
+    cluster.ledger(claim(["0"]))
+    offset = cluster.broker.produce(LEDGER, None, b"not ours", ())
+    with pytest.raises(UnknownEntryError, match=rf"t\.ledger offset {offset}: .*Run the Tidemark"):
         cluster.reader().catch_up()
