@@ -118,7 +118,7 @@ class AssignCluster:
         folds = self.fold_reader()
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
-        placement = Placement(self.leases, locations)
+        placement = Placement(self.leases, locations, self.ids)
         desk = LookupDesk(locations, SHARDS, LANES)
         n, client, clock = self.names, self.client, self.clock
         source = KeyedTopicSource(client, n.keyed, folds, n.ledger_partition, 1 << 24, 1 << 12)

@@ -14,7 +14,12 @@ from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
 from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
-from hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
+from hudi_format.timeline.service_records import (
+    CompactionPlan,
+    RollbackPlan,
+    encode_compaction_plan,
+    encode_rollback_plan,
+)
 from stream_runtime.clock import Clock
 from tests.simulation.scripted_tagger import SCHEMA
 
@@ -52,6 +57,23 @@ class OtherEngine:
         self._look()
         plan = RollbackPlan(instant_to_rollback=instant, action=self._action.value, requests=())
         create_requested(self._storage, self._instants.next(), Action.ROLLBACK, encode_rollback_plan(plan))
+
+    def schedule_compaction(self, root: str) -> str:
+        """Leaves a compaction (of nothing) pending on the timeline below ``root``; returns its instant."""
+        self._look()
+        instant = self._instants.next()
+        plan = encode_compaction_plan(CompactionPlan(operations=()))
+        create_requested(self._storage, instant, Action.COMPACTION, plan, root=root)
+        return instant
+
+    def clean(self) -> str:
+        """A clean that found nothing to delete; returns its completion time."""
+        self._look()
+        requested = create_requested(self._storage, self._instants.next(), Action.CLEAN)
+        inflight = create_inflight(self._storage, requested)
+        completion = self._instants.next()
+        complete(self._storage, inflight, completion, b"")
+        return completion
 
     def pending(self) -> list[Instant]:
         """Pending writes of anybody."""

@@ -9,10 +9,13 @@ import pytest
 
 from epoch_protocol.entries import LanesClaimed, Stage, encode_entry
 from epoch_protocol.fold import Verdict
+from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.assign.lookups import BadLookupError, LookupBusyError, LookupService
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.index.errors import LaneNotOpenError, SnapshotBehindError
+from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from stream_runtime.failpoint import FailpointHitError
+from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.kafka.memory import EndFault
 from tests.simulation.assign_cluster import ALL_LANES, AssignCluster, Assigner
 from tests.unit.index_assigner.assign_rig import LANES, SHARDS, Event
@@ -51,6 +54,31 @@ def test_epoch_after_epoch_ends_as_the_replay(ordered):
     figures = only.lease.reported.figures
     assert figures["tagged_input"] > 0
     assert {name for name in figures if name.startswith("lag_lane_")} == {"lag_lane_0", "lag_lane_1"}
+
+
+def test_a_lane_that_the_broker_would_not_let_read_is_opened_again(monkeypatch):
+    cluster, only = alone()
+    """Once the slot holds its lanes for open, nobody but the stage itself tries again."""
+    make_whole, opened = LaneOpener.open, []
+    add, asked = KeyedTopicSource.assign, []
+
+    def first_opening_fails(opener, lanes, state):
+        opened.append(lanes)
+        if len(opened) == 1:
+            raise SnapshotBehindError("not yet")
+        make_whole(opener, lanes, state)
+
+    def second_gets_no_answer(source, lane, position):
+        add(source, lane, position)
+        asked.append(lane)
+        if len(asked) == 2:
+            raise KafkaUnavailableError("no answer")
+
+    monkeypatch.setattr(LaneOpener, "open", first_opening_fails)
+    monkeypatch.setattr(KeyedTopicSource, "assign", second_gets_no_answer)
+    cluster.feed(cluster.random_events(30))
+    finish(cluster, only)
+    assert asked == ["0", "1", "0", "1"]
 
 
 def test_a_lone_record_goes_on_before_the_interval_is_over():

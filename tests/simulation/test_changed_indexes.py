@@ -10,7 +10,7 @@ from hudi_format import table_keys
 from hudi_format.commit.lock import read_lock
 from hudi_format.table_config import TableType, update_properties
 from tests.simulation.commit_path import CommitPath
-from tests.simulation.scripted_epochs import first_epoch, second_epoch
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,14 @@ def test_tagging_stops_before_an_epoch_would_leave_an_index_stale(
         coordinator.step(0.0)
     assert coordinator.seen.halted is not None
     assert remedy in coordinator.seen.halted
+    assert "`tidemark epoch retry 2`" in coordinator.seen.halted
     assert read_lock(path.storage) is None
     update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "files,record_index"})
     assert path.rows() == before
+    coordinator.retry(2)
+    path.run_until_idle()
+    assert path.coordinator is coordinator
+    check_end(path)
 
 
 def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path: Path) -> None:

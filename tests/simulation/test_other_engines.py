@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.errors import DivergedError
 from epoch_protocol.batches import DataOp
 from hudi_format.commit.lock import LOCK_PATH, read_lock
 from hudi_format.table_config import TableType
@@ -159,16 +158,17 @@ def test_another_writers_lock_is_waited_for(tmp_path: Path) -> None:
     check_end(path)
 
 
-def test_a_commit_beside_the_lock_after_the_decision_stops_loudly(tmp_path: Path) -> None:
+def test_a_commit_beside_the_lock_after_the_decision_takes_it_back(tmp_path: Path) -> None:
+    """Whoever ignores the lock: as long as nothing is committed under the decision, tagging anew is right."""
     path, other = planned_second(tmp_path, TableType.MERGE_ON_READ)
     path.write_open_attempt()
     path.step_coordinator()
     assert path.state().decided is not None
     path.crash()
     other.commit()
-    with pytest.raises(DivergedError, match="ignored the table's lock"):
-        path.run_until_idle()
-    assert path.state().committed.epoch == 1
+    tag_anew(path, 1)
+    path.run_until_idle()
+    check_end(path)
 
 
 def test_epochs_without_rows_are_closed_by_the_decisions_alone(tmp_path: Path) -> None:

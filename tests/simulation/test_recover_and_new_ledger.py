@@ -18,10 +18,11 @@ from hudi_format.validation import check_servable
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.failpoint import FailpointAction, FailpointHitError
 from stream_runtime.kafka.ports import MissingTopicError
+from table_verification.verify import verify_table
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
-from tidemark_cli.verify.verify import verify_table
 
 CONFIG = f"""\
 table:
@@ -87,6 +88,26 @@ def test_recover_leaves_nothing_pending_and_the_lock_free(
     assert read_lock(path.storage) is None
     check_servable(path.storage)
     assert verify_table(path.storage, lambda _: None).agrees
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_recover_takes_a_decision_back_that_cannot_be_carried_out(path: CommitPath, config: TableConfigFile):
+    """The lock was deleted by hand, and another engine committed."""
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    die_at(path, CoordinatorFailpoint.BEFORE_METADATA_COMPLETED)
+    path.storage.delete_tree(".hoodie/lock")
+    OtherEngine(path.storage, path.clock, path.action).commit()
+    done = recover(config, path.client, path.storage, path.clock, path.ids)
+    assert (done.finished, done.voided) == (None, (2,))
+    assert load_timeline(path.storage).pending() == ()
+    assert read_lock(path.storage) is None
+    assert verify_table(path.storage, lambda _: None).agrees
+    assert path.state().generation == 1
+    go_on(path)
+    second_epoch(path)
     path.run_until_idle()
     check_end(path)
 

@@ -1,0 +1,242 @@
+"""What `status` names: who holds readers back, what an attempt lacks, other engines' table services."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from commit_coordinator.commit_service import Facts
+from commit_coordinator.domain.actions import Wait
+from commit_coordinator.domain.next_action import Observed
+from commit_coordinator.farewells import Farewells
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.input_lag import InputLag
+from commit_coordinator.input_positions import InputPositions
+from commit_coordinator.members import Members
+from commit_coordinator.open_transactions import OpenTransaction, OpenTransactions
+from commit_coordinator.placement import Placement
+from commit_coordinator.status import StatusSource, blocked_readers
+from commit_coordinator.table_services import table_services
+from commit_coordinator.unreported import unreported
+from commit_coordinator.verification import PeriodicVerification
+from commit_coordinator.view import ViewBoard, take_view
+from epoch_protocol.entries import Stage, TransactionBegun, encode_entry
+from hudi_format.table_config import TableType
+from hudi_format.timeline import METADATA_TABLE_ROOT
+from stream_runtime.clock import ManualClock
+from stream_runtime.config import Address, load_config
+from stream_runtime.config.run_file import RunFile
+from stream_writer.tasks import run_task
+from tests.simulation.commit_path import CommitPath, MemoryWorker
+from tests.simulation.other_engine import OtherEngine
+from tests.simulation.scripted_epochs import first_epoch
+from tests.simulation.scripted_tagger import SHARDS, TABLE
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark_cli.commands.admin import add_run, status_lines
+from tidemark_cli.run.run_metrics import RunMetrics
+
+NOWHERE = Address("127.0.0.1", 1)
+FACTS = Facts(TABLE, SHARDS, 1, 3_000, 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> CommitPath:
+    return CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+
+
+def test_the_slot_of_the_oldest_open_transaction_is_named_until_it_ends(path: CommitPath) -> None:
+    ledger = path.topics.ledger_partition
+    looks = OpenTransactions(path.client, path.client.admin(), ledger, path.clock)
+    assert looks.oldest() is None
+    producers = []
+    for slot in (4, 2):
+        producer = path.client.producer(f"{TABLE}-assign-{slot}")
+        producer.init()
+        producer.begin()
+        producer.produce(ledger, encode_entry(TransactionBegun(Stage.ASSIGN, slot, f"n{slot}")))
+        producer.flush()
+        producers.append(producer)
+        path.clock.advance(1.0)
+    path.clock.advance(3.0)
+    found = looks.oldest()
+    assert found is not None
+    assert (found.stage, found.slot, found.age_ms) == (Stage.ASSIGN, 4, 5_000)
+    producers[0].abort()
+    second = looks.oldest()
+    assert second is not None
+    assert (second.slot, second.age_ms) == (2, 4_000)
+    producers[1].commit()
+    assert looks.oldest() is None
+    looks.close()
+
+
+def test_a_short_transaction_is_no_warning_and_a_long_one_names_its_process() -> None:
+    transaction = OpenTransaction(Stage.ASSIGN, 4, 17, age_ms=12_000)
+    blocker = {
+        "stage": transaction.stage.value, "slot": 4, "process": "assigner-1", "address": "host:9",
+        "age_ms": transaction.age_ms,
+    }  # fmt: skip
+    [text] = blocked_readers(blocker, lease_ms=3_000)
+    assert "slot 4 of the assign stage (assigner-1 at host:9) holds all readers back" in text
+    assert "open for 12 s" in text
+    assert blocked_readers({**blocker, "age_ms": 2_999}, 3_000) == []
+    assert "no process has that slot" in blocked_readers({**blocker, "process": None}, 3_000)[0]
+    assert blocked_readers(None, 3_000) == []
+
+
+def missing(path: CommitPath, writer: str = "w1") -> list[str]:
+    return unreported(path.desk.unreported(), writer, path.storage, path.topics, FACTS)
+
+
+def test_partitions_that_are_not_written_are_named_one_by_one(path: CommitPath) -> None:
+    assert missing(path) == []
+    first_epoch(path)
+    path.step_coordinator()
+    assert missing(path, "") == ["a writer: none has asked for work yet"]
+    data, index = f"{path.topics.data}[0]: no file yet", f"{path.topics.index}[0]: no file yet"
+    assert missing(path) == ["writer w1", data, index]
+    outcomes = [run_task(task, MemoryWorker(path.client, path.clock)) for task in path.run_open_attempt()]
+    assert missing(path) == ["writer w1: all files are there, its report is not"]
+    # One of the announced data files is lost again: two file groups, two files.
+    planned = path.state().planned
+    assert planned is not None
+    [file] = [each.path for each in path.storage.list("d2") if each.name.endswith(".parquet")]
+    content = path.storage.read(file)
+    path.storage.delete(file)
+    assert missing(path) == ["writer w1", f"{path.topics.data}[0]: 1 of 2 files"]
+    path.storage.create(file, content)
+    assert path.report(planned.epoch, planned.attempt, planned.instant or "", outcomes)
+    assert missing(path) == []
+
+
+def test_table_services_are_another_engines_and_shown_as_the_timelines_have_them(path: CommitPath) -> None:
+    first_epoch(path)
+    path.run_until_idle()
+    shown = table_services(path.storage)
+    assert (shown["run_by"], shown["scheduled_by_tidemark"]) == ("Hudi on Spark", [])
+    assert shown["table"] == {
+        "timeline_files": 3, "pending": [], "last_compaction": None, "last_clean": None,
+    }  # fmt: skip
+    assert shown["warnings"] == []
+    other = OtherEngine(path.storage, path.clock, path.action)
+    scheduled = other.schedule_compaction(METADATA_TABLE_ROOT)
+    assert table_services(path.storage)["metadata_table"]["pending"] == [f"{scheduled}.compaction.requested"]
+    completed = other.clean()
+    assert table_services(path.storage)["table"]["last_clean"] == completed
+
+
+def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("commit_coordinator.table_services._TIMELINE_FILES_WARN", 2)
+    first_epoch(path)
+    path.run_until_idle()
+    assert "the table's timeline has 3 files" in table_services(path.storage)["warnings"][0]
+
+
+def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed() -> None:
+    clock = ManualClock(1_000)
+    said = Farewells(clock)
+    said.say(Stage.SHUFFLE, "assigner-1", "input was deleted")
+    assert [each.reason for each in said.current(lambda _: True)] == ["input was deleted"]
+    clock.advance(700.0)
+    assert said.current(lambda _: True) == []
+    assert [each.process_id for each in said.current(lambda stage: stage is Stage.ASSIGN)] == ["assigner-1"]
+    for number in range(20):
+        said.say(Stage.ASSIGN, f"p{number}", "x")
+    assert len(said.current(lambda _: False)) == 10
+
+
+def document(path: CommitPath, seen: Observed, transaction: OpenTransaction | None = None) -> dict[str, Any]:
+    """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
+    members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
+    for stage in Stage:
+        members.join(stage, "assigner-1", "127.0.0.1:9", 0)
+        members.renew(stage, "assigner-1", [], 0, {"tier_hot": 3.0})
+    board, said = ViewBoard(), Farewells(path.clock)
+    said.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
+    context = path.context
+    assert context is not None
+    board.show(take_view(context.fold(), seen, Wait("nothing"), 4, path.clock.now_ms(), InputPositions()))
+    source = StatusSource(
+        table=TABLE,
+        path=path.storage.base_uri,
+        board=board,
+        members=members,
+        history=EpochHistory(),
+        placement=Placement(1 << 20, path.ids),
+        storage=path.storage,
+        clock=path.clock,
+        lag=InputLag(lambda: {"in:0": 9}, lambda *_: True, path.clock).document,
+        writer_asked=lambda: 2,
+        verification=PeriodicVerification(0, lambda _: {}, path.clock),
+        writer=lambda: "writer-1",
+        not_reported=lambda: ["writer writer-1", "t.data[0]: no file yet"],
+        open_transaction=lambda: transaction,
+        farewells=lambda: said.current(lambda _: True),
+        lease_ms=3_000,
+    )
+    found = source.document()
+    add_run(found, RunFile("k", NOWHERE, NOWHERE, 1, stopped={"assigner": "has stopped: input was deleted"}))
+    return found
+
+
+def gauges(found: dict[str, Any], folder: Path) -> str:
+    metrics = RunMetrics(load_config(write_config(folder)), {}, lambda _: None)
+    metrics._show(found)
+    return generate_latest(metrics._metrics.registry).decode()
+
+
+def test_the_page_and_the_metrics_say_what_is_wrong(path: CommitPath, tmp_path: Path) -> None:
+    first_epoch(path)
+    path.step_coordinator()
+    open_since = OpenTransaction(Stage.ASSIGN, 0, 12, 8_000)
+    observed = Observed(halted="epoch 1 was given up", trouble="no space", lock_held="it is held")
+    found = document(path, observed, open_since)
+    page = "\n".join(status_lines(json.loads(json.dumps(found))))
+    for said in (
+        "in flight     epoch 1 attempt 1",
+        "waits for writer writer-1, t.data[0]: no file yet",
+        "open          transaction of assign slot 0 (assigner-1) since 8000 ms",
+        "nothing is scheduled here: compaction and cleaning are Hudi on Spark's",
+        "table: last compaction never seen",
+        "WARNING       halted: epoch 1 was given up",
+        "WARNING       no space",
+        "WARNING       commits wait: it is held",
+        "WARNING       shuffle stage: assigner-0 has stopped: input was deleted",
+        "WARNING       slot 0 of the assign stage (assigner-1 at 127.0.0.1:9) holds all readers back",
+        "WARNING       tidemark run: assigner has stopped: input was deleted",
+    ):
+        assert said in page, page
+    assert "tidemark_run_halted 1.0" in gauges(found, tmp_path)
+
+
+def test_a_table_that_goes_on_has_nothing_to_say(path: CommitPath, tmp_path: Path) -> None:
+    first_epoch(path)
+    path.run_until_idle()
+    found = document(path, Observed())
+    page = "\n".join(status_lines(found))
+    assert "holds all readers back" not in page
+    assert "open          transaction" not in page
+    assert (found["coordinator"]["halted"], found["coordinator"]["blocked_epoch"]) == (None, None)
+    found["gave_up"] = []
+    assert "tidemark_run_halted 0.0" in gauges(found, tmp_path)
+
+
+def test_storage_that_refuses_does_not_keep_status_from_saying_so(
+    path: CommitPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_epoch(path)
+    path.step_coordinator()
+
+    def refuse(_: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(path.storage, "list", refuse)
+    found = document(path, Observed(trouble="the table's storage refuses"))
+    assert "the table's timelines cannot be listed: [Errno 5] Input/output error" in found["warnings"]
+    assert "WARNING       the table's storage refuses" in "\n".join(status_lines(found))

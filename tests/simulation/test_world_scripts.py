@@ -1,0 +1,177 @@
+"""Scripts that once found a defect, shrunk; and that a script is what its text says."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from commit_coordinator.decisions_log import DecisionsLog
+from hudi_format.timeline import Timeline
+from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.generate import generate
+from tests.simulation.world.script import parse
+from tests.simulation.world.world import run_script
+
+ROLLBACK_CUT = """
+# Who died in a rollback of its own was taken for another writer by every successor.
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+round
+feed up k1 d0 5
+round
+fail-job
+round
+round
+crash coordinator 1 storage.delete d0
+round
+round
+round
+round
+"""
+
+# What another engine left was cleared away; then power failed, and its lock was there again: the coordinator
+# waits for it and says so, until somebody removes it once more.
+LOCK_COMES_BACK = """
+setup type=cow shards=2 lanes=2 assigners=1 uncommitted=1000 interval_ms=0
+step coordinator
+foreign half d2
+foreign undo
+feed up k1 d1 24
+machine-crash 0
+round
+round
+round
+round
+round
+round
+"""
+
+# A coordinator sleeps between its two listings, of data and metadata timeline; its successor ends the epoch
+# and makes the next. What it then sees is half old and half new, and was called another writer's doing.
+SLEPT_WHILE_LISTING = """
+setup type=cow shufflers=1 assigners=1 interval_ms=50 trim=1 ids=1023
+feed up k1 d1 15
+round
+round
+round
+round
+feed up k0 d1 16
+round
+round
+round
+freeze coordinator 6
+round
+replace coordinator
+round
+round
+round
+round
+round
+"""
+
+# k4's delete was tagged before a rewind. After it comes an epoch without any row: k4 is superseded by the
+# tombstone already.
+EARLY_DELETE = """
+setup lanes=1 records=3 trim=1 ids=567
+feed up k4 d2 11
+feed up k3 d2 12
+feed null k5
+feed null k3
+feed up k0 d0 14
+feed del k0 15
+round
+round
+round
+feed up k0 d1 22
+feed del k3 23
+round
+foreign insert d0
+feed del k4 31
+"""
+
+# An epoch is requested before a compaction and completes after it; then its instant is archived, and the
+# compaction's is all that the timeline has. The epoch's log file stays in the newer slice, and an assigner
+# that opens its lane then waits for no newer commit.
+ARCHIVED_AFTER_A_COMPACTION = """
+setup ordered=no shards=3 assigners=1 records=3 uncommitted=6 interval_ms=0 ids=876
+feed up k0 d2 15
+feed up k3 d0 26
+feed up k1 d2 35
+feed up k1 d2 35
+round
+round
+round
+round
+round
+round
+round
+round
+feed up k2 d2 41
+feed up k5 d1 43
+feed up k5 d1 43
+round
+step coordinator
+foreign compact
+round
+round
+step coordinator
+foreign compact-index clean
+foreign archive
+kill assigner-0
+feed up k3 d2 50
+"""
+
+
+@pytest.mark.parametrize("text", [ROLLBACK_CUT], ids=["rollback cut"])
+def test_a_script_that_once_failed_keeps_every_guarantee(text: str) -> None:
+    outcome = run_script(parse(text))
+    assert outcome.violations == ()
+    assert any("is gone at" in line for line in outcome.log), "the script does not reach its cut any more"
+
+
+def test_a_lock_that_comes_back_with_a_crash_is_waited_for_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "tidemark.coordinator"):
+        outcome = run_script(parse(LOCK_COMES_BACK))
+    assert outcome.violations == ()
+    assert outcome.epochs == 1
+    said = [each for each in caplog.messages if "/.hoodie/lock is held by another writer" in each]
+    assert len(said) == 1, "said once, and not once a try"
+    assert "If it is dead, delete it" in said[0]
+
+
+def test_a_coordinator_that_slept_while_it_listed_is_superseded_and_blames_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_script(parse(SLEPT_WHILE_LISTING)).violations == ()
+    monkeypatch.setattr(DecisionsLog, "check_term", lambda log: None)
+    found = run_script(parse(SLEPT_WHILE_LISTING)).violations
+    assert found, "the script does not reach its sleep any more"
+    assert "DivergedError" in found[0], found[0]
+
+
+def test_a_row_below_a_delete_of_before_a_rewind_may_never_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_script(parse(EARLY_DELETE)).violations == ()
+    monkeypatch.setattr(Judge, "_see_early_deletes", lambda judge, found: None)
+    found = run_script(parse(EARLY_DELETE)).violations
+    assert found, "the script does not reach its delete any more"
+    assert found[0].startswith("G1: after a storage step rows differ from the model: k4 is None"), found[0]
+
+
+def test_an_epoch_that_completed_after_a_compaction_and_was_archived_keeps_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_script(parse(ARCHIVED_AFTER_A_COMPACTION)).violations == ()
+    # It reaches the case: whoever looks at the active timeline alone is stuck.
+    monkeypatch.setattr(Timeline, "newest_completion", Timeline.latest_completion)
+    found = run_script(parse(ARCHIVED_AFTER_A_COMPACTION)).violations
+    assert found
+    assert found[0].startswith("G6: the world does not come to rest: lane 0 is tagged"), found[0]
+
+
+def test_a_script_read_from_its_text_runs_as_the_seed_does() -> None:
+    script = generate(11)
+    first, second = run_script(script), run_script(parse(script.text()))
+    assert first == second

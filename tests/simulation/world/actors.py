@@ -1,0 +1,279 @@
+"""The product's services as actors: each is made of the product's own parts and stepped one round at a
+time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, cast
+
+from commit_coordinator.bootstrap import CoordinatorService
+from commit_coordinator.bootstrap import Ports as CoordinatorPorts
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.table_loop import TableLoop
+from epoch_protocol.entries import Stage
+from hudi_format.storage.base import Storage
+from hudi_format.table_config import read_table_config
+from index_assigner.assign.wiring import assign_work
+from index_assigner.bootstrap import AssignerService, shuffle_work
+from index_assigner.bootstrap import Ports as AssignerPorts
+from index_assigner.failpoints import AssignerFailpoint
+from index_assigner.membership import MembershipClient
+from index_assigner.slot import SlotLoop
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.ids import IdSource
+from stream_runtime.kafka.memory import MemoryKafkaClient
+from stream_runtime.kafka.ports import KafkaClient, RangeReader
+from stream_runtime.kafka.topics import TopicNames
+from stream_runtime.rpc.errors import RpcError
+from stream_writer import task_outcome
+from stream_writer.coordinator_client import GrpcCoordinator
+from stream_writer.epoch_tasks import table_facts, task_planner
+from stream_writer.errors import EngineFailedError
+from stream_writer.service import PlanTasks, WriterService
+from stream_writer.task_entry import run_one
+from stream_writer.tasks import run_task
+from stream_writer.worker_context import WorkerContext
+from tests.simulation.world.edges import Edges, SwitchboardServer
+from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kafka, gated_storage
+from tests.simulation.world.process import Process
+from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
+
+_RENEW_EVERY_S: Final = 1.0
+_EXPIRE_EVERY_S: Final = 0.2
+_STOP_WAITS_MAX: Final = 40
+_TASK_ATTEMPTS: Final = 4
+_SLOTS: Final = 2
+_ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
+
+
+class StuckError(StreamRuntimeError):
+    """A start waited for what did not come; whoever started the process starts it again."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class Surroundings:
+    """What all processes of a world share."""
+
+    def __init__(
+        self,
+        config: TableConfigFile,
+        storage: Any,
+        kafka: MemoryKafkaClient,
+        clock: Clock,
+        ids: IdSource,
+        edges: Edges,
+    ) -> None:
+        self.config, self.storage, self.kafka = config, storage, kafka
+        self.clock, self.ids, self.edges = clock, ids, edges
+
+
+class Actor(Protocol):
+    """One process of a service. `step` may raise what ends it; the world then starts another one."""
+
+    process: Process
+
+    def step(self) -> None: ...
+
+
+class _Stop:
+    """A stop event whose waits take the world's time, and which does not wait for ever."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waits = 0
+
+    def is_set(self) -> bool:
+        return False
+
+    def wait(self, timeout: float) -> bool:
+        self._waits += 1
+        if self._waits > _STOP_WAITS_MAX:
+            raise StuckError("the start waits for something that does not come")
+        self._clock.sleep(timeout)
+        return False
+
+
+class CoordinatorActor:
+    """A commit-coordinator process. ``server`` answers calls once it is started."""
+
+    def __init__(self, process: Process, around: Surroundings) -> None:
+        self.process = process
+        self.server: SwitchboardServer | None = None
+        self.loop: TableLoop | None = None
+        self._around = around
+        self._clock = gated_clock(around.clock, process)
+        self._expire_s = 0.0
+        ports = CoordinatorPorts(
+            kafka=gated_kafka(around.kafka, process),
+            storage=gated_storage(around.storage, process),
+            clock=self._clock,
+            ids=around.ids,
+            failpoints=PlaceFailpoints(CoordinatorFailpoint, process),
+        )
+        self.service = CoordinatorService(around.config, ports)
+
+    def step(self) -> None:
+        if self.loop is None:
+            with self._around.edges.building(self.process):
+                try:
+                    self.loop = self.service.start()
+                finally:
+                    self.server = self._around.edges.take_server()
+            return
+        if self._clock.monotonic_s() >= self._expire_s:
+            self._expire_s = self._clock.monotonic_s() + _EXPIRE_EVERY_S
+            self.service.members.expire()
+        self.loop.round(self.service.load_sizes)
+
+
+class _SteppedAssigner(AssignerService):
+    """An index-assigner process with one stage and without threads."""
+
+    def open(self, stage: Stage, clock: Clock) -> tuple[MembershipClient, SlotLoop] | None:
+        """Joins and puts the stage together; None while no coordinator answers."""
+        stub = commit_pb2_grpc.CommitCoordinatorStub(self._channel)
+        member = self._member(stage, stub, "sim:1")
+        if member.renew_now() is None:
+            member.lease()
+            return None
+        stop = cast(Any, _Stop(clock))
+        facts = member.facts(stop)
+        assert facts is not None
+        return member, self._loop(stage, self._context(facts, stub, stop), member)
+
+    _channel: Any = None
+
+
+class StageActor:
+    """An index-assigner process that runs one stage."""
+
+    def __init__(self, process: Process, around: Surroundings, stage: Stage) -> None:
+        self.process = process
+        self.member: MembershipClient | None = None
+        self.loop: SlotLoop | None = None
+        self._stage = stage
+        self._around = around
+        self._clock = gated_clock(around.clock, process)
+        self._renew_s = 0.0
+        ports = AssignerPorts(
+            kafka=gated_kafka(around.kafka, process),
+            storage=cast(Any, gated_storage(around.storage, process)),
+            clock=self._clock,
+            ids=around.ids,
+            failpoints=PlaceFailpoints(AssignerFailpoint, process),
+        )
+        factories = {Stage.SHUFFLE: shuffle_work, Stage.ASSIGN: assign_work}
+        self.service = _SteppedAssigner(around.config, ports, {stage: factories[stage]})
+
+    def step(self) -> None:
+        if self.loop is None or self.member is None:
+            self._start()
+            return
+        if self._clock.monotonic_s() >= self._renew_s:
+            self._renew_s = self._clock.monotonic_s() + _RENEW_EVERY_S
+            self.member.renew_now()
+        self.loop.step()
+
+    def _start(self) -> None:
+        edges = self._around.edges
+        with edges.building(self.process):
+            self.service._channel = edges._open_channel(self._around.config.services.coordinator)
+            opened = self.service.open(self._stage, self._clock)
+            edges.take_server()
+        if opened is not None:
+            self.member, self.loop = opened
+            self._renew_s = self._clock.monotonic_s() + _RENEW_EVERY_S
+
+    def leave(self) -> None:
+        """Ends in order: the lanes are free at once."""
+        if self.loop is not None and self.member is not None:
+            self.loop.close()
+            self.member.stop()
+
+
+class _Worker:
+    """A Spark worker's context; ``base_uri`` leads to the storage as the writer's process sees it."""
+
+    def __init__(self, kafka: KafkaClient, clock: Clock) -> None:
+        self.clock = clock
+        self._kafka = kafka
+
+    def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
+        return self._kafka.range_reader()
+
+    def drop_readers(self) -> None:
+        return None
+
+
+class SimulatedEngine:
+    """Spark's part: runs tasks, again after a failure, and twice when it speculates."""
+
+    slots = _SLOTS
+
+    def __init__(self, worker: _Worker) -> None:
+        self._worker = cast(WorkerContext, worker)
+        self.speculate = False
+        self.fails = False
+
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]:
+        """Raises EngineFailedError when its workers die for good, after half of the work."""
+        if self.fails:
+            self.fails = False
+            for task in tasks[: len(tasks) // 2]:
+                self._run(task)
+            raise EngineFailedError("workers died again and again")
+        outcomes = [self._run(task) for task in tasks]
+        if self.speculate:
+            self.speculate = False
+            # The second copy of each task finishes last, and its answer is the one that is taken.
+            outcomes = [self._run(task) for task in reversed(tasks)][::-1]
+        return [task_outcome.encode(each) for each in outcomes]
+
+    def _run(self, task: bytes) -> task_outcome.TaskOutcome:
+        for attempt in range(_TASK_ATTEMPTS):
+            try:
+                return run_one(run_task, task, self._worker, attempt, _TASK_ATTEMPTS)
+            except Exception:
+                if attempt + 1 == _TASK_ATTEMPTS:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+
+class WriterActor:
+    """A stream-writer driver with its workers."""
+
+    def __init__(self, process: Process, around: Surroundings) -> None:
+        self.process = process
+        self._around = around
+        self._clock = gated_clock(around.clock, process)
+        self._kafka = gated_kafka(around.kafka, process)
+        self._storage: Storage = gated_storage(around.storage, process)
+        self._uri = f"sim/{process.name}"
+        around.edges.storages[self._uri] = self._storage
+        self.engine = SimulatedEngine(_Worker(self._kafka, self._clock))
+        config = around.config
+        with around.edges.building(process):
+            coordinator = GrpcCoordinator(
+                config.services.coordinator, config.table.name, process.name, config.limits.rpc_message_bytes
+            )
+        self._plan: PlanTasks | None = None
+        self.service = WriterService(coordinator, self.engine, self._plan_tasks, self._clock)
+
+    def step(self) -> None:
+        try:
+            self.service.run_once(0.0)
+        except RpcError as error:
+            if error.kind not in _ASK_AGAIN:
+                raise
+
+    def _plan_tasks(self, begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
+        if self._plan is None:
+            names = TopicNames(self._around.config.table.name)
+            config = read_table_config(self._storage)
+            facts = table_facts(config, self._uri, {}, names.data, names.index)
+            self._plan = task_planner(facts)
+        return self._plan(begun, slots)

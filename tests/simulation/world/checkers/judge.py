@@ -1,0 +1,392 @@
+"""Holds the guarantees G1 to G8 of ARCHITECTURE.md: after every storage step, after every event, and at the
+end.
+
+A violation is remembered, not raised: whoever runs the world asks for it after each event, so that no
+`except` of the product can swallow one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.model import Change, LastWriter, Row
+from tests.simulation.world.checkers.table import (
+    DATA_TIMELINE,
+    METADATA_TIMELINE,
+    BrokenTableError,
+    Content,
+    Reader,
+    Timeline,
+    View,
+    parse_file,
+)
+from tests.simulation.world.checkers.topics import (
+    Counted,
+    Decisions,
+    Topics,
+    change_of,
+    source_positions,
+)
+from tests.simulation.world.checkers.transactions import faults_of
+
+FOREIGN_KEY: Final = "sim.foreign"
+_EMPTY: Final = Content({}, {}, {})
+
+
+class Judge:
+    """``limits``: the greatest number of uncommitted index entries, and of attempts at one epoch."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        read: Callable[[str], bytes],
+        topics: Topics,
+        ordered: bool,
+        lanes: int,
+        table: str,
+        entries_max: int,
+        attempts_max: int,
+    ) -> None:
+        self.violations: list[str] = []
+        self._reader, self._read, self.topics = reader, read, topics
+        self._ordered, self._lanes, self._table = ordered, lanes, table
+        self._entries_max, self._attempts_max = entries_max, attempts_max
+        self._model = LastWriter(ordered)
+        self._keyed_next = dict.fromkeys(map(str, range(lanes)), 0)
+        self._epoch = 0
+        self._records = 0
+        self._expected = _EMPTY
+        self._timeline = Timeline({}, frozenset(), {})
+        self._metadata = Timeline({}, frozenset(), {})
+        self._slow: tuple[Timeline, Content] | None = None
+        self._judged: set[int] = set()
+        self._plans = 0
+        self._entries = 0
+        self._excused: set[str] = set()
+        self._newest = ""
+
+    def say(self, guarantee: str, text: str) -> None:
+        """Notes a violation."""
+        self.violations.append(f"{guarantee}: {text}")
+
+    def excuse(self, instant: str) -> None:
+        """Another engine rolled a pending instant back that is being written: its files go when that is
+        noticed.
+        """
+        self._excused.add(instant)
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """What the table has to hold now."""
+        return self._expected.rows
+
+    # ------------------------------------------------------------ storage
+
+    def stored(self, path: str) -> None:
+        """Something changed at the path."""
+        try:
+            if path.startswith((DATA_TIMELINE, METADATA_TIMELINE)):
+                self._follow_timelines()
+            elif path.startswith(".hoodie") and not path.startswith(".hoodie/metadata"):
+                return
+            elif not path.startswith(".hoodie"):
+                self._file_appeared(path)
+            self._look("after a storage step")
+        except BrokenTableError as error:
+            self.say("G1", str(error))
+
+    def _file_appeared(self, path: str) -> None:
+        """G5: no data file is made of an instant that is not pending: it would be an orphan, or change a
+        commit.
+        """
+        file = parse_file(path)
+        if file is None or not self._exists(path):
+            return
+        if file.instant not in self._timeline.pending | self._excused:
+            state = "committed" if file.instant in self._timeline.completed else "not on the timeline"
+            self.say("G5", f"{path} appears although its instant is {state}")
+
+    def _exists(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return name in self._reader._names(folder)
+
+    def _follow_timelines(self) -> None:
+        before, self._timeline = self._timeline, self._reader.data_timeline()
+        metadata_before, self._metadata = self._metadata, self._reader.metadata_timeline()
+        self._check_order(before, self._timeline, metadata_before, self._metadata)
+        for instant in before.completed.keys() - self._timeline.completed.keys():
+            if not self._timeline.counts(instant):
+                self.say("G4", f"commit {instant} is gone from the timeline")
+        for instant in sorted(self._timeline.completed.keys() - before.completed.keys()):
+            self._committed(instant, self._timeline.completed[instant])
+
+    def _check_order(self, before: Timeline, after: Timeline, m_before: Timeline, m_after: Timeline) -> None:
+        """G5: completion times grow, and a metadata deltacommit completes first, within its instant."""
+        for old, new, what in ((m_before, m_after, "metadata"), (before, after, "data")):
+            fresh = {**new.completed, **new.others}.items() - {**old.completed, **old.others}.items()
+            for instant, completion in sorted(fresh, key=lambda each: each[1]):
+                if instant.startswith("00000000000000"):
+                    continue
+                if completion <= instant:
+                    self.say("G5", f"{what} instant {instant} completes before it begins, at {completion}")
+                if completion <= self._newest:
+                    self.say(
+                        "G5", f"{what} instant {instant} completes at {completion}, before {self._newest}"
+                    )
+                self._newest = max(self._newest, completion)
+        for instant in after.completed.keys() - before.completed.keys():
+            if instant not in m_after.completed:
+                self.say("G4", f"data instant {instant} completes before its metadata deltacommit")
+        for instant in m_after.completed.keys() - m_before.completed.keys():
+            known = instant in after.pending or instant in after.completed or instant in after.others
+            if not known and instant not in m_after.compactions and not instant.startswith("0000000000"):
+                self.say("G4", f"metadata deltacommit {instant} without a data instant on the timeline")
+
+    def _look(self, when: str) -> None:
+        """G4: a reader sees exactly what the last commit left."""
+        view = self._reader.view(self._timeline)
+        self._same(self._reader.content(view), self._expected, when)
+
+    def _same(self, found: Content, wanted: Content, when: str) -> None:
+        if found.rows != wanted.rows:
+            self.say("G1", f"{when} rows differ from the model: {_differences(found.rows, wanted.rows)}")
+        if found.indexed != found.places:
+            self.say("G2", f"{when} the index is not the data: {_differences(found.indexed, found.places)}")
+
+    def slices(self) -> dict[tuple[str, str], dict[str, Row]]:
+        """Rows by file group, of those with log files."""
+        return self._reader.slices(self._reader.view(self._timeline))
+
+    def index(self) -> dict[str, tuple[str, str]]:
+        """What the record index holds now."""
+        return self._reader.content(self._reader.view(self._timeline)).indexed
+
+    def reader_begins(self) -> None:
+        """A slow reader lists the data timeline."""
+        self._slow = (self._reader.data_timeline(), self._expected)
+
+    def reader_ends(self) -> None:
+        """… and now all the rest: it sees what was committed when it began."""
+        if self._slow is None:
+            return
+        (timeline, expected), self._slow = self._slow, None
+        newest = max(timeline.completed.values(), default="")
+        if any(instant > newest for instant in self._metadata.compactions):
+            # Meanwhile the index was compacted: such a reader lists anew.
+            return
+        try:
+            found = self._reader.content(self._reader.view(timeline))
+        except BrokenTableError as error:
+            self.say("G4", f"a slow reader: {error}")
+            return
+        self._same(found, expected, "for a slow reader")
+
+    # ------------------------------------------------------------ commits
+
+    def _committed(self, instant: str, completion: str) -> None:
+        word = next(n for n in self._reader._names(DATA_TIMELINE) if n.startswith(f"{instant}_{completion}."))
+        extra = decode.avro_document(self._read(f"{DATA_TIMELINE}/{word}")).get("extraMetadata") or {}
+        if FOREIGN_KEY in extra:
+            for key, row in json.loads(extra[FOREIGN_KEY]).items():
+                self._model.rows[key] = Row(*row)
+                self._model.tombstones.pop(key, None)
+        elif "tidemark.epoch" in extra:
+            self._epoch_committed(instant, extra)
+        view = self._reader.view(self._timeline)
+        self._expect(view)
+        self._check_listing(view, instant)
+
+    def _expect(self, view: View) -> None:
+        """From here on the table has to hold what the model does, early deletes taken off."""
+        self._see_early_deletes(self._reader.content(view))
+        self._expected = Content(dict(self._model.rows), {}, {})
+
+    def _see_early_deletes(self, found: Content) -> None:
+        """A delete that was tagged before a rewind, or in a transaction that did not count, has left its
+        tombstone: rows of the key with a smaller ordering value lose to it even before the delete is tagged
+        again. At rest it makes no difference.
+
+        Excuses no more: the row has to be below a tombstone that is in the topic, and the model holds such a
+        row only while the delete is ahead. What is tagged is committed in order, so the delete follows.
+        """
+        for key in self._model.rows.keys() - found.rows.keys():
+            tombstone = self.topics.tombstone(key) if self._ordered else None
+            if tombstone is not None and tombstone > self._model.rows[key].at:
+                del self._model.rows[key]
+                self._model.tombstones[key] = tombstone
+
+    def _check_listing(self, view: Any, instant: str) -> None:
+        """G5: the `files` partition lists what is there and committed."""
+        there: dict[str, set[str]] = {}
+        for file in view.data:
+            folder, _, name = file.path.rpartition("/")
+            there.setdefault(folder, set()).add(name)
+        listed = {folder: names for folder, names in self._reader.listing(view).items() if names}
+        if listed != there:
+            self.say("G5", f"commit {instant}: the files partition lists {listed}, but there is {there}")
+
+    def _epoch_committed(self, instant: str, extra: dict[str, str]) -> None:
+        epoch = int(extra["tidemark.epoch"])
+        if epoch <= self._epoch:
+            self.say("G1", f"instant {instant} commits epoch {epoch} after epoch {self._epoch}")
+        self._epoch = epoch
+        self.topics.follow()
+        decisions, counted = self.topics.counted()
+        stood = _keyed_positions(counted, decisions.through)
+        keyed = json.loads(extra["tidemark.keyed_offsets"]).get(f"{self._table}.keyed", {})
+        for lane, (first, after) in sorted(keyed.items()):
+            if first != stood.get(lane, 0) or after < first:
+                self.say("G6", f"epoch {epoch} has {first}..{after} of lane {lane}, it stood at {stood}")
+        self._apply({lane: after for lane, (_, after) in keyed.items()})
+        self._check_sources(epoch, extra, decisions, counted)
+        records = json.loads(extra["tidemark.records"])
+        self._records += records["input"]
+        words = ("inserts", "updates", "deletes", "superseded", "no_ops")
+        if records["input"] != sum(records[word] for word in words):
+            self.say("G8", f"epoch {epoch}: {records} does not add up")
+
+    def _apply(self, positions: dict[str, int]) -> None:
+        """Plays what lies before these positions of the lanes and was not played yet."""
+        _, counted = self.topics.counted()
+        for lane, end in sorted(positions.items()):
+            for offset, row in self.topics.keyed_rows(counted, int(lane)):
+                if self._keyed_next[lane] <= offset < end:
+                    self._model.apply(change_of(row, self._ordered))
+            self._keyed_next[lane] = max(end, self._keyed_next[lane])
+
+    def _check_sources(
+        self, epoch: int, extra: dict[str, str], decisions: Decisions, counted: Counted
+    ) -> None:
+        """G6: the input positions of a commit follow those of the epoch before without gap or overlap."""
+        if decisions.planned is None:
+            self.say("G6", f"epoch {epoch} was called committed before it was: nobody would have finished it")
+            return
+        ends = (decisions.through, decisions.planned["through"])
+        before, after = (source_positions(counted, _keyed_positions(counted, end), end) for end in ends)
+        sources = json.loads(extra["tidemark.source_offsets"])
+        found = {f"{topic}:{n}": tuple(at) for topic, each in sources.items() for n, at in each.items()}
+        wanted = {lane: (before.get(lane, 0), position) for lane, position in after.items()}
+        if found != wanted:
+            self.say("G6", f"epoch {epoch} has the input positions {found}, not {wanted}")
+
+    # ------------------------------------------------------------ topics
+
+    def happened(self) -> None:
+        """After an event: what is new in the topics."""
+        entries = self.topics.follow()
+        if entries == self._entries:
+            return
+        self._entries = entries
+        decisions, counted = self.topics.counted()
+        self._check_transactions(counted)
+        through = decisions.through
+        held = [e for o, e in counted.tagged if o > through]
+        rows = sum(p["records"] for e in held for p in e["produced"] if p["topic"] == "index")
+        if rows > self._entries_max:
+            self.say("G7", f"{rows} index entries are uncommitted, at most {self._entries_max} may be")
+        for plan in decisions.plans[self._plans :]:
+            if plan["attempt"] > self._attempts_max:
+                self.say("G7", f"epoch {plan['epoch']} is tried for the {plan['attempt']}th time")
+            if plan["instant"] is None:
+                # It changes no row. What its deletes leave behind holds from here on, and its rows may be
+                # none because their deletes came early.
+                self._apply(_keyed_positions(counted, plan["through"]))
+                self._expect(self._reader.view(self._timeline))
+        self._plans = len(decisions.plans)
+
+    def _check_transactions(self, counted: Counted) -> None:
+        for offset, entry in counted.tagged:
+            if offset not in self._judged and self.topics.is_readable(entry):
+                self._judged.add(offset)
+                for guarantee, text in faults_of(self.topics, offset, entry, self._ordered):
+                    self.say(guarantee, text)
+
+    # ------------------------------------------------------------ the end
+
+    def waits_for(self, sent: dict[str, int]) -> str | None:
+        """Why the world is not at rest: input (records per input lane) that is not committed; None: it is."""
+        self.topics.follow()
+        decisions, counted = self.topics.counted()
+        if decisions.planned is not None:
+            return f"epoch {decisions.planned['epoch']} is planned"
+        for lane, end in sent.items():
+            if counted.shuffle_next.get(lane, 0) < end:
+                return f"input {lane} is shuffled to {counted.shuffle_next.get(lane, 0)} of {end}"
+        for number in range(self._lanes):
+            rows = self.topics.keyed_rows(counted, number)
+            tagged = counted.assign_next.get(str(number), 0)
+            if rows and tagged <= rows[-1][0]:
+                return f"lane {number} is tagged to {tagged}, not {rows[-1][0] + 1}"
+        if any(offset > decisions.through for offset, _ in counted.tagged):
+            return "tagged transactions are not committed"
+        return None
+
+    def at_rest(self, changes: Iterable[Change], sent: int, broken: int) -> None:
+        """G1, G6, G8: with all input committed the table is a replay of the input itself, in its own
+        order.
+        """
+        wanted = LastWriter(self._ordered)
+        for change in changes:
+            wanted.apply(change)
+        if wanted.rows != self._expected.rows:
+            self.say("G1", f"at rest: {_differences(self._expected.rows, wanted.rows)}")
+        decisions, counted = self.topics.counted()
+        self._check_transactions(counted)
+        if len(self._judged) < len(counted.tagged):
+            self.say("G3", "a counting transaction cannot be read at rest")
+        for wrong in decisions.wrong:
+            self.say("G6", wrong)
+        shuffled = sum(entry["records"] for _, entry in counted.shuffled)
+        letters = sum(entry["dead_letters"] for _, entry in counted.shuffled)
+        kept = self.topics.dead_letters()
+        if len(kept) != broken:
+            self.say(
+                "G8", f"{broken} records cannot be taken, the dead-letter topic has those at {sorted(kept)}"
+            )
+        tagged = sum(entry["counts"]["input"] for _, entry in counted.tagged)
+        if (shuffled, letters, tagged) != (sent, broken, sent - broken):
+            self.say(
+                "G8",
+                f"{sent} records sent ({broken} broken): {shuffled} shuffled, {letters} dead letters, "
+                f"{tagged} tagged",
+            )
+
+    def check_traces(self, paths: Iterable[str], deletions_lost: bool) -> None:
+        """G5: nothing of an attempt is left; each data file belongs to a commit that names it.
+
+        ``deletions_lost``: a machine crashed, which may bring markers and heartbeats of ended instants back.
+        """
+        paths = list(paths)
+        traces = (
+            (".hoodie/lock",) if deletions_lost else (".hoodie/lock", ".hoodie/.heartbeat/", ".hoodie/.temp/")
+        )
+        left = [p for p in paths if p.startswith(traces)]
+        if left:
+            self.say("G5", f"left behind: {left}")
+        if self._timeline.pending:
+            self.say("G5", f"pending at rest: {sorted(self._timeline.pending)}")
+        named: set[str] = set()
+        for name in self._reader._names(DATA_TIMELINE):
+            if "_" in name and name.endswith(("commit",)):
+                stats = decode.avro_document(self._read(f"{DATA_TIMELINE}/{name}"))["partitionToWriteStats"]
+                named |= {stat["path"] for each in (stats or {}).values() for stat in each}
+        first = self._timeline.first or ""
+        data = [file for p in paths if not p.startswith(".hoodie") and (file := parse_file(p)) is not None]
+        # What names older files is archived; if one of them were an orphan, its rows would have been seen.
+        files = {file.path for file in data if file.instant >= first}
+        named = {path for path in named if path in files or path not in paths}
+        if files != named:
+            self.say("G5", f"orphans {sorted(files - named)}, missing {sorted(named - files)}")
+
+
+def _keyed_positions(counted: Counted, through: int) -> dict[str, int]:
+    """Per lane the position after the transactions up to a ledger offset."""
+    return {p["lane"]: p["next"] for o, entry in counted.tagged if o <= through for p in entry["consumed"]}
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    keys = sorted(k for k in found.keys() | wanted.keys() if found.get(k) != wanted.get(k))
+    return "; ".join(f"{k} is {found.get(k)}, has to be {wanted.get(k)}" for k in keys[:6])

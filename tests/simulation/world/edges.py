@@ -1,0 +1,165 @@
+"""What stands in for network and disk while a world runs; everything behind it is the product's own code.
+
+================================= ===================================================================
+gRPC server and channel           a switchboard: a call runs the product's handler on the caller's thread
+RocksDB folder                    `LightRocks`, a dictionary; a machine's crash takes its newest batches
+Storage that tasks open by URI    the world's storage, as the writer's process sees it
+Threads that publish files        none: files are published in the order in which they are made
+Waits of a reader for a message   one sleep: nothing can come while one process alone runs
+Locks of `cached_property`        none: Python 3.11 has one a class, so a frozen process would hold others up
+================================= ===================================================================
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cached_property
+from typing import Any, Final
+from unittest.mock import patch
+
+import commit_coordinator.bootstrap as coordinator_bootstrap
+import index_assigner.assign.wiring as assign_wiring
+import index_assigner.bootstrap as assigner_bootstrap
+import stream_runtime.kafka.memory.readers as memory_readers
+import stream_writer.coordinator_client as writer_client
+import stream_writer.tasks as writer_tasks
+from commit_coordinator import trimming
+from hudi_format.hfile.reader import HFileReader
+from hudi_format.metadata_table.shard import ShardSnapshot
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from hudi_format.storage.base import Storage
+from stream_runtime.config.model import Address
+from tests.simulation.world.process import Process
+from tests.simulation.world.rocks import LightRocks
+
+_READ_WAIT_S: Final = 3_600.0
+Handlers = dict[str, Callable[[Any, Any], Any]]
+"""Method path -> handler of (request, context)."""
+Call = Callable[[Process, str, Any], Any]
+"""(caller, method path, request) -> answer; raises RpcError."""
+
+
+class SwitchboardServer:
+    """Takes the place of `RpcServer`, and of the gRPC server that handlers are added to."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.serving = False
+        self.handlers: Handlers = {}
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        return None
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        self.handlers.update({f"/{service}/{name}": each.unary_unary for name, each in handlers.items()})
+
+    def set_serving(self, serving: bool) -> None:
+        self.serving = serving
+
+    def stop(self, grace_s: float = 0.0) -> None:
+        self.serving = False
+
+
+class _Channel:
+    """Takes the place of a gRPC channel; the generated stubs ask it for their methods."""
+
+    def __init__(self, caller: Process, call: Call) -> None:
+        self._caller = caller
+        self._call = call
+
+    def unary_unary(self, path: str, **_: Any) -> Callable[..., Any]:
+        return lambda request, timeout=None: self._call(self._caller, path, request)
+
+    def close(self) -> None:
+        return None
+
+
+def _lazy_reads() -> Iterator[cached_property[Any]]:
+    """The properties that read storage when they are first asked: a process can be frozen in them."""
+    for owner in (HFileReader, MetadataTableSnapshot, ShardSnapshot):
+        yield from (each for each in vars(owner).values() if isinstance(each, cached_property))
+
+
+class _InOrder:
+    """`Publishers` without threads."""
+
+    def __enter__(self) -> _InOrder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def submit(self, publish: Callable[..., Any], *asked: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(publish(*asked, **named))
+        return done
+
+
+class Edges:
+    """One per world. ``building``: the process whose parts are being made."""
+
+    def __init__(self, call: Call, open_cache: Callable[[Process, str], LightRocks]) -> None:
+        self._call = call
+        self._open_cache = open_cache
+        # A step that is frozen in the middle of a start has a thread of its own.
+        self._here = threading.local()
+        self.storages: dict[str, Storage] = {}
+
+    @contextmanager
+    def building(self, process: Process) -> Iterator[None]:
+        """Channels, caches and servers that are made inside are the process's."""
+        self._here.process = process
+        try:
+            yield
+        finally:
+            self._here.process = None
+
+    def take_server(self) -> SwitchboardServer | None:
+        """The server that was started last, if it was not taken yet."""
+        server: SwitchboardServer | None = getattr(self._here, "server", None)
+        self._here.server = None
+        return server
+
+    @contextmanager
+    def in_place(self, trim_every: int) -> Iterator[None]:
+        """Inside, the product meets these edges. ``trim_every``: epochs between two trimmings; 0: never."""
+        patches: list[AbstractContextManager[object]] = [
+            patch.object(coordinator_bootstrap, "start_server", self._start_server),
+            patch.object(assigner_bootstrap, "start_server", self._start_server),
+            patch.object(assigner_bootstrap, "open_channel", self._open_channel),
+            patch.object(writer_client, "open_channel", self._open_channel),
+            patch.object(assign_wiring, "open_cache", lambda _, identity, memory: self._cache(identity)),
+            patch.object(writer_tasks, "open_storage", self.storages.__getitem__),
+            patch.object(writer_tasks, "Publishers", _InOrder),
+            patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
+            patch.object(trimming, "EPOCHS_BETWEEN", trim_every or 1 << 30),
+            patch.object(trimming, "_SECONDS_BETWEEN_MIN", 0),
+            *(patch.object(each, "lock", nullcontext()) for each in _lazy_reads()),
+        ]
+        with ExitStack() as stack:
+            for each in patches:
+                stack.enter_context(each)
+            yield
+
+    def _owner(self) -> Process:
+        process: Process | None = getattr(self._here, "process", None)
+        assert process is not None, "a channel, cache or server was made outside of `building`"
+        return process
+
+    def _start_server(
+        self, listen: Address, services: Sequence[tuple[str, Callable[[Any], None]]], **_: Any
+    ) -> SwitchboardServer:
+        server = SwitchboardServer(listen)
+        for _name, register in services:
+            register(server)
+        self._here.server = server
+        return server
+
+    def _open_channel(self, address: Address, **_: Any) -> _Channel:
+        return _Channel(self._owner(), self._call)
+
+    def _cache(self, identity: str) -> LightRocks:
+        return self._open_cache(self._owner(), identity)

@@ -1,0 +1,105 @@
+"""The outside world as one process sees it: storage, broker, clock and failpoints, each call a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, cast
+
+from hudi_format.storage.base import Storage
+from stream_runtime.clock import Clock, ManualClock
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.kafka.memory import MemoryKafkaClient
+from stream_runtime.kafka.ports import KafkaClient
+from tests.simulation.world.process import Process
+
+_READING: Final = ("read", "read_range", "open_input", "stat", "exists", "list", "walk")
+_WRITING: Final = (
+    "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
+)  # fmt: skip
+_CLIENT: Final = (
+    "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",
+    "create_topics", "delete_topics", "partitions", "describe", "delete_records", "start_offset",
+    "end_offset", "check_broker",
+)  # fmt: skip
+
+
+class WorldClock(ManualClock):
+    """`jump` moves the wall clock alone, as a time server does."""
+
+    def __init__(self, start_ms: int = 1_750_000_000_000) -> None:
+        super().__init__(start_ms)
+        self._jumped_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._jumped_ms
+
+    def jump(self, milliseconds: int) -> None:
+        self._jumped_ms += milliseconds
+
+
+class _Gated:
+    """An object whose named methods are places; everything else is passed through."""
+
+    def __init__(self, inner: Any, process: Process, kind: str, names: tuple[str, ...], writes: bool) -> None:
+        self._inner = inner
+        for name in names:
+            method = getattr(inner, name, None)
+            if method is not None:
+                setattr(self, name, process.guarded(f"{kind}.{name}", method, writes))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _GatedStorage(_Gated):
+    def __init__(self, inner: Any, process: Process) -> None:
+        super().__init__(inner, process, "storage", _READING, False)
+        for name in _WRITING:
+            setattr(self, name, process.guarded(f"storage.{name}", getattr(inner, name), True))
+
+
+class _GatedClient:
+    """Producers, readers and admins of one process."""
+
+    def __init__(self, inner: MemoryKafkaClient, process: Process) -> None:
+        self._inner = inner
+        self._process = process
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        make = getattr(self._inner, name)
+        return lambda *args, **kwargs: _Gated(make(*args, **kwargs), self._process, name, _CLIENT, False)
+
+
+class _GatedClock:
+    def __init__(self, inner: Clock, process: Process) -> None:
+        self.now_ms = inner.now_ms
+        self.monotonic_s = inner.monotonic_s
+        self.sleep = process.guarded("clock.sleep", inner.sleep)
+        self.sleep_ms = process.guarded("clock.sleep", inner.sleep_ms)
+
+
+class PlaceFailpoints(FailpointRegistry):
+    """Each failpoint is a place."""
+
+    def __init__(self, places: type[Enum], process: Process) -> None:
+        super().__init__(places)
+        self._process = process
+
+    def hit(self, place: Enum) -> None:
+        self._process.place(f"failpoint {place.value}")
+
+
+def gated_storage(storage: Any, process: Process) -> Storage:
+    """The storage as the process sees it."""
+    return cast(Storage, _GatedStorage(storage, process))
+
+
+def gated_kafka(client: MemoryKafkaClient, process: Process) -> KafkaClient:
+    """The cluster as the process sees it."""
+    return cast(KafkaClient, _GatedClient(client, process))
+
+
+def gated_clock(clock: Clock, process: Process) -> Clock:
+    """Time as the process sees it."""
+    return cast(Clock, _GatedClock(clock, process))

@@ -1,0 +1,116 @@
+"""A model of the assigner's RocksDB folders: what a killed process wrote stays, a machine's crash takes the
+newest batches back, a folder that a living process holds is not handed out twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from index_assigner.index.errors import CacheInUseError
+from tests.simulation.world.process import Process
+
+_BATCHES_KEPT: Final = 4
+_FOLDERS_MAX: Final = 8
+
+
+@dataclass
+class Folder:
+    """One cache folder. ``before``: contents before the newest batches, oldest first."""
+
+    identity: str
+    content: dict[bytes, bytes] = field(default_factory=dict)
+    before: list[dict[bytes, bytes]] = field(default_factory=list)
+    holder: Process | None = None
+
+    def lose(self, batches: int) -> None:
+        """The newest batches had not reached the disk."""
+        for _ in range(min(batches, len(self.before))):
+            self.content = self.before.pop()
+
+
+class Disk:
+    """The folders below one `state.path`."""
+
+    def __init__(self) -> None:
+        self.folders: list[Folder] = []
+
+    def open(self, process: Process, identity: str) -> LightRocks:
+        """The first folder that nobody holds, as `wiring.open_cache` looks for it."""
+        for each in self.folders:
+            if each.holder is None or not each.holder.alive:
+                if each.identity != identity:
+                    each.identity, each.content, each.before = identity, {}, []
+                each.holder = process
+                return LightRocks(each, process)
+        if len(self.folders) >= _FOLDERS_MAX:
+            raise CacheInUseError("all folders are in use")
+        self.folders.append(Folder(identity, holder=process))
+        return LightRocks(self.folders[-1], process)
+
+
+class LightRocks:
+    """Takes the place of `RocksTier`."""
+
+    path = Path("cache")
+
+    def __init__(self, folder: Folder, process: Process) -> None:
+        self._folder = folder
+        self._process = process
+
+    def close(self) -> None:
+        self._folder.holder = None
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        self._process.place("rocks.get")
+        content = self._folder.content
+        return [content.get(key) for key in keys]
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.get_many([key])[0]
+
+    def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
+        keys = sorted(self._folder.content)
+        return keys[bisect_left(keys, first) : bisect_left(keys, end)]
+
+    def items_between(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        return [(key, self._folder.content[key]) for key in self.keys_between(first, end)]
+
+    def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return iter(self.items_between(first, end))
+
+    def write(
+        self,
+        puts: Iterable[tuple[list[bytes], list[bytes]]],
+        deletes: Iterable[bytes] = (),
+        drop_ranges: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._process.place("rocks.write")
+        folder = self._folder
+        folder.before = [*folder.before[1 - _BATCHES_KEPT :], folder.content]
+        content = dict(folder.content)
+        for first, end in drop_ranges:
+            for key in self.keys_between(first, end):
+                del content[key]
+        for key in deletes:
+            content.pop(key, None)
+        for keys, values in puts:
+            content.update(zip(keys, values, strict=True))
+        folder.content = content
+
+    def load(self, keys: list[bytes], values: list[bytes]) -> None:
+        assert keys == sorted(set(keys))
+        self.write([(keys, values)])
+
+    def clear(self, first: bytes, end: bytes) -> None:
+        if self.keys_between(first, end):
+            self.write([], [], [(first, end)])
+
+    def reclaim(self, first: bytes, end: bytes) -> None:
+        return None
+
+    def disk_bytes(self) -> int:
+        return sum(len(key) + len(value) for key, value in self._folder.content.items())

@@ -1,0 +1,138 @@
+"""A run as text: what the table is like, then one event a line. Any subset of the lines is a script, too.
+
+::
+
+    setup type=mor ordered=yes shards=2 lanes=2 inputs=2 shufflers=1 assigners=2 ...
+    feed up k1 d0 5              an upsert: key, table partition, ordering value
+    feed del k1 7                a delete by the delete field; `feed null k1`: by a null value
+    round                        every process takes one step, in the order of the seats
+    step assigner-0              one seat takes a step; whatever died there is started again
+    crash coordinator 14         the seat's process is killed at the 14th place from now (see `process`)
+    freeze writer 2 publish      … is stopped at the 2nd that has this word in its name; thaw writer: goes on
+    replace coordinator          another process takes the seat, the old one goes on as a zombie
+    zombie coordinator           the zombies of the seat take a step
+
+All verbs are listed in `VERBS`, with what their words mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+Event = tuple[str, ...]
+
+VERBS: Final[Mapping[str, str]] = {
+    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record",
+    "round": "every seat takes a step",
+    "step": "SEAT: its process takes a step",
+    "wait": "MS: time passes",
+    "jump": "MS: the wall clock jumps (negative: back)",
+    "crash": "SEAT N [WORD]: killed at the nth place from now, of those with the word in their names",
+    "kill": "SEAT: killed between two steps",
+    "freeze": "SEAT N [WORD]: stopped at the nth place from now",
+    "thaw": "SEAT: the oldest frozen process of the seat goes on",
+    "fail-before": "SEAT N [WORD]: the nth call from now that writes to storage fails without effect",
+    "fail-after": "SEAT N [WORD]: … fails after its effect",
+    "replace": "SEAT: a new process takes the seat, the old one becomes a zombie",
+    "zombie": "SEAT: the zombies of the seat take a step",
+    "leave": "SEAT: its process ends in order",
+    "lose-disk": "SEAT: its local disk is empty from now on",
+    "machine-crash": "N: all processes die; deletions of files and the N newest cache batches are lost",
+    "end-fault": "ID FAULT: of the next end of a transaction of ID",
+    "late-ends": "delayed ends of transactions arrive",
+    "lose-message": "TOPIC: a message is not stored",
+    "lose-ack": "TOPIC: a message is stored, its producer does not learn it",
+    "markers": "MS: markers of transactions take up to so long",
+    "broker": "down | up",
+    "call-fault": "SEAT METHOD lost|answer|late|twice: of the next such call of the seat",
+    "late-calls": "delayed calls arrive",
+    "speculate": "the writer runs the tasks of its next job twice",
+    "fail-job": "the writer's next job fails for good, with half of its files made",
+    "rewind-wish": "an assigner asks for a rewind",
+    "hurry": "the coordinator plans as soon as something counts",
+    "foreign": "insert DAY | half DAY | undo | empty | rollback | compact | compact-index [clean] | archive: "
+    "another engine does it, if the table's lock is free",
+    "reader": "begin | end: a reader lists the data timeline, later the rest",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The table and its surroundings. ``trim``: epochs between two trimmings, 0 for never; ``tiny_cache``: no
+    room in RocksDB; ``interval_ms``: between two plans; ``attempts``: what the coordinator tries in one life.
+    """
+
+    type: str = "mor"
+    ordered: bool = True
+    shards: int = 2
+    lanes: int = 2
+    inputs: int = 2
+    shufflers: int = 1
+    assigners: int = 2
+    records: int = 20
+    uncommitted: int = 1_000
+    interval_ms: int = 50
+    trim: int = 0
+    tiny_cache: bool = False
+    ids: int = 1
+
+    def line(self) -> str:
+        """As the first line of a script."""
+        words = [f"{name}={_text(getattr(self, name))}" for name in self.__dataclass_fields__]
+        return f"setup {' '.join(words)}"
+
+    @classmethod
+    def parse(cls, words: Iterable[str]) -> Setup:
+        """Raises ValueError for a word that is none of ours."""
+        found: dict[str, object] = {}
+        for word in words:
+            name, _, value = word.partition("=")
+            if name not in cls.__dataclass_fields__:
+                raise ValueError(f"setup has no {name!r}; it has {', '.join(cls.__dataclass_fields__)}")
+            default = cls.__dataclass_fields__[name].default
+            if isinstance(default, bool):
+                found[name] = value == "yes"
+            else:
+                found[name] = int(value) if isinstance(default, int) else value
+        return cls(**found)  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a run does. ``seed``: where it came from, -1 for a text."""
+
+    setup: Setup = field(default_factory=Setup)
+    events: tuple[Event, ...] = ()
+    seed: int = -1
+
+    def text(self) -> str:
+        """One event a line; `parse` reads it."""
+        return "\n".join([self.setup.line(), *(" ".join(event) for event in self.events)]) + "\n"
+
+    def of(self, events: Iterable[Event]) -> Script:
+        """The same surroundings with other events."""
+        return Script(self.setup, tuple(events), self.seed)
+
+
+def parse(text: str) -> Script:
+    """Reads `Script.text`; empty lines and those that start with ``#`` are passed over. Raises ValueError."""
+    setup, events = Setup(), []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if words[0] == "setup":
+            setup = Setup.parse(words[1:])
+        elif words[0] not in VERBS:
+            raise ValueError(f"line {number}: {words[0]!r} is none of {', '.join(VERBS)}")
+        else:
+            events.append(tuple(words))
+    return Script(setup, tuple(events))

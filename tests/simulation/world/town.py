@@ -1,0 +1,193 @@
+"""Seats and the processes in them, their calls to each other, and the judge who watches the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+from epoch_protocol.entries import Stage
+from hudi_format.timeline import Action
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from stream_runtime.rpc.errors import RpcError, status_of
+from tests.simulation.world.actors import (
+    Actor,
+    CoordinatorActor,
+    StageActor,
+    Surroundings,
+    WriterActor,
+)
+from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.checkers.model import Change
+from tests.simulation.world.checkers.table import Reader
+from tests.simulation.world.checkers.topics import Sent, Topics
+from tests.simulation.world.edges import Edges
+from tests.simulation.world.foreign import ForeignEngine
+from tests.simulation.world.ports import WorldClock
+from tests.simulation.world.process import Process, Status
+from tests.simulation.world.rocks import Disk, LightRocks
+from tests.simulation.world.script import Script
+from tests.simulation.world.settings import INPUT, TABLE, config_of, schema
+from tests.simulation.world.storage import WatchedStorage
+
+_CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"
+_ATTEMPTS_MAX: Final = 40
+_CURABLE: Final = ("RETRYABLE", "FENCED", "CONFLICT")
+
+
+@dataclass
+class Seat:
+    """Where one process of a service sits; who sat there before and was not ended is a zombie."""
+
+    name: str
+    current: Actor | None = None
+    zombies: list[Actor] = field(default_factory=list)
+    made: int = 0
+
+
+class Town:
+    """All processes of a world, what they share, and who judges them."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        setup = self.setup = script.setup
+        self.clock = WorldClock()
+        self.ids = SeededIds(setup.ids)
+        self.broker = MemoryBroker(self.clock, self.ids)
+        self.client = MemoryKafkaClient(self.broker)
+        self.config = config_of(setup)
+        self.storage = WatchedStorage(self.clock)
+        self.edges = Edges(self._call, self._open_cache)
+        self.around = Surroundings(self.config, self.storage, self.client, self.clock, self.ids, self.edges)
+        names = ["coordinator", *(f"shuffler-{n}" for n in range(setup.shufflers))]
+        names += [*(f"assigner-{n}" for n in range(setup.assigners)), "writer"]
+        self.seats = {name: Seat(name) for name in names}
+        self.log: list[str] = []
+        self._disks: dict[str, Disk] = {}
+        self._call_faults: dict[tuple[str, str], str] = {}
+        self._late_calls: list[tuple[str, Any]] = []
+        self._sent: list[Change] = []
+        self._broken = 0
+        self._deletions_lost = False
+        action = Action.DELTA_COMMIT if setup.type == "mor" else Action.COMMIT
+        self.foreign = ForeignEngine(self.storage, self.clock, self.ids, action, schema(), setup.shards)
+        self._foreign_rows = 0
+        self.client.admin().create_topics([TopicSpec(INPUT, setup.inputs)])
+        self.judge = self._judge()
+        self.storage.changed = self.judge.stored
+
+    def _judge(self) -> Judge:
+        storage, setup = self.storage, self.setup
+        reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered)
+        topics = Topics(self._read, TABLE, setup.lanes, min(setup.lanes, 16))
+        # An assigner looks at the limit before it gathers; each may add one transaction.
+        entries_max = setup.uncommitted + (len(self.seats) + 1) * max(setup.records, 20) * 2
+        return Judge(
+            reader, storage.memory.read, topics, setup.ordered, setup.lanes, TABLE, entries_max, _ATTEMPTS_MAX
+        )
+
+    def _read(self, topic: str, partition: int, position: int) -> tuple[list[Sent], int]:
+        log = self.broker._logs.get(TopicPartition(topic, partition))
+        if log is None:
+            return [], position
+        position = max(position, log.start)
+        found, after = log.read(position, Isolation.READ_COMMITTED, 10_000)
+        return [Sent(m.offset, dict(m.headers), m.value) for m in found], after
+
+    # ------------------------------------------------------------ processes
+
+    def _open_cache(self, process: Process, identity: str) -> LightRocks:
+        seat = process.name.partition("#")[0]
+        return self._disks.setdefault(seat, Disk()).open(process, identity)
+
+    def _make(self, seat: Seat) -> Actor:
+        process = Process(f"{seat.name}#{seat.made}")
+        seat.made += 1
+        kind = seat.name.partition("-")[0]
+        if kind == "coordinator":
+            return CoordinatorActor(process, self.around)
+        if kind == "writer":
+            return WriterActor(process, self.around)
+        return StageActor(process, self.around, Stage.SHUFFLE if kind == "shuffler" else Stage.ASSIGN)
+
+    def step(self, seat: Seat) -> None:
+        """The seat's process takes a step; one that died is started again."""
+        if seat.current is None or not seat.current.process.alive:
+            seat.current = self._make(seat)
+        self._step(seat.current)
+
+    def _step(self, actor: Actor) -> None:
+        self._carried(actor, lambda: actor.process.step(actor.step))
+
+    def _thaw(self, actor: Actor) -> None:
+        self._carried(actor, actor.process.thaw)
+
+    def _carried(self, actor: Actor, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            actor.process.kill()
+            text = f"{type(error).__name__}: {str(error)[:300]}"
+            self.log.append(f"    {actor.process.name} ends: {text}")
+            # A coordinator that starts beside another engine's unfinished write refuses, by design.
+            refuses = self.foreign.has_half and type(error).__name__ == "UnsupportedTableError"
+            if not _may_end(error) and not refuses:
+                self.judge.say("unexpected", f"{actor.process.name} ends with {text}")
+        if actor.process.status is Status.FROZEN:
+            self.log.append(f"    {actor.process.name} is frozen at {actor.process.trail[-1]}")
+        elif not actor.process.alive and actor.process.trail:
+            self.log.append(f"    {actor.process.name} is gone at {actor.process.trail[-1]}")
+
+    def _actors(self) -> list[Actor]:
+        found = [actor for seat in self.seats.values() for actor in (seat.current, *seat.zombies)]
+        return [actor for actor in found if actor is not None]
+
+    # ------------------------------------------------------------ calls
+
+    def _call(self, caller: Process, path: str, request: Any) -> Any:
+        method = path.removeprefix(_CALL_PREFIX)
+        caller.place(f"call {method}")
+        fault = self._call_faults.pop((caller.name.partition("#")[0], method), None)
+        if fault == "late":
+            self._late_calls.append((path, request))
+        if fault in ("lost", "late"):
+            raise _unavailable(method, "no answer")
+        answer = self._answer(path, request)
+        if fault == "twice":
+            answer = self._answer(path, request)
+        if fault == "answer":
+            raise _unavailable(method, "the answer is lost")
+        caller.place(f"answer {method}")
+        return answer
+
+    def _answer(self, path: str, request: Any) -> Any:
+        method = path.removeprefix(_CALL_PREFIX)
+        actor = self.seats["coordinator"].current
+        running = isinstance(actor, CoordinatorActor) and actor.process.status is Status.RUNNING
+        if not running or actor.server is None or path not in actor.server.handlers:
+            raise _unavailable(method, "nobody listens")
+        assert isinstance(actor, CoordinatorActor)
+        actor.process.in_call += 1
+        try:
+            return actor.server.handlers[path](request, None)
+        except Exception as error:
+            status = status_of(error)
+            if status is grpc.StatusCode.INTERNAL:
+                self.judge.say("unexpected", f"{method}: {type(error).__name__}: {error}")
+            raise RpcError(method, status, str(error)) from error
+        finally:
+            actor.process.in_call -= 1
+
+
+def _unavailable(method: str, why: str) -> RpcError:
+    return RpcError(method, grpc.StatusCode.UNAVAILABLE, why)
+
+
+def _may_end(error: Exception) -> bool:
+    """Whether a process may end so: whoever supervises it starts it again. All other ends are loud stops."""
+    kind = getattr(getattr(error, "kind", None), "name", "")
+    return kind in _CURABLE

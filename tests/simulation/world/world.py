@@ -1,0 +1,128 @@
+"""Runs a script: a whole Tidemark in one thread, judged after every step. See the package's README."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from stream_runtime.kafka.ports import TopicPartition
+from tests.simulation.world.actors import (
+    StageActor,
+)
+from tests.simulation.world.events import Events
+from tests.simulation.world.script import Script
+from tests.simulation.world.settings import INPUT
+
+_EVENT_S: Final = 0.01
+_ROUND_S: Final = 0.2
+_RESTART_ROUNDS: Final = (100, 250)
+_ROUNDS_MAX: Final = 400
+_ZOMBIE_STEPS: Final = 3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``violations`` in the order in which they were found, none: all is well. ``at``: number of the event
+    after which the first was found, -1 for the end. ``log``: what happened, an event a line.
+    """
+
+    violations: tuple[str, ...]
+    at: int
+    log: tuple[str, ...]
+    epochs: int
+
+
+class World(Events):
+    """One run of one script. Use `run_script`."""
+
+    # ------------------------------------------------------------ events
+
+    def run(self) -> Outcome:
+        """Plays the script and lets the world come to rest; stops at the first violation."""
+        at = -1
+        try:
+            for number, event in enumerate(self.script.events):
+                self.log.append(f"{number:4} {' '.join(event)}")
+                self.apply(event)
+                self.clock.advance(_EVENT_S)
+                self.judge.happened()
+                if self.judge.violations:
+                    at = number
+                    break
+            else:
+                self._settle()
+        finally:
+            for actor in self._actors():
+                actor.process.kill()
+        return Outcome(tuple(self.judge.violations), at, tuple(self.log), self.judge._epoch)
+
+    # ------------------------------------------------------------ the end
+
+    def _settle(self) -> None:
+        """No new faults; what is frozen goes on, and everything comes to an end."""
+        self.log.append("     the world comes to rest")
+        self.broker.start()
+        self.broker.faults.marker_delay_max_s = 0.0
+        self._call_faults.clear()
+        for seat in list(self.seats.values()):
+            for actor in [*seat.zombies, seat.current]:
+                if actor is not None:
+                    actor.process.disarm()
+                    self._thaw(actor)
+        self.broker.deliver_late_ends()
+        self._do_late_calls()
+        self.foreign.undo()
+        for _ in range(_ZOMBIE_STEPS):
+            for seat in list(self.seats.values()):
+                self._do_zombie(seat.name)
+            self._round()
+        for seat in self.seats.values():
+            for actor in seat.zombies:
+                if isinstance(actor, StageActor):
+                    self._leave(actor)
+                actor.process.kill()
+        self._rest()
+
+    def _rest(self) -> None:
+        waits: str | None = ""
+        for number in range(_ROUNDS_MAX):
+            if number in _RESTART_ROUNDS:
+                # An epoch may have been given up: then the operator restarts the coordinator.
+                self._do_kill("coordinator")
+            self._round()
+            if self.judge.violations:
+                return
+            if number % 3 == 2:
+                waits = self.judge.waits_for(self._input_ends())
+                if waits is None:
+                    break
+        else:
+            self.judge.say("G6", f"the world does not come to rest: {waits}")
+            return
+        for _ in range(4):
+            self._round()
+        if self.judge.violations:
+            return
+        if self._foreign_rows == 0:
+            self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
+        self.judge.check_traces(self.storage.paths(), self._deletions_lost)
+
+    def _round(self) -> None:
+        self._do_round()
+        self.clock.advance(_ROUND_S)
+        self.judge.happened()
+
+    def _input_ends(self) -> dict[str, int]:
+        return {
+            f"{INPUT}:{n}": self.broker.log(TopicPartition(INPUT, n)).end for n in range(self.setup.inputs)
+        }
+
+
+def run_script(script: Script) -> Outcome:
+    """Runs a script from an empty table to rest, or to the first violation. Equal scripts, equal outcomes."""
+    for name in ("tidemark", "index_assigner", "commit_coordinator", "stream_writer"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    world = World(script)
+    with world.edges.in_place(script.setup.trim):
+        return world.run()
