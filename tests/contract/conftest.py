@@ -1,4 +1,4 @@
-"""Both brokers for the contract tests of the Kafka ports."""
+"""Both brokers for the contract tests of the Kafka ports, and both with faults."""
 
 from __future__ import annotations
 
@@ -10,9 +10,21 @@ from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.ids import SeededIds, SystemIds
 from stream_runtime.kafka.confluent import ConfluentKafkaClient
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.platform.jars import KAFKA, ensure_jars
+from stream_runtime.platform.java import JavaRuntime
+from tests.contract.fault_cluster import (
+    HASTY_TIMEOUT_S,
+    TRANSACTION_TIMEOUT_S,
+    FaultCluster,
+    MemoryFaultCluster,
+    ProxiedFaultCluster,
+)
 from tests.contract.kafka_cluster import KafkaCluster
+from tests.faults.kafka_proxy import KafkaProxy
 
 MESSAGE_BYTES_MAX = 2_000_000
+_TIMEOUTS_S = (TRANSACTION_TIMEOUT_S, HASTY_TIMEOUT_S)
 
 
 @pytest.fixture(params=["memory", pytest.param("confluent", marks=pytest.mark.kafka)])
@@ -28,5 +40,33 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
             {"bootstrap.servers": kafka.bootstrap_servers}, message_bytes_max=MESSAGE_BYTES_MAX
         )
         made = KafkaCluster(real, SystemClock(), f"contract-{SystemIds().uuid()[:8]}")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def own_kafka(java: JavaRuntime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKafka]:
+    """A broker that may be killed."""
+    with EmbeddedKafka(tmp_path_factory.mktemp("faults"), ensure_jars(KAFKA.name, java), java.home) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["memory", pytest.param("confluent", marks=pytest.mark.kafka)])
+def fault_cluster(request: pytest.FixtureRequest) -> Iterator[FaultCluster]:
+    """A cluster whose faults can be ordered."""
+    if request.param == "memory":
+        clock = ManualClock()
+        broker = MemoryBroker(clock, SeededIds(1))
+        calm, hasty = (MemoryKafkaClient(broker, transaction_timeout_s=each) for each in _TIMEOUTS_S)
+        made: FaultCluster = MemoryFaultCluster(calm, clock, "memory", broker, hasty=hasty)
+    else:
+        kafka: EmbeddedKafka = request.getfixturevalue("own_kafka")
+        proxy = KafkaProxy(kafka.bootstrap_servers)
+        section = {"bootstrap.servers": proxy.bootstrap_servers}
+        real, hasty_real = (
+            ConfluentKafkaClient(section, transaction_timeout_ms=int(each * 1000)) for each in _TIMEOUTS_S
+        )
+        name = f"faults-{SystemIds().uuid()[:8]}"
+        made = ProxiedFaultCluster(real, SystemClock(), name, hasty=hasty_real, proxy=proxy, kafka=kafka)
     yield made
     made.close()

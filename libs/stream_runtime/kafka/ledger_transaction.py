@@ -25,9 +25,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from stream_runtime.kafka.errors import FencedError, KafkaError
 from stream_runtime.kafka.ports import Delivery, Headers, TopicPartition, TransactionalProducer
+
+_DOUBTFUL_ABORT_S: Final = 1.0
 
 
 class TransactionOutcome(Enum):
@@ -135,7 +138,7 @@ class LedgerTransaction:
             producer.flush(self.flush_timeout_s)
             entry_offset = delivery.offset
             if consumed and group is not None:
-                producer.send_offsets(consumed, group)
+                producer.send_offsets(consumed, group, self.commit_timeout_s)
             self.reached("commit")
             producer.commit(self.commit_timeout_s)
             self.reached("committed")
@@ -147,8 +150,12 @@ class LedgerTransaction:
         return TransactionResult(TransactionOutcome.COMMITTED, producer.doubtful, offsets, entry_offset)
 
     def _abort(self) -> None:
+        producer, timeout_s = self.producer, self.commit_timeout_s
+        if producer.doubtful:
+            # The abort would wait for messages that got no answer; the successor's init() aborts at once.
+            timeout_s = min(timeout_s, _DOUBTFUL_ABORT_S)
         try:
-            self.producer.abort(self.commit_timeout_s)
+            producer.abort(timeout_s)
         except KafkaError:
             # The producer is spent, and says so by `doubtful`; its successor's init() ends what is open.
             return

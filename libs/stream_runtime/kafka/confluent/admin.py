@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import confluent_kafka.admin
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
@@ -17,7 +18,6 @@ from stream_runtime.kafka.confluent.translate import client_error, translate
 from stream_runtime.kafka.errors import (
     KafkaConfigError,
     KafkaUnavailableError,
-    LeaderChangingError,
     MissingTopicError,
 )
 from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
@@ -25,8 +25,14 @@ from stream_runtime.retry import Deadline
 
 # The package does not export these names to type checkers.
 _client: Any = confluent_kafka.admin
+_logger = logging.getLogger("tidemark.kafka")
 _TIMEOUT_S: Final = 15.0
+_LEADER_TIMEOUT_S: Final = 3.0
+"""For one attempt: a leader that died does not answer, and its successor is known within seconds."""
+_CLIENT_S: Final = 2.0
+"""A client that gets no answer for so long is replaced."""
 _METADATA_POLL_S: Final = 0.05
+_LOOKS_MAX: Final = 5
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -37,8 +43,11 @@ class ConfluentAdmin:
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._admin: Any = self._new_client()
+
+    def _new_client(self) -> Any:
         try:
-            self._admin: Any = _client.AdminClient(settings.admin(), logger=ConnectionLog("admin"))
+            return _client.AdminClient(self._settings.admin(), logger=ConnectionLog("admin"))
         except KafkaException as error:
             raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
 
@@ -95,15 +104,21 @@ class ConfluentAdmin:
         self._wait_for_metadata(there, there=False)
 
     def partitions(self, topic: str) -> int | None:
-        try:
-            metadata = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
-        except KafkaException as error:
-            raise translate(client_error(error), f"metadata of {topic}") from None
-        if metadata.error is None:
-            return len(metadata.partitions)
-        if metadata.error.code() == ClientError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise translate(metadata.error, f"metadata of {topic}")
+        for _ in range(_LOOKS_MAX):
+            try:
+                cluster = self._admin.list_topics(topic, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                raise translate(client_error(error), f"metadata of {topic}") from None
+            metadata = cluster.topics[topic]
+            if metadata.error is None:
+                return len(metadata.partitions)
+            if metadata.error.code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                raise translate(metadata.error, f"metadata of {topic}")
+            if len(cluster.brokers) == 1:
+                break
+            # The broker that was asked may hear of a new topic later than the others.
+            self._clock.sleep(_METADATA_POLL_S)
+        return None
 
     def describe(self, topic: str) -> TopicDescription:
         partitions = self.partitions(topic)
@@ -126,13 +141,45 @@ class ConfluentAdmin:
                 )
         if not offsets:
             return {}
+        return self._ask_leaders(offsets, lambda: self._delete_records_once(offsets))
+
+    def _delete_records_once(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         requests = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
-        answers = self._admin.delete_records(requests, request_timeout=_TIMEOUT_S)
+        answers = self._admin.delete_records(requests, request_timeout=_LEADER_TIMEOUT_S)
         starts: dict[TopicPartition, int] = {}
         for client, future in answers.items():
-            deleted = _result(future, f"deleting records of {client.topic}[{client.partition}]")
+            doing = f"deleting records of {client.topic}[{client.partition}]"
+            deleted = _result(future, doing, _LEADER_TIMEOUT_S)
             starts[TopicPartition(client.topic, client.partition)] = deleted.low_watermark
         return starts
+
+    def _ask_leaders(
+        self, topic_partitions: Iterable[TopicPartition], ask: Callable[[], dict[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
+        """Asks until there is an answer, each time of the leaders as the cluster names them then.
+
+        Left alone, librdkafka goes on asking the leader that it knows: seen for as long as a killed broker
+        was away, and until its metadata were refreshed for another reason. With the leader epoch of before a
+        restart it was seen to ask on for minutes, whatever the metadata said; a new client does not.
+        """
+        deadline, patience = Deadline(self._clock, _TIMEOUT_S), Deadline(self._clock, _CLIENT_S)
+        while True:
+            try:
+                return ask()
+            except KafkaUnavailableError:
+                if deadline.is_over:
+                    raise
+            if patience.is_over:
+                self._admin, patience = self._new_client(), Deadline(self._clock, _CLIENT_S)
+            for topic in {tp.topic for tp in topic_partitions}:
+                self._refresh_leaders(topic)
+            deadline.sleep(_METADATA_POLL_S)
+
+    def _refresh_leaders(self, topic: str) -> None:
+        try:
+            self._admin.list_topics(topic, timeout=_LEADER_TIMEOUT_S)
+        except KafkaException as error:
+            _logger.info("leaders of %s: %s", topic, client_error(error).str())
 
     def start_offset(self, topic_partition: TopicPartition) -> int:
         return self._list_offsets([topic_partition], _client.OffsetSpec.earliest())[topic_partition]
@@ -157,26 +204,26 @@ class ConfluentAdmin:
     ) -> dict[TopicPartition, int]:
         if not topic_partitions:
             return {}
-        deadline = Deadline(self._clock, _TIMEOUT_S)
-        while True:
-            try:
-                return self._list_offsets_once(topic_partitions, spec, isolation)
-            except LeaderChangingError:
-                if deadline.is_over:
-                    raise
-                deadline.sleep(_METADATA_POLL_S)
+        return self._ask_leaders(
+            topic_partitions, lambda: self._list_offsets_once(topic_partitions, spec, isolation)
+        )
 
     def _list_offsets_once(
         self, topic_partitions: list[TopicPartition], spec: Any, isolation: Isolation
     ) -> dict[TopicPartition, int]:
         requests = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions}
         answers = self._admin.list_offsets(
-            requests, isolation_level=_ISOLATION[isolation], request_timeout=_TIMEOUT_S
+            requests, isolation_level=_ISOLATION[isolation], request_timeout=_LEADER_TIMEOUT_S
         )
         offsets: dict[TopicPartition, int] = {}
         for client, future in answers.items():
-            found = _result(future, f"offsets of {client.topic}[{client.partition}]")
-            offsets[TopicPartition(client.topic, client.partition)] = found.offset
+            doing = f"offsets of {client.topic}[{client.partition}]"
+            offset = _result(future, doing, _LEADER_TIMEOUT_S).offset
+            # What librdkafka reports, without an error, when the leader's answer got lost. Taken for an
+            # offset it would lie before everything: who waits until an end is passed would not wait at all.
+            if offset == OFFSET_INVALID:
+                raise KafkaUnavailableError(f"{doing}: the leader's answer was lost")
+            offsets[TopicPartition(client.topic, client.partition)] = offset
         return offsets
 
     def committed_offsets(
@@ -219,10 +266,10 @@ class ConfluentAdmin:
         self._admin = None
 
 
-def _result(future: Any, doing: str) -> Any:
+def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:
     try:
-        return future.result(_TIMEOUT_S)
+        return future.result(timeout_s)
     except KafkaException as error:
         raise translate(client_error(error), doing) from None
     except TimeoutError:
-        raise KafkaUnavailableError(f"{doing}: no answer in {_TIMEOUT_S} s") from None
+        raise KafkaUnavailableError(f"{doing}: no answer in {timeout_s} s") from None

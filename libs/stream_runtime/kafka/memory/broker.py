@@ -8,36 +8,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from stream_runtime.clock import Clock
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.errors import (
     KafkaConfigError,
+    KafkaError,
     KafkaUnavailableError,
+    LeaderChangingError,
     MessageTooLargeError,
     MissingTopicError,
 )
 from stream_runtime.kafka.memory.faults import Faults
 from stream_runtime.kafka.memory.partition_log import PartitionLog, StoredRecord, Visibility
 from stream_runtime.kafka.memory.transactions import Transaction
+from stream_runtime.kafka.memory.under_way import LateEnd, LateMessage, PendingMarker
 from stream_runtime.kafka.ports import Headers, Isolation, Message, TopicPartition, TopicSpec
 
 _RECORD_OVERHEAD_BYTES = 72
 _MAX_MESSAGE_BYTES_DEFAULT = "1048588"
-
-
-class _PendingMarker(NamedTuple):
-    due_s: float
-    topic_partition: TopicPartition
-    producer_id: int
-    commit: bool
-
-
-class _LateEnd(NamedTuple):
-    transactional_id: str
-    epoch: int
-    commit: bool
+_LEADER_WAIT_S = 0.05
 
 
 class MemoryBroker:
@@ -52,8 +42,9 @@ class MemoryBroker:
         self._topics: dict[str, TopicSpec] = {}
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._transactions: dict[str, Transaction] = {}
-        self._markers: list[_PendingMarker] = []
-        self._late_ends: list[_LateEnd] = []
+        self._markers: list[PendingMarker] = []
+        self._late_ends: list[LateEnd] = []
+        self._late_messages: list[LateMessage] = []
         self._group_offsets: dict[tuple[str, TopicPartition], int] = {}
 
     # ------------------------------------------------------------ the broker as a process
@@ -115,11 +106,23 @@ class MemoryBroker:
             raise MissingTopicError(f"there is no {topic_partition.topic}[{topic_partition.partition}]")
         return log
 
+    def await_leader(self, topic: str, timeout_s: float) -> None:
+        """Waits, as a client does, while partitions have no leader. Raises LeaderChangingError."""
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        while not self.faults.has_leader(topic, self.clock.monotonic_s()):
+            remaining_s = deadline_s - self.clock.monotonic_s()
+            if remaining_s <= 0:
+                raise LeaderChangingError(f"{topic} has had no leader for {timeout_s} s")
+            self.clock.sleep(min(_LEADER_WAIT_S, remaining_s))
+
     def read(
         self, topic_partition: TopicPartition, position: int, isolation: Isolation, messages_max: int
     ) -> tuple[list[Message], int]:
         with self.lock:
-            return self.log(topic_partition).read(position, isolation, messages_max)
+            log = self.log(topic_partition)
+            if not self.faults.has_leader(topic_partition.topic, self.clock.monotonic_s()):
+                return [], position
+            return log.read(position, isolation, messages_max)
 
     def apply_retention(self) -> None:
         """Deletes what topics with a time retention no longer keep, as the broker's cleaner would."""
@@ -158,6 +161,7 @@ class MemoryBroker:
             # shares its fate.
             if not log.has_open(producer_id):
                 transaction.check_contains(topic_partition)
+                transaction.check_in_sequence(topic_partition)
             return self._append(topic_partition, key, value, headers, producer_id, Visibility.OPEN)
 
     def _append(
@@ -195,6 +199,7 @@ class MemoryBroker:
                 self._end(transaction, commit=False)
             self._write_markers_of(transaction)
             transaction.epoch += 1
+            transaction.out_of_sequence.clear()
             transaction.timeout_s = timeout_s
             return transaction.epoch
 
@@ -234,7 +239,7 @@ class MemoryBroker:
     def hold_end(self, transactional_id: str, epoch: int, commit: bool) -> None:
         """Keeps an end request on its way until `deliver_late_ends`."""
         with self.lock:
-            self._late_ends.append(_LateEnd(transactional_id, epoch, commit))
+            self._late_ends.append(LateEnd(transactional_id, epoch, commit))
 
     def deliver_late_ends(self) -> int:
         """Lets held requests arrive, and returns how many had an effect. A newer epoch makes them
@@ -251,6 +256,35 @@ class MemoryBroker:
                     effective += 1
             return effective
 
+    def hold_message(self, message: LateMessage) -> None:
+        """Keeps a message on its way until `deliver_late_messages`."""
+        with self.lock:
+            self._late_messages.append(message)
+
+    def deliver_late_messages(self) -> int:
+        """Lets held messages arrive, and returns how many were stored: none whose transaction is over."""
+        with self.lock:
+            self.check_running()
+            stored = 0
+            late_messages, self._late_messages = self._late_messages, []
+            for message in late_messages:
+                if message.known:
+                    self._refuse_copy(message)
+                    continue
+                try:
+                    self.produce_in_transaction(*message[:-1])
+                except KafkaError:
+                    continue
+                stored += 1
+            return stored
+
+    def _refuse_copy(self, copy: LateMessage) -> None:
+        """A sequence number that was seen before is not stored again; the next message may pay for it."""
+        transaction = self._transactions[copy.transactional_id]
+        has_open = self.log(copy.topic_partition).has_open(transaction.producer_id)
+        if copy.epoch == transaction.epoch and not has_open:
+            transaction.out_of_sequence.add(copy.topic_partition)
+
     def _end(self, transaction: Transaction, commit: bool) -> None:
         partitions, offsets = transaction.close(commit)
         if commit:
@@ -258,14 +292,14 @@ class MemoryBroker:
         now_s = self.clock.monotonic_s()
         for topic_partition in sorted(partitions):
             due_s = now_s + self.faults.marker_delay_s()
-            self._markers.append(_PendingMarker(due_s, topic_partition, transaction.producer_id, commit))
+            self._markers.append(PendingMarker(due_s, topic_partition, transaction.producer_id, commit))
         self._write_markers(now_s)
 
     def _write_markers_of(self, transaction: Transaction) -> None:
         self._write_markers(float("inf"), transaction.producer_id)
 
     def _write_markers(self, due_s: float, producer_id: int | None = None) -> None:
-        waiting: list[_PendingMarker] = []
+        waiting: list[PendingMarker] = []
         for marker in self._markers:
             if marker.due_s <= due_s and producer_id in (None, marker.producer_id):
                 log = self._logs[marker.topic_partition]

@@ -13,6 +13,7 @@ from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartiti
 
 MESSAGE_BYTES_MAX: Final = 16 << 20
 TRANSACTION_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 15.0
 
 
 class MemoryAdmin:
@@ -47,10 +48,12 @@ class MemoryAdmin:
             return {tp: self._broker.log(tp).delete_below(offset) for tp, offset in offsets.items()}
 
     def start_offset(self, topic_partition: TopicPartition) -> int:
+        self._broker.await_leader(topic_partition.topic, _TIMEOUT_S)
         with self._broker.lock:
             return self._broker.log(topic_partition).start
 
     def end_offset(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
+        self._broker.await_leader(topic_partition.topic, _TIMEOUT_S)
         with self._broker.lock:
             return self._broker.log(topic_partition).end_for(isolation)
 

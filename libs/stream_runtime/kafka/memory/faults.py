@@ -8,6 +8,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import TypeVar
+
+_Fault = TypeVar("_Fault")
 
 
 class EndFault(Enum):
@@ -31,6 +34,38 @@ class EndFault(Enum):
     """It works, but takes over a second of the broker's clock."""
 
 
+class MessageFault(Enum):
+    """What happens to one message of a transaction on its way."""
+
+    LOST_REQUEST = "lost request"
+    """It is not stored, and the client's flush times out."""
+    LOST_ANSWER = "lost answer"
+    """It is stored, and the client's flush times out: the offset stays unknown."""
+    REPEATED = "repeated"
+    """The answer was lost with the connection; sent again, it is not stored again, its offset known."""
+    LATE_REQUEST = "late request"
+    """The client's flush times out; the message arrives at `deliver_late_messages`."""
+    DUPLICATED_LATE = "duplicated late"
+    """It works; a copy arrives at `deliver_late_messages`."""
+
+
+class ClientRequest(Enum):
+    """The other requests of a transactional producer."""
+
+    INIT = "InitProducerId"
+    ADD_PARTITIONS = "AddPartitionsToTxn"
+    ADD_OFFSETS = "AddOffsetsToTxn"
+
+
+class RequestFault(Enum):
+    """What happens to one of them."""
+
+    REPEATED = "repeated"
+    """The broker did it, the answer was lost with the connection, and the client sends it again."""
+    UNANSWERED = "unanswered"
+    """The broker never gets it; the client's call times out."""
+
+
 @dataclass(slots=True)
 class Faults:
     """Orders for faults. All of them are for one transactional id or topic, first ordered first served."""
@@ -39,38 +74,50 @@ class Faults:
     marker_delay_max_s: float = 0.0
     """Markers of a finished transaction reach each partition after 0 to this many seconds."""
     _ends: dict[str, deque[EndFault]] = field(default_factory=lambda: defaultdict(deque))
-    _lost_acknowledgements: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    _lost_messages: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _messages: dict[str, deque[MessageFault]] = field(default_factory=lambda: defaultdict(deque))
+    _requests: dict[tuple[str, ClientRequest], deque[RequestFault]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
+    _leaders_back_s: dict[str, float] = field(default_factory=dict)
 
     def on_next_end(self, transactional_id: str, fault: EndFault) -> None:
         self._ends[transactional_id].append(fault)
+
+    def on_next_message(self, topic: str, fault: MessageFault) -> None:
+        self._messages[topic].append(fault)
+
+    def on_next_request(self, transactional_id: str, request: ClientRequest, fault: RequestFault) -> None:
+        self._requests[transactional_id, request].append(fault)
+
+    def leaders_away_until(self, topic: str, back_s: float) -> None:
+        """Until this moment of the broker's clock no partition of the topic has a leader: clients wait."""
+        self._leaders_back_s[topic] = back_s
 
     def lose_acknowledgements(self, topic: str, count: int = 1) -> None:
         """The next messages of transactions to the topic are stored, but their producer never learns the
         offset.
         """
-        self._lost_acknowledgements[topic] += count
+        self._messages[topic].extend([MessageFault.LOST_ANSWER] * count)
 
     def lose_messages(self, topic: str, count: int = 1) -> None:
         """The next messages of transactions to the topic time out without being stored."""
-        self._lost_messages[topic] += count
+        self._messages[topic].extend([MessageFault.LOST_REQUEST] * count)
 
     def take_end(self, transactional_id: str) -> EndFault | None:
-        waiting = self._ends.get(transactional_id)
-        return waiting.popleft() if waiting else None
+        return _take(self._ends.get(transactional_id))
 
-    def take_lost_acknowledgement(self, topic: str) -> bool:
-        return _take(self._lost_acknowledgements, topic)
+    def take_message(self, topic: str) -> MessageFault | None:
+        return _take(self._messages.get(topic))
 
-    def take_lost_message(self, topic: str) -> bool:
-        return _take(self._lost_messages, topic)
+    def take_request(self, transactional_id: str, request: ClientRequest) -> RequestFault | None:
+        return _take(self._requests.get((transactional_id, request)))
+
+    def has_leader(self, topic: str, now_s: float) -> bool:
+        return now_s >= self._leaders_back_s.get(topic, now_s)
 
     def marker_delay_s(self) -> float:
         return self.random.uniform(0.0, self.marker_delay_max_s) if self.marker_delay_max_s else 0.0
 
 
-def _take(orders: dict[str, int], topic: str) -> bool:
-    if orders.get(topic, 0) < 1:
-        return False
-    orders[topic] -= 1
-    return True
+def _take(orders: deque[_Fault] | None) -> _Fault | None:
+    return orders.popleft() if orders else None

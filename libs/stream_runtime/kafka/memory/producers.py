@@ -8,7 +8,7 @@ refuses the message.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from stream_runtime.kafka.errors import (
@@ -19,14 +19,19 @@ from stream_runtime.kafka.errors import (
     MessageTooLargeError,
     MissingTopicError,
     OutcomeUnknownError,
+    ProducerFatalError,
 )
 from stream_runtime.kafka.memory.broker import MemoryBroker, record_size
-from stream_runtime.kafka.memory.faults import EndFault
+from stream_runtime.kafka.memory.faults import ClientRequest, EndFault, MessageFault, RequestFault
+from stream_runtime.kafka.memory.under_way import LateMessage
 from stream_runtime.kafka.ports import Delivery, Headers, TopicPartition
 from stream_runtime.kafka.producer_state import SLOW_END_S, ProducerLifecycle, ProducerState
 
 _NOTICED: Final = frozenset({EndFault.DUPLICATED_LATE})
 _ANSWERLESS: Final = frozenset({EndFault.LOST_ANSWER, EndFault.LOST_REQUEST, EndFault.LATE_REQUEST})
+_UNACKNOWLEDGED: Final = frozenset(
+    {MessageFault.LOST_REQUEST, MessageFault.LOST_ANSWER, MessageFault.LATE_REQUEST}
+)
 
 
 class MemoryTransactionalProducer:
@@ -42,6 +47,8 @@ class MemoryTransactionalProducer:
         self._doubtful = False
         self._registered: set[TopicPartition] = set()
         self._has_offsets = False
+        self._noticed = False
+        self._unsettled = False
         self._queue: list[tuple[Delivery, bytes | None, bytes | None, Headers]] = []
 
     @property
@@ -54,13 +61,30 @@ class MemoryTransactionalProducer:
 
     def init(self, timeout_s: float = 30.0) -> None:
         self._lifecycle.require("init", ProducerState.UNINITIALISED)
-        self._epoch = self._broker.init_producer(self._transactional_id, self._timeout_s)
+        self._request(ClientRequest.INIT, timeout_s, self._take_id)
         self._lifecycle.to(ProducerState.READY)
+
+    def _take_id(self) -> None:
+        self._epoch = self._broker.init_producer(self._transactional_id, self._timeout_s)
+
+    def _request(self, request: ClientRequest, timeout_s: float, call: Callable[[], None]) -> None:
+        """One request to the coordinator, with the fault that was ordered for it."""
+        fault = self._broker.faults.take_request(self._transactional_id, request)
+        if fault is RequestFault.UNANSWERED:
+            self._broker.clock.sleep(timeout_s)
+            raise KafkaUnavailableError(
+                f"{request.value} of {self._transactional_id} got no answer in {timeout_s} s"
+            )
+        call()
+        if fault is RequestFault.REPEATED:
+            self._noticed = True
+            call()
 
     def begin(self) -> None:
         self._lifecycle.require("begin", ProducerState.READY)
         self._registered = set()
         self._has_offsets = False
+        self._noticed = self._unsettled = False
         self._queue = []
         self._lifecycle.to(ProducerState.OPEN)
 
@@ -101,26 +125,39 @@ class MemoryTransactionalProducer:
         self, delivery: Delivery, key: bytes | None, value: bytes | None, headers: Headers, timeout_s: float
     ) -> None:
         broker, topic_partition = self._broker, delivery.topic_partition
+        topic = topic_partition.topic
+        broker.await_leader(topic, timeout_s)
         if topic_partition not in self._registered:
-            broker.add_partition(self._transactional_id, self._epoch, topic_partition)
+            self._request(
+                ClientRequest.ADD_PARTITIONS,
+                timeout_s,
+                lambda: broker.add_partition(self._transactional_id, self._epoch, topic_partition),
+            )
             self._registered.add(topic_partition)
-        if broker.faults.take_lost_message(topic_partition.topic):
+        message = (self._transactional_id, self._epoch, topic_partition, key, value, headers)
+        fault = broker.faults.take_message(topic)
+        if fault in (MessageFault.LATE_REQUEST, MessageFault.DUPLICATED_LATE):
+            broker.hold_message(LateMessage(*message, known=fault is MessageFault.DUPLICATED_LATE))
+        if fault not in (MessageFault.LOST_REQUEST, MessageFault.LATE_REQUEST):
+            offset = broker.produce_in_transaction(*message)
+        if fault in _UNACKNOWLEDGED:
+            self._unsettled = True
             broker.clock.sleep(timeout_s)
-            raise KafkaUnavailableError(f"a message to {topic_partition.topic} was not acknowledged in time")
-        offset = broker.produce_in_transaction(
-            self._transactional_id, self._epoch, topic_partition, key, value, headers
-        )
-        if broker.faults.take_lost_acknowledgement(topic_partition.topic):
-            broker.clock.sleep(timeout_s)
-            raise KafkaUnavailableError(f"a message to {topic_partition.topic} was not acknowledged in time")
+            raise KafkaUnavailableError(f"a message to {topic} was not acknowledged in time")
+        self._noticed = self._noticed or fault is MessageFault.REPEATED
         delivery.acknowledged_offset = offset
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, int], group: str, timeout_s: float = 10.0
     ) -> None:
         self._lifecycle.require("send_offsets", ProducerState.OPEN)
+        broker = self._broker
         try:
-            self._broker.add_offsets(self._transactional_id, self._epoch, group, offsets)
+            self._request(
+                ClientRequest.ADD_OFFSETS,
+                timeout_s,
+                lambda: broker.add_offsets(self._transactional_id, self._epoch, group, offsets),
+            )
         except KafkaError as error:
             raise self._fail(error) from None
         self._has_offsets = True
@@ -138,6 +175,7 @@ class MemoryTransactionalProducer:
 
     def _end(self, commit: bool, timeout_s: float) -> None:
         if not self._registered and not self._has_offsets:
+            self._doubtful = self._doubtful or self._noticed
             self._lifecycle.to(ProducerState.READY)
             return
         broker = self._broker
@@ -154,6 +192,9 @@ class MemoryTransactionalProducer:
         try:
             if fault not in (EndFault.LOST_REQUEST, EndFault.LATE_REQUEST):
                 broker.end_transaction(self._transactional_id, self._epoch, commit)
+                if self._unsettled:
+                    # librdkafka takes a new epoch after an abort that left messages without an answer.
+                    self._take_id()
         except KafkaUnavailableError:
             fault = EndFault.LOST_REQUEST
         except KafkaError as error:
@@ -166,7 +207,7 @@ class MemoryTransactionalProducer:
                 fatal=True,
             )
         slow = broker.clock.monotonic_s() - started_s > SLOW_END_S
-        self._doubtful = self._doubtful or slow or fault in _NOTICED
+        self._doubtful = self._doubtful or slow or self._noticed or fault in _NOTICED
         self._lifecycle.to(ProducerState.READY)
 
     def close(self) -> None:
@@ -182,7 +223,8 @@ class MemoryTransactionalProducer:
             error = AbortableError(str(error))
         elif isinstance(error, MissingTopicError):
             error = MissingTopicError(f"{error}: create the topics before the first transaction")
-        return self._lifecycle.fail(error, fatal=fatal or isinstance(error, FencedError))
+        fatal = fatal or isinstance(error, FencedError | ProducerFatalError)
+        return self._lifecycle.fail(error, fatal)
 
 
 class MemoryPlainProducer:

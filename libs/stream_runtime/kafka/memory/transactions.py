@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from stream_runtime.kafka.errors import AbortableError, FencedError
+from stream_runtime.kafka.errors import AbortableError, FencedError, ProducerFatalError
 from stream_runtime.kafka.ports import TopicPartition
 
 
@@ -35,6 +35,8 @@ class Transaction:
     state: TransactionState = TransactionState.EMPTY
     partitions: set[TopicPartition] = field(default_factory=set)
     offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    out_of_sequence: set[TopicPartition] = field(default_factory=set)
+    """Where an old message's copy was refused while no transaction was open: its number is kept in mind."""
 
     def check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -58,6 +60,14 @@ class Transaction:
             raise AbortableError(
                 f"INVALID_TXN_STATE: {topic}[{partition}] is not in an open transaction "
                 f"of {self.transactional_id}"
+            )
+
+    def check_in_sequence(self, topic_partition: TopicPartition) -> None:
+        """Measured: after such a copy the broker takes the epoch's next message for one behind a gap."""
+        if topic_partition in self.out_of_sequence:
+            topic, partition = topic_partition
+            raise ProducerFatalError(
+                f"OUT_OF_ORDER_SEQUENCE_NUMBER: {topic}[{partition}] of {self.transactional_id}"
             )
 
     def must_end(self, commit: bool) -> bool:
