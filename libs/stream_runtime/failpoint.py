@@ -118,10 +118,6 @@ class FailpointRegistry:
         with self._lock:
             self._armed[str(place.value)] = _Armed(nth, action)
 
-    def disarm(self, place: Enum) -> None:
-        with self._lock:
-            self._armed.pop(str(place.value), None)
-
     def hit(self, place: Enum) -> None:
         """Passes, unless this is the hit that was armed. Raises FailpointHitError when that is its action."""
         if not self._armed:

@@ -22,10 +22,10 @@ from typing import Any, Final, TextIO
 ROOT: Final = "tidemark"
 _REDACTED: Final = "***"
 _SECRET_KEY: Final = re.compile(
-    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|sasl\.jaas|private\.?key"
+    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key"
 )
 _SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)([\w.\-]*(?:password|passwd|secret|token|credential)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
+    r"(?i)([\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
 )
 _USER_INFO: Final = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
 _PLAIN: Final = re.compile(r"[^\s=\"\\]+")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from tidemark.admin.v1 import admin_pb2 as pb
@@ -22,6 +22,7 @@ EPOCHS_DEFAULT: Final = 20
 _FLUSH_DEFAULT_MS: Final = 60_000
 _HURRY_EVERY_S: Final = 0.2
 _TURNS_PER_LOOK: Final = 5
+_RETRY_TAKEN_S: Final = 15.0
 
 
 class BadRequestError(CoordinatorError):
@@ -34,6 +35,8 @@ Targets = Callable[[], Mapping[str, int]]
 """Per input lane the position that a flush called now has to reach."""
 HoldsRecords = Callable[[str, int, int], bool]
 """(input lane, from, to) -> whether a record lies in [from, to)."""
+Served = Callable[[], tuple[str, str]]
+"""-> (the table's path, the owner that `staging.show_owner` left with it; empty before)."""
 KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 
@@ -50,6 +53,7 @@ class AdminService(rpc.AdminServicer):
         targets: Targets,
         lookup: KeyLookup,
         holds_records: HoldsRecords,
+        served: Served,
     ) -> None:
         self._table = table
         self._board = board
@@ -59,8 +63,14 @@ class AdminService(rpc.AdminServicer):
         self._targets = targets
         self._lookup = lookup
         self._holds_records = holds_records
+        self._served = served
 
-    def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802 - gRPC's name
+    def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
+        self._check_table(request.table)
+        path, owner = self._served()
+        return pb.ServesResponse(path=path, served_by=owner)
+
+    def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
         return pb.StatusResponse(json=json.dumps(self._status()))
 
@@ -112,6 +122,20 @@ class AdminService(rpc.AdminServicer):
             )
         return pb.ShowEpochResponse(json=json.dumps(found))
 
+    def RetryEpoch(  # noqa: N802
+        self, request: pb.RetryEpochRequest, _: object
+    ) -> pb.RetryEpochResponse:
+        self._check_table(request.table)
+        if self._board.current.blocked_epoch != request.epoch:
+            raise BadRequestError(_why_not_retried(self._board.current, request.epoch))
+        self._inbox.put(RetryEpoch(request.epoch))
+        taken = self._board.wait_until(lambda view: view.blocked_epoch is None, _RETRY_TAKEN_S)
+        if taken is None:
+            raise DeadlineExceededError(
+                f"the coordinator is busy: is epoch {request.epoch} tried again? Ask anew"
+            )
+        return pb.RetryEpochResponse(attempt=taken.planned_attempt or taken.attempts + 1)
+
     def Pause(self, request: pb.PauseRequest, _: object) -> pb.PauseResponse:  # noqa: N802
         self._check_table(request.table)
         self._inbox.put(PauseTagging(True, request.reason or "paused by an operator"))
@@ -127,6 +151,18 @@ class AdminService(rpc.AdminServicer):
             raise BadRequestError(f"this coordinator serves table {self._table!r}, not {table!r}")
 
 
+def _why_not_retried(view: CoordinatorView, epoch: int) -> str:
+    if view.stopped:
+        return f"the coordinator has stopped, and no retry helps: {view.halted}"
+    if view.blocked_epoch is not None:
+        return f"epoch {epoch} is not the one that was given up: that is epoch {view.blocked_epoch}"
+    if epoch <= view.epoch:
+        return f"epoch {epoch} is committed: there is nothing to try again"
+    if epoch == view.planned_epoch:
+        return f"epoch {epoch} was not given up: attempt {view.planned_attempt} is under way"
+    return f"epoch {epoch} was not given up: the last committed one is {view.epoch}, nothing blocks the next"
+
+
 def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:
     return all(view.source_next.get(lane, 0) >= target for lane, target in targets.items())
 
@@ -138,7 +174,8 @@ def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
         if view.source_next.get(lane, 0) < target
     }
     lane, distance = max(behind.items(), key=lambda each: each[1])
+    why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
     return (
         f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "
-        f"{distance} offsets ({view.halted or view.pause_reason or view.waiting_for or view.doing})"
+        f"{distance} offsets ({why})"
     )

@@ -28,6 +28,7 @@ class AttemptDesk:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._asked = 0
+        self._writer = ""
         self._open: OpenAttemptView | None = None
         self._report: tuple[tuple[int, int], Report] | None = None
         self._problem: tuple[tuple[int, int], AttemptProblem] | None = None
@@ -37,6 +38,22 @@ class AttemptDesk:
         with self._changed:
             self._open = attempt
             self._changed.notify_all()
+
+    def came(self, writer_id: str) -> None:
+        """A writer asks for work."""
+        with self._changed:
+            self._writer = writer_id
+
+    @property
+    def writer(self) -> str:
+        """Who asked last; "" when nobody has."""
+        with self._changed:
+            return self._writer
+
+    def unreported(self) -> OpenAttemptView | None:
+        """The open attempt whose report has not come."""
+        with self._changed:
+            return self._unreported()
 
     def wait_for_unreported(self, timeout_s: float) -> OpenAttemptView | None:
         """The open attempt without a report, waiting up to ``timeout_s`` for one."""

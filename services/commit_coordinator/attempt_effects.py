@@ -100,7 +100,9 @@ def close_empty(context: Context, action: CloseEmpty) -> None:
 def void_attempt(context: Context, action: VoidAttempt) -> None:
     """Says that the attempt will never commit; with a rewind in the same transaction where tags fell too."""
     planned = action.planned
-    voided = AttemptVoided(context.term, planned.epoch, planned.attempt, action.reason)
+    voided = AttemptVoided(
+        context.term, planned.epoch, planned.attempt, action.reason, undecides=action.undecides
+    )
     context.log.append(*([voided, _rewound(context, action.reason)] if action.rewind else [voided]))
     # One that was held from the plan on: tagging anew may take long, and others want to write.
     if context.lock.is_held:
@@ -146,7 +148,7 @@ def give_back(context: Context) -> None:
     """Releases the lock; that it was lost is only said, for what was done under it stands or has failed."""
     try:
         context.lock.release()
-    except LockLostError as error:
+    except (LockLostError, OSError) as error:
         _log.warning("%s", error)
 
 

@@ -18,30 +18,35 @@ from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.farewells import Farewell, Farewells
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.hoodie_section import target_file_bytes, without_effect
 from commit_coordinator.inbox import Inbox
+from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.input_starts import record_input_starts
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
+from commit_coordinator.open_transactions import OpenTransactions
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.schemas import SchemaRegistry
-from commit_coordinator.staging import load_document
+from commit_coordinator.staging import load_document, show_owner
 from commit_coordinator.status import StatusSource, holds_records, input_ends
 from commit_coordinator.table_loop import TableLoop
-from commit_coordinator.table_open import OpenedTable, open_table
+from commit_coordinator.table_open import OpenedTable, open_beside_predecessor, open_table
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, own_pending, take_over
 from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics
 from commit_coordinator.trimming import Trimmer
+from commit_coordinator.unreported import unreported
+from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from epoch_protocol.lanes import assign_lane, shuffle_lane
 from hudi_format.commit.lock import TableLock, read_lock
-from hudi_format.errors import LockLostError
+from hudi_format.errors import LockLostError, StagingGoneError
 from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
@@ -59,7 +64,7 @@ from stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 
-ATTEMPTS_MAX: Final = 10
+RETRY_MS: Final = 500
 GATHER_MS_MAX: Final = 500
 LOCK_WAIT_MS: Final = 5_000
 _log = logging.getLogger("tidemark.coordinator")
@@ -96,6 +101,16 @@ class CoordinatorService:
         self._desk = AttemptDesk()
         self._inbox = Inbox()
         self._ready = threading.Event()
+        self._verification = PeriodicVerification.of(config, ports.clock)
+        self._farewells = Farewells(ports.clock)
+        self._open_transactions = OpenTransactions(
+            ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
+        )
+        self._placement = Placement(target_file_bytes(config), ports.ids)
+        self._members: Members | None = None
+        self._shown_owner = ""
+        self._server: RpcServer | None = None
+        self._context: Context | None = None
         self._log = DecisionsLog(
             ports.kafka,
             self._topics.epochs,
@@ -107,46 +122,72 @@ class CoordinatorService:
 
     def run(self, stop: threading.Event) -> None:
         """Serves the table until ``stop``. Raises SupersededError when a newer coordinator claims it."""
-        ports = self._ports
-        self._admin.check_broker()
-        table = open_table(self._config, ports.storage, ports.clock, self._known_pending())
-        topics = ensure_topics(self._config, self._admin)
-        check_recorded(ports.storage, topics)
-        check_lane_source(self._config, ports.storage)
-        members = self._members(topics)
-        placement = Placement(target_file_bytes(self._config), ports.ids)
-        if ignored := without_effect(self._config):
-            _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
-        schemas = SchemaRegistry(ports.storage, self._config.table.name, table.schema)
-        server = self._serve(table, topics, members, placement, schemas)
         try:
-            folder = take_over(
-                ports.storage, self._log, lambda: self._reader.fold, f"coordinator-{ports.ids.uuid()}"
-            )
-            coordinator, context, trimmer = self._coordinator(table, placement, schemas, folder)
-            self._load_sizes(placement)
-            members.start(self._reader.fold.state)
-            self._ready.set()
-            server.set_serving(True)
-            _log.info("coordinating %s as term %d", self._config.table.path, self._log.term)
-            loop = TableLoop(coordinator, context, trimmer, self._inbox, self._board)
-            loop.run(stop, lambda: self._load_sizes(placement))
-            _free_lock(context)
+            loop = self.start()
+            self.members.start()
+            loop.run(stop, self.load_sizes)
+            assert self._context is not None
+            _free_lock(self._context)
+        except (StagingGoneError, LockLostError):
+            # A successor takes both away, after it has claimed: that is what the caller has to hear.
+            self._log.check_term()
+            raise
         finally:
-            server.stop()
-            members.stop()
-            self._log.close()
-            self._reader.close()
-            self._admin.close()
+            self.close()
+
+    def start(self) -> TableLoop:
+        """Opens the table, answers calls, takes the table over; the caller runs the rounds, and closes."""
+        ports, config = self._ports, self._config
+        self._admin.check_broker()
+        table = open_beside_predecessor(
+            lambda known: open_table(config, ports.storage, ports.clock, known), self._known_pending
+        )
+        topics = ensure_topics(config, self._admin)
+        check_recorded(ports.storage, topics)
+        check_lane_source(config, ports.storage)
+        self._members = members = self._new_members(topics)
+        if ignored := without_effect(config):
+            _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
+        schemas = SchemaRegistry(ports.storage, config.table.name, table.schema)
+        self._server = self._serve(table, topics, members, self._placement, schemas)
+        owner = f"coordinator-{ports.ids.uuid()}"
+        folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner)
+        show_owner(ports.storage, folder, owner)
+        self._shown_owner = owner
+        coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
+        self.load_sizes()
+        members.took_over(self._reader.fold.state)
+        self._ready.set()
+        self._server.set_serving(True)
+        _log.info("coordinating %s as term %d", config.table.path, self._log.term)
+        return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board)
+
+    @property
+    def members(self) -> Members:
+        """The leases, from `start` on."""
+        assert self._members is not None
+        return self._members
+
+    def close(self) -> None:
+        """Answers no more calls and lets the clients go."""
+        if self._server is not None:
+            self._server.stop()
+        if self._members is not None:
+            self._members.stop()
+        self._verification.stop()
+        self._log.close()
+        self._reader.close()
+        self._open_transactions.close()
+        self._admin.close()
 
     def _known_pending(self) -> Sequence[str]:
         """Our own pending instants, as the topics know them; none before the first start."""
         if self._admin.partitions(self._topics.epochs) is None:
             return []
         self._log.catch_up()
-        return own_pending(self._reader.fold.state)
+        return own_pending(self._ports.storage, self._reader.fold.state)
 
-    def _members(self, topics: dict[str, int]) -> Members:
+    def _new_members(self, topics: dict[str, int]) -> Members:
         config = self._config
         inputs = [] if _is_sharded(config) else _input_lanes(config, topics)
         lanes = [assign_lane(lane) for lane in range(config.table.index.lanes)]
@@ -166,20 +207,11 @@ class CoordinatorService:
         placement: Placement,
         schemas: SchemaRegistry,
     ) -> RpcServer:
-        config, ports, at = self._config, self._ports, self._config.services.coordinator
+        config, at = self._config, self._config.services.coordinator
         lanes = _input_lanes(config, topics)
-        status = StatusSource(
-            table=config.table.name,
-            path=config.table.path,
-            board=self._board,
-            members=members,
-            history=self._history,
-            placement=placement,
-            storage=ports.storage,
-            clock=ports.clock,
-            input_ends=lambda: input_ends(self._admin, lanes),
-            writer_asked=lambda: self._desk.asked,
-        )
+        awaited = self._awaited_records(lanes)
+        lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
+        status = self._status_source(table, lag, members)
         commit = CommitService(
             _facts(config, table),
             members,
@@ -189,6 +221,7 @@ class CoordinatorService:
             lambda stage: pause_of(stage, self._board.current, members.uncommitted_entries(), config.limits),
             self._ready.is_set,
             self._inbox,
+            self._farewells.say,
         )
         lookups = KeyLookups(config.table.name, members, table.num_shards, config.table.index.lanes)
         admin = AdminService(
@@ -199,7 +232,8 @@ class CoordinatorService:
             status.document,
             lambda: input_ends(self._admin, lanes),
             lookups.lookup,
-            self._awaited_records(lanes),
+            awaited,
+            lambda: (self._ports.storage.base_uri, self._shown_owner),
         )
         services: list[tuple[str, Any]] = [
             (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
@@ -212,12 +246,40 @@ class CoordinatorService:
             message_bytes_max=config.limits.rpc_message_bytes,
         )
 
+    def _status_source(self, table: OpenedTable, lag: InputLag, members: Members) -> StatusSource:
+        config, ports = self._config, self._ports
+        return StatusSource(
+            table=config.table.name,
+            path=config.table.path,
+            board=self._board,
+            members=members,
+            history=self._history,
+            placement=self._placement,
+            storage=ports.storage,
+            clock=ports.clock,
+            lag=lag.document,
+            writer_asked=lambda: self._desk.asked,
+            verification=self._verification,
+            writer=lambda: self._desk.writer,
+            not_reported=lambda: unreported(
+                self._desk.unreported(), self._desk.writer, ports.storage, self._topics, _facts(config, table)
+            ),
+            open_transaction=self._open_transactions.oldest,
+            farewells=self._gone,
+            lease_ms=config.limits.lease_ms,
+        )
+
     def _awaited_records(self, lanes: list[str]) -> HoldsRecords:
         """What a flush waits for; a lane that never counted has nothing before its recorded start."""
         starts = record_input_starts(self._config.input.start, self._ports.storage, self._admin, lanes)
-        return lambda lane, first, end: holds_records(
-            self._ports.kafka, self._admin, lane, first or starts.get(lane, 0), end
+        # What nobody can read any more may have been deleted unread: a flush may not call that committed.
+        return lambda lane, first, end: (
+            bool(self._gone())
+            or holds_records(self._ports.kafka, self._admin, lane, first or starts.get(lane, 0), end)
         )
+
+    def _gone(self) -> list[Farewell]:
+        return self._farewells.current(lambda stage: bool(self.members.members(stage)))
 
     def _coordinator(
         self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, folder: str
@@ -247,17 +309,21 @@ class CoordinatorService:
             roles[Topic.KEYED] = topics.keyed
         trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
         gather_ms = min(config.epoch.interval_ms, GATHER_MS_MAX)
-        limits = Limits(config.epoch.interval_ms, config.epoch.max_bytes, ATTEMPTS_MAX, gather_ms)
+        attempts_max = config.limits.epoch_attempts
+        limits = Limits(
+            config.epoch.interval_ms, config.epoch.max_bytes, attempts_max, gather_ms, retry_ms=RETRY_MS
+        )
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
-        coordinator = Coordinator(context, limits, self._desk, [follow_up])
+        coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification])
         _free_lock(context)
         if state.planned is None and timelines.foreign_after(state.handled, None):
             coordinator.seen.rewind_due = "commits of other writers before the start"
         return coordinator, context, trimmer
 
-    def _load_sizes(self, placement: Placement) -> None:
+    def load_sizes(self) -> None:
+        """Lists the table's files anew, for the file groups to lease."""
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
-        placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
+        self._placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
 
 
 def _facts(config: TableConfigFile, table: OpenedTable) -> Facts:

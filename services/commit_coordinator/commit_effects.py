@@ -7,6 +7,10 @@ coordinator or the next.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
 
 from commit_coordinator.attempt_effects import (
@@ -30,6 +34,12 @@ from hudi_format.timeline import State
 from hudi_format.timeline.avro_records import encode_commit_metadata
 from hudi_format.validation import check_indexes
 
+_WAY_OUT: Final = (
+    "`tidemark verify` says whether table and index agree; `tidemark table adopt --new-ledger` goes on from "
+    "the table's last commit (docs/failure-walkthrough.md)"
+)
+_log = logging.getLogger("tidemark.coordinator")
+
 
 def decide(context: Context, action: Decide, report: Report) -> None:
     """Step 1. Leaves the table's lock held: it is kept until the data commit is there.
@@ -41,7 +51,8 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.lock.acquire(context.lock_wait_ms)
     try:
         timelines = load_timelines(context.storage)
-        _check_attempt(context, planned, timelines)
+        check_indexes(context.storage)
+        _check_pending(context, planned, timelines)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
             document = msgspec.json.encode(report, order="deterministic")
@@ -61,33 +72,38 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         with context.steps.step("decide_append"):
             context.log.append(decided)
         context.hit("after_commit_decided")
-    except (AttemptLostError, UnsupportedTableError):
+    except (AttemptLostError, UnsupportedTableError, OSError):
         give_back(context)
         raise
 
 
 def finish(context: Context, action: Finish) -> Report:
-    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed."""
+    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed.
+
+    When the lock was lost in between and other writers came first, it decides anew, or raises
+    AttemptLostError (void the attempt, taking the decision back), while nothing is completed under the
+    decision; later it raises DivergedError, or SupersededError when it was a successor of this coordinator.
+    """
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
     context.lock.acquire(context.lock_wait_ms)
     document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
     report = msgspec.json.decode(document, type=Report)
     timelines = load_timelines(context.storage)
-    ours = timelines.data.find(planned.instant)
-    if ours is None or ours.state is not State.COMPLETED:
-        _check_nothing_newer(decided, timelines)
+    completed_at = timelines.completed_at(planned.instant)
+    if completed_at is None:
+        decided = _standing(context, planned, decided, timelines)
         with context.steps.step("commit_metadata"):
             metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
         with context.steps.step("commit_data"):
             _data_commit(context, planned, decided, report)
         context.hit("after_data_commit")
-    elif ours.completion != decided.data_completion:
+    elif completed_at != decided.data_completion:
+        context.log.check_term()
         raise DivergedError(
             f"instant {planned.instant} was decided to complete at {decided.data_completion}, but the "
-            f"timeline has it at {ours.completion}: another writer completed it. See "
-            "docs/failure-walkthrough.md"
+            f"timeline has it at {completed_at}: another writer completed it. {_WAY_OUT}"
         )
     with context.steps.step("commit_clean_up"):
         context.lock.release()
@@ -107,24 +123,82 @@ def finish(context: Context, action: Finish) -> Report:
     return report
 
 
-def _check_attempt(context: Context, planned: EpochPlanned, timelines: Timelines) -> None:
+def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines) -> None:
+    """Raises AttemptLostError (rewind) when the instant or its tags do not hold any more."""
     assert planned.instant is not None
     ours = timelines.data.find(planned.instant)
     if ours is None or ours.state is not State.INFLIGHT:
         raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
     refuse_rolled_back(context, timelines, planned.instant)
-    check_indexes(context.storage)
     refuse_foreign(timelines, context.fold().state.handled, planned.instant)
 
 
-def _check_nothing_newer(decided: CommitDecided, timelines: Timelines) -> None:
-    newest = timelines.latest_completion()
-    if newest > decided.data_completion:
+def _standing(
+    context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines
+) -> CommitDecided:
+    """The decision to carry out. It was made under the lock: that others were there since means that the
+    lock was lost. What step 1 asked is asked again, and answered anew while that can still be done.
+    """
+    assert planned.instant is not None
+    if timelines.data.is_archived(planned.instant):
         raise DivergedError(
-            f"epoch {decided.epoch} was decided to complete at {decided.data_completion}, but the timeline "
-            f"has a completion at {newest}: another writer ignored the table's lock. Stop that writer, then "
-            "see docs/failure-walkthrough.md"
+            f"epoch {decided.epoch} is decided, and its instant {planned.instant} lies before the timeline's "
+            f"start without being in its archive: nobody can tell whether it was committed. {_WAY_OUT}"
         )
+    newer = timelines.newer_than(decided.metadata_completion, planned.instant)
+    lost = _why_lost(context, planned, timelines, newer)
+    begun = timelines.metadata.find(planned.instant)
+    if begun is None or not begun.is_completed:
+        if lost is not None:
+            raise AttemptLostError(f"the table's lock was lost after the decision: {lost}", rewind=True)
+        return _decide_anew(context, decided, timelines, newer) if newer else decided
+    if lost is not None or newer or begun.completion != decided.metadata_completion:
+        # Who slept, in the middle of listing even, sees what a successor did: then nobody is to blame.
+        context.log.check_term()
+        what = lost or ", ".join(newer) or f"its metadata commit is completed at {begun.completion}"
+        raise DivergedError(
+            f"epoch {decided.epoch} (instant {planned.instant}) is committed in the metadata table and not "
+            f"in the table itself, and another writer ignored the table's lock meanwhile: {what}. Stop that "
+            f"writer. {_WAY_OUT}"
+        )
+    return decided
+
+
+def _why_lost(
+    context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str]
+) -> str | None:
+    try:
+        _check_pending(context, planned, timelines)
+        if newer:
+            check_indexes(context.storage)
+    except (AttemptLostError, UnsupportedTableError) as error:
+        return str(error)
+    return None
+
+
+def _decide_anew(
+    context: Context, decided: CommitDecided, timelines: Timelines, newer: Sequence[str]
+) -> CommitDecided:
+    """The same statuses behind what came meanwhile: a log file that completes before a compaction was
+    scheduled would lie in the file slice that the compaction replaces without having read it.
+    """
+    context.instants.observe([*timelines.times(), decided.data_completion])
+    anew = msgspec.structs.replace(
+        decided,
+        term=context.term,
+        metadata_completion=context.instants.next(),
+        data_completion=context.instants.next(),
+        decided_ms=context.clock.now_ms(),
+        supersedes=decided.data_completion,
+    )
+    _log.warning(
+        "the table's lock was lost after epoch %d was decided, and others came first (%s): deciding anew",
+        decided.epoch,
+        ", ".join(newer),
+    )
+    context.lock.check()
+    context.log.append(anew)
+    return anew
 
 
 def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:

@@ -39,6 +39,8 @@ def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
     sources = moved(inputs.committed(state), inputs.committed_by(state, planned.through))
     return {
         "tidemark.epoch": str(planned.epoch),
+        # Epochs without rows have no commit: without this a commit that is gone would look like one of them.
+        "tidemark.previous_instant": state.committed.instant or "",
         "tidemark.keyed_offsets": _offsets(keyed),
         "tidemark.source_offsets": _offsets(sources),
         "tidemark.records": json.dumps(_records(state, planned), sort_keys=True),

@@ -73,7 +73,9 @@ class CommitService(rpc.CommitCoordinatorServicer):
         pause: Callable[[Stage], Pause],
         ready: Callable[[], bool],
         inbox: Inbox,
+        gave_up: Callable[[Stage, str, str], None] = lambda *_: None,
     ) -> None:
+        """``gave_up``: told (stage, process, reason) of each process that leaves because it cannot go on."""
         self._facts = facts
         self._members = members
         self._placement = placement
@@ -82,6 +84,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._pause = pause
         self._ready = ready
         self._inbox = inbox
+        self._gave_up = gave_up
 
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
@@ -117,6 +120,8 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def Leave(self, request: pb.LeaveRequest, _: object) -> pb.LeaveResponse:  # noqa: N802
         self._check_table(request.table)
+        if request.failure:
+            self._gave_up(_stage(request.stage), request.process_id, request.failure)
         self._members.leave(_stage(request.stage), request.process_id)
         return pb.LeaveResponse()
 
@@ -140,6 +145,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802
         self._check_table(request.table)
+        self._desk.came(request.writer_id)
         view = self._desk.wait_for_unreported(min(request.wait_ms, _WAIT_MS_MAX) / 1000)
         if view is None:
             return pb.NextEpochResponse(available=False)

@@ -46,7 +46,13 @@ from commit_coordinator.errors import AttemptLostError, SupersededError
 from epoch_protocol.entries import EpochPlanned, TaggingPaused
 from epoch_protocol.fold import Fold
 from hudi_format.commit import heartbeat
-from hudi_format.errors import LockHeldError, UnsupportedTableError
+from hudi_format.errors import (
+    HudiFormatError,
+    LockHeldError,
+    LockLostError,
+    StagingGoneError,
+    UnsupportedTableError,
+)
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
 
@@ -85,6 +91,7 @@ class Coordinator:
         self._desk = desk
         self._listeners = listeners
         self._heartbeat_at_ms = 0
+        self._said: str | None = None
         state = context.fold().state
         self.seen = Observed(tried_before=(state.committed.epoch, state.attempts))
         self.doing: Action = Wait("starting")
@@ -107,8 +114,8 @@ class Coordinator:
     def step(self, poll_s: float = _POLL_S) -> Action:
         """Reads what has arrived and carries out one action; returns it."""
         context = self._context
-        self._keep_alive(context.fold().state.planned)
         try:
+            self.keep_alive()
             context.log.settle()
             context.log.poll(self._poll_s(poll_s))
             self._act()
@@ -119,7 +126,47 @@ class Coordinator:
             _log.warning("Kafka did not answer, trying again: %s", error)
             context.clock.sleep_ms(_RETRY_MS)
             self.doing = Wait("Kafka did not answer")
+        except StagingGoneError as error:
+            # Only a successor renames the folder of a term away.
+            raise SupersededError(str(error)) from error
+        except (OSError, HudiFormatError) as error:
+            if not is_curable(error):
+                raise
+            # Every step can be done again: what was not done, or nobody knows whether it was, is done again.
+            self.refused(error)
+            context.clock.sleep_ms(_RETRY_MS)
+            self.doing = Wait(self.seen.trouble or "")
+        else:
+            self.seen.trouble = None
         return self.doing
+
+    def refused(self, error: Exception) -> None:
+        """The table's storage did not do what was asked: said once a cause, and tried again by itself."""
+        trouble = (
+            f"the table's storage ({self._context.storage.base_uri}) refuses: {error}. Tagging rests, all "
+            "input is kept: free or repair what that names; it is tried again by itself"
+        )
+        if trouble != self.seen.trouble and trouble != self._said:
+            _log.error("%s", trouble)
+        self.seen.trouble = self._said = trouble
+
+    def retry(self, epoch: int) -> None:
+        """The epoch that was given up is tried again; of any other epoch nothing changes."""
+        state, seen = self._context.fold().state, self.seen
+        if seen.halted is None or seen.stopped or epoch != state.committed.epoch + 1:
+            return
+        _log.warning("epoch %d is tried again, as asked", epoch)
+        seen.succeeded()
+        seen.halted, seen.tried_before = None, (state.committed.epoch, state.attempts)
+
+    def stop_for_good(self, error: Exception) -> None:
+        """Stored data contradicts itself, or what is needed is not there: nothing is done any more."""
+        self._desk.offer(None)
+        self.seen.stopped = True
+        what_to_do = "repair that, then start the coordinator again"
+        self.seen.halted = f"{error}. Nothing is done any more, all input is kept: {what_to_do}"
+        self.doing = Wait(f"halted: {self.seen.halted}")
+        _log.error("the coordinator has stopped: %s", self.seen.halted)
 
     def _poll_s(self, longest_s: float) -> float:
         if not isinstance(self.doing, Wait):
@@ -135,24 +182,36 @@ class Coordinator:
         if self.seen.halted is None:
             self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
         now_ms = context.clock.now_ms()
-        if not state.tagged or state.planned is not None:
-            self.seen.counts_since_ms = None
-        elif self.seen.counts_since_ms is None:
-            self.seen.counts_since_ms = now_ms
+        self.seen.noted(state, now_ms)
         self.doing = next_action(state, self.seen, self._limits, now_ms)
         try:
             self._carry_out(self.doing)
         except AttemptLostError as error:
-            self._lost(error, state.planned)
+            if state.decided is not None:
+                self.seen.taken_back = (state.decided.data_completion, error.reason)
+            else:
+                self._lost(error, state.planned)
+        except LockLostError as error:
+            # Taken again by the next step, which looks anew at all that was asked under it. If it was a newer
+            # term of ours that took it, its claim is what that step reads first.
+            _log.error("%s", error)
+            context.clock.sleep_ms(_RETRY_MS)
         except UnsupportedTableError as error:
             # Another engine changed what the table keeps: going on would leave its indexes stale.
-            self.seen.halted = str(error)
-            _log.error("tagging stops: %s", error)
+            number = state.committed.epoch + 1
+            self.seen.halted = f"{error}; then run `tidemark epoch retry {number}`"
+            _log.error("tagging stops: %s", self.seen.halted)
             if state.planned is not None:
                 self._lost(AttemptLostError(str(error), rewind=False), state.planned)
-        except LockHeldError:
-            # Another writer is busy; what we want is still wanted at the next step.
+        except LockHeldError as error:
+            # Another writer is busy, or dead; what we want is still wanted at the next step.
+            if self.seen.lock_held is None:
+                _log.warning("waiting: %s", error)
+            self.seen.lock_held = str(error)
             context.clock.sleep_ms(_RETRY_MS)
+        else:
+            if not isinstance(self.doing, Wait):
+                self.seen.lock_held = None
 
     def _carry_out(self, action: Action) -> None:
         context, seen = self._context, self.seen
@@ -167,6 +226,7 @@ class Coordinator:
             self._tell_committing(action.planned)
             close_empty(context, action)
             self._tell_committed(action.planned, None)
+            seen.succeeded()
         elif isinstance(action, Decide):
             decide(context, action, self._desk.report_of(action.planned))
         elif isinstance(action, Finish):
@@ -175,12 +235,16 @@ class Coordinator:
             report = finish(context, action)
             took_ms = {**report.timings_ms, **context.steps.take()}
             self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
+            seen.succeeded()
         elif isinstance(action, VoidAttempt):
             self._desk.offer(None)
             if action.rewind:
                 self._tell_rewinding()
             void_attempt(context, action)
-            seen.problem = None
+            seen.problem = seen.taken_back = None
+            seen.last_problem = action.reason
+            if not action.rewind:
+                seen.failed(self._limits, context.clock.now_ms())
         elif isinstance(action, CleanVoided):
             clean_voided(context, action)
             seen.cleaned.update(action.voided)
@@ -216,10 +280,20 @@ class Coordinator:
             return
         self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
 
-    def _keep_alive(self, planned: EpochPlanned | None) -> None:
+    def keep_alive(self) -> None:
+        """Renews the heartbeat of the open attempt when it is due. Raises OSError."""
+        planned = self._context.fold().state.planned
         now_ms = self._context.clock.now_ms()
         if planned is None or planned.instant is None or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
             return
         self._heartbeat_at_ms = now_ms
         if self.seen.opened == (planned.epoch, planned.attempt):
             heartbeat.keep(self._context.storage, planned.instant)
+
+
+def is_curable(error: Exception) -> bool:
+    """Whether trying again may help without anybody's decision: refused I/O, or a table that changed
+    meanwhile.
+    """
+    kind = getattr(getattr(error, "kind", None), "name", "")
+    return isinstance(error, OSError) or kind in (ErrorKind.RETRYABLE.name, ErrorKind.CONFLICT.name)

@@ -7,6 +7,7 @@ the open transaction) and the topic is read to its end; only if the entry is not
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from epoch_protocol.entries import CoordinatorClaimed, Decision, encode_entry
 from epoch_protocol.fold import Verdict
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
-from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import (
     FencedError,
     KafkaClient,
@@ -27,6 +28,7 @@ from stream_runtime.kafka.ports import (
 _TRIES_MAX: Final = 5
 _READ_BACK_MS: Final = 30_000
 _SUCCESSOR_CLAIMS_MS: Final = 5_000
+_log = logging.getLogger("tidemark.coordinator")
 
 
 class DecisionsLog:
@@ -55,7 +57,8 @@ class DecisionsLog:
         """Takes the coordinatorship: fences the predecessor's producer, claims, reads everything before it.
 
         Returns the term. ``owner`` is this claim's alone. Raises SupersededError when somebody else claimed
-        meanwhile, DeadlineExceededError when no claim of ours could be committed.
+        meanwhile, DeadlineExceededError when no claim of ours could be committed, KafkaError when the broker
+        refuses for good or answers no new producer.
         """
         self._replace_producer()
         self.catch_up()
@@ -114,6 +117,11 @@ class DecisionsLog:
         for applied in self._reader.catch_up():
             self._observe(applied)
 
+    def check_term(self) -> None:
+        """Reads what is there now. Raises SupersededError when a newer coordinator has claimed the table."""
+        self.catch_up()
+        self._refuse_successor()
+
     def close(self) -> None:
         """Releases the producer."""
         if self._producer is not None:
@@ -134,6 +142,12 @@ class DecisionsLog:
                     return ours
                 if self._reader.fold.state.coordinator_term != former:
                     raise SupersededError("another coordinator claimed this table meanwhile") from error
+            return None
+        except KafkaError as error:
+            if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
+                raise
+            # A new producer settles what is open; the topic then says whether the claim is there.
+            _log.warning("the claim was not answered, looking again: %s", error)
             return None
         return self._own_claim(owner, self._reader.catch_up())
 

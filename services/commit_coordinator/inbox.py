@@ -30,7 +30,14 @@ class WantRewind:
     generation: int
 
 
-Request: TypeAlias = PauseTagging | HurryUp | WantRewind
+@dataclass(frozen=True)
+class RetryEpoch:
+    """Try the epoch again that was given up."""
+
+    epoch: int
+
+
+Request: TypeAlias = PauseTagging | HurryUp | WantRewind | RetryEpoch
 
 
 class Inbox:

@@ -18,7 +18,7 @@ from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 
 def run(config: TableConfigFile, foreign_failpoints: frozenset[str] = frozenset()) -> None:
     """Runs until SIGTERM or SIGINT. Raises SupersededError, TableMismatchError, UnsupportedTableError, …"""
-    clock = SystemClock()
+    clock = SystemClock.from_environment(os.environ)
     ports = Ports(
         kafka=ConfluentKafkaClient.from_config(config, clock=clock),
         storage=open_storage(config.table.path),

@@ -58,17 +58,21 @@ class Members:
         self._lease_ms = lease_ms
         self._former: dict[Stage, set[int]] = {}
         self._former_until_ms = 0
+        self._to_fence: dict[tuple[Stage, int], None] = {}
         self._stopped = threading.Event()
         self._expirer = threading.Thread(target=self._expire_leases, name="leases", daemon=True)
 
-    def start(self, state: FoldState) -> None:
-        """Starts expiring leases. ``state``: the fold at the takeover: it names the former owners."""
+    def took_over(self, state: FoldState) -> None:
+        """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back."""
         lanes = {Stage.SHUFFLE: state.shuffle_lanes, Stage.ASSIGN: state.assign_lanes}
         self._former = {
             stage: {lane.slot for lane in held.values() if lane.slot is not None}
             for stage, held in lanes.items()
         }
         self._former_until_ms = self._clock.now_ms() + self._lease_ms
+
+    def start(self) -> None:
+        """Starts expiring leases, on a thread of its own."""
         self._expirer.start()
 
     def stop(self) -> None:
@@ -126,15 +130,18 @@ class Members:
         """Index entries that live assigners hold for what is not committed."""
         return sum(member.uncommitted_entries for member in self.members(Stage.ASSIGN))
 
+    def expire(self) -> None:
+        """One round: fences the slots whose lease has ended, and frees those for which that worked."""
+        self._to_fence.update(dict.fromkeys(self._ended()))
+        for stage, slot in list(self._to_fence):
+            if self._fence(stage, slot):
+                del self._to_fence[stage, slot]
+                with self._lock:
+                    self._stages[stage].fenced(slot)
+
     def _expire_leases(self) -> None:
-        waiting: dict[tuple[Stage, int], None] = {}
         while not self._stopped.wait(_EXPIRE_EVERY_S):
-            waiting.update(dict.fromkeys(self._ended()))
-            for stage, slot in list(waiting):
-                if self._fence(stage, slot):
-                    del waiting[stage, slot]
-                    with self._lock:
-                        self._stages[stage].fenced(slot)
+            self.expire()
 
     def _ended(self) -> list[tuple[Stage, int]]:
         """Slots to fence that are new since the last call."""

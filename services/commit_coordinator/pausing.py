@@ -19,8 +19,8 @@ class Pause:
 
 def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limits: LimitsConfig) -> Pause:
     """Shuffling alone rests while the fold holds many of its transactions: tagging and commits drain them."""
-    if view.paused or view.halted:
-        return Pause(True, view.halted or view.pause_reason)
+    if view.paused or view.halted or view.trouble:
+        return Pause(True, view.halted or view.trouble or view.pause_reason)
     if uncommitted_entries >= limits.uncommitted_entries:
         return Pause(
             True,

@@ -14,6 +14,7 @@ from commit_coordinator.commit_effects import finish
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
+from commit_coordinator.errors import AttemptLostError
 from commit_coordinator.staging import load_document
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, take_over
@@ -84,8 +85,12 @@ def _end_what_is_open(context: Context) -> Recovered:
     planned, decided = state.planned, state.decided
     finished = None
     if planned is not None and decided is not None:
-        finish(context, Finish(planned, decided))
-        finished = planned.epoch
+        try:
+            finish(context, Finish(planned, decided))
+            finished = planned.epoch
+        except AttemptLostError as error:
+            undecides = decided.data_completion
+            void_attempt(context, VoidAttempt(planned, error.reason, rewind=True, undecides=undecides))
     elif planned is not None:
         void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)

@@ -8,6 +8,7 @@
             voided-<epoch>-<attempt>/     … until it is renamed away
         terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
         ended/<term>/                 folders of terms that a successor ended
+        served-by                     name of the coordinator that took the table over last, its own alone
         store/<sha256>.json           content-addressed documents (write statuses, fold snapshots)
 
 A successor renames the folders of all older terms away before it does anything. A folder is only ever made
@@ -27,6 +28,7 @@ ROOT: Final = ".hoodie/.aux/tidemark"
 TERMS: Final = f"{ROOT}/terms"
 ENDED: Final = f"{ROOT}/ended"
 STORE: Final = f"{ROOT}/store"
+SERVED_BY: Final = f"{ROOT}/served-by"
 
 
 def term_dir(term: int) -> str:
@@ -54,6 +56,23 @@ def open_term(storage: Storage, term: int) -> str:
     storage.make_dir(path, exclusive=True)
     storage.sync_dir(TERMS)
     return path
+
+
+def show_owner(storage: Storage, folder: str, owner: str) -> None:
+    """Leaves a coordinator's own name with the table, for who asks whether it is this one that it serves.
+
+    A path would not tell: it differs between containers and may be the same on two machines. Raises
+    StagingGoneError when the term of ``folder`` is over.
+    """
+    storage.publish(folder, SERVED_BY, owner.encode(), overwrite=True)
+
+
+def shown_owner(storage: Storage) -> str | None:
+    """The name that the table's coordinator left; None when none did."""
+    try:
+        return storage.read(SERVED_BY).decode()
+    except FileMissingError:
+        return None
 
 
 def remove_ended(storage: Storage, term: int) -> int:

@@ -8,18 +8,21 @@ from typing import Any, Final
 
 import msgspec
 
+from commit_coordinator.farewells import Farewell
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.members import Members
+from commit_coordinator.open_transactions import OpenTransaction
 from commit_coordinator.placement import Placement
+from commit_coordinator.table_services import table_services
+from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import parse_shuffle_lane
+from hudi_format.errors import HudiFormatError
 from hudi_format.storage.base import Storage
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition
 
-_TIMELINE_FILES_WARN: Final = 3_000
 _LOOKS_MAX: Final = 20
 _LOOK_S: Final = 0.05
 
@@ -36,13 +39,20 @@ class StatusSource:
     placement: Placement
     storage: Storage
     clock: Clock
-    input_ends: Callable[[], Mapping[str, int]]
+    lag: Callable[[CoordinatorView], Mapping[str, int]]
     writer_asked: Callable[[], int]
+    verification: PeriodicVerification
+    writer: Callable[[], str]
+    not_reported: Callable[[], list[str]]
+    open_transaction: Callable[[], OpenTransaction | None]
+    farewells: Callable[[], list[Farewell]]
+    lease_ms: int
 
     def document(self) -> dict[str, Any]:
         """The document; plain JSON types, times in epoch milliseconds, sizes in bytes."""
         view = self.board.current
         newest = self.history.newest(1)
+        services, blocker, left = self._table_services(), self._blocker(), self.farewells()
         return {
             "table": self.table,
             "path": self.path,
@@ -51,11 +61,20 @@ class StatusSource:
                 "doing": view.doing,
                 "waiting_for": view.waiting_for,
                 "halted": view.halted,
+                "stopped": view.stopped,
+                "blocked_epoch": view.blocked_epoch,
+                "trouble": view.trouble,
                 "generation": view.generation,
                 "rewinds": self.history.rewinds(),
             },
             "services": {stage.value: self._services(stage) for stage in Stage},
-            "writer": {"asked": self.writer_asked()},
+            "writer": {"asked": self.writer_asked(), "process": self.writer()},
+            "gave_up": [
+                {"stage": e.stage.value, "process": e.process_id, "reason": e.reason, "at_ms": e.at_ms}
+                for e in left
+            ],
+            "open_transaction": blocker,
+            "table_services": services,
             "paused": {"paused": view.paused, "reason": view.pause_reason},
             "last_commit": {
                 "epoch": view.epoch,
@@ -64,7 +83,7 @@ class StatusSource:
                 "detail": newest[0] if newest else None,
             },
             "in_flight": self._in_flight(view),
-            "lag": self._lag(view),
+            "lag": dict(self.lag(view)),
             "records": {
                 "shuffled": view.shuffled_records,
                 "dead_letters": view.dead_letters
@@ -74,7 +93,14 @@ class StatusSource:
                 "uncommitted": msgspec.to_builtins(view.uncommitted),
             },
             "file_groups": self.placement.figures(),
-            "warnings": self._warnings(view),
+            "verification": self.verification.document(),
+            "warnings": [
+                *self._warnings(view),
+                *self.verification.warnings(),
+                *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),
+                *blocked_readers(blocker, self.lease_ms),
+                *services.get("warnings", []),
+            ],
         }
 
     def _services(self, stage: Stage) -> list[dict[str, Any]]:
@@ -92,40 +118,81 @@ class StatusSource:
         ]
 
     def _in_flight(self, view: CoordinatorView) -> dict[str, Any]:
-        waits_for_writer = view.doing == "Wait" and "writer" in view.waiting_for
         return {
             "epoch": view.planned_epoch,
             "attempt": view.planned_attempt,
             "instant": view.planned_instant,
             "age_ms": self.clock.now_ms() - view.planned_ms if view.planned_ms else None,
-            "not_reported": ["writer"] if waits_for_writer else [],
+            "not_reported": self._not_reported(),
             "transactions": view.uncommitted_transactions,
             "bytes": view.uncommitted_bytes,
         }
-
-    def _lag(self, view: CoordinatorView) -> dict[str, Any]:
-        ends = self.input_ends()
-        shuffled = sum(max(end - view.taken_next.get(lane, 0), 0) for lane, end in ends.items())
-        committed = sum(max(end - view.source_next.get(lane, 0), 0) for lane, end in ends.items())
-        return {"input_offsets_not_shuffled": shuffled, "input_offsets_not_committed": committed}
 
     def _warnings(self, view: CoordinatorView) -> list[str]:
         warnings = []
         if view.halted:
             warnings.append(f"halted: {view.halted}")
+        if view.trouble:
+            warnings.append(view.trouble)
+        if view.lock_held:
+            warnings.append(f"commits wait: {view.lock_held}")
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:
                 warnings.append(f"{len(idle)} {stage.value} lanes have no owner: start an assigner")
+            for member in self.members.members(stage):
+                if member.figures.get("input_waits"):
+                    warnings.append(
+                        f"{stage.value} slot {member.slot} waits before it can decode its input (the schema "
+                        "registry): its log says why"
+                    )
         if view.planned_epoch is not None and not self.writer_asked():
             warnings.append("no writer has asked for work yet: start one, or wait until its Spark is up")
-        for root, what in ((DATA_ROOT, "table"), (METADATA_TABLE_ROOT, "metadata table")):
-            files = len(self.storage.list(f"{root}/timeline"))
-            if files > _TIMELINE_FILES_WARN:
-                warnings.append(
-                    f"the {what}'s timeline has {files} files: let Hudi on Spark compact and archive it"
-                )
         return warnings
+
+    def _table_services(self) -> dict[str, Any]:
+        try:
+            return table_services(self.storage)
+        except (OSError, HudiFormatError) as error:
+            # Storage that refuses is what `status` is asked about.
+            return {"warnings": [f"the table's timelines cannot be listed: {error}"]}
+
+    def _not_reported(self) -> list[str]:
+        try:
+            return self.not_reported()
+        except (OSError, HudiFormatError) as error:
+            return [f"writer {self.writer()} (the table's folder cannot be listed: {error})"]
+
+    def _blocker(self) -> dict[str, Any] | None:
+        """The oldest open transaction, and the process in its slot."""
+        found = self.open_transaction()
+        if found is None:
+            return None
+        members = [each for each in self.members.members(found.stage) if each.slot == found.slot]
+        return {
+            "stage": found.stage.value,
+            "slot": found.slot,
+            "process": members[0].process_id if members else None,
+            "address": members[0].address if members else None,
+            "ledger_offset": found.offset,
+            "age_ms": found.age_ms,
+        }
+
+
+def blocked_readers(blocker: Mapping[str, Any] | None, lease_ms: int) -> list[str]:
+    """The warning about an open transaction that is older than a lease: whoever began it does not move."""
+    if blocker is None or blocker["age_ms"] < lease_ms:
+        return []
+    who = (
+        f"{blocker['process']} at {blocker['address']}"
+        if blocker["process"]
+        else "no process has that slot now"
+    )
+    open_s = blocker["age_ms"] / 1000
+    return [
+        f"slot {blocker['slot']} of the {blocker['stage']} stage ({who}) holds all readers back: its "
+        f"transaction is open for {open_s:.0f} s. Is it frozen? It is fenced once its lease has ended"
+    ]
 
 
 def holds_records(client: KafkaClient, admin: Admin, lane: str, first: int, end: int) -> bool:

@@ -1,6 +1,7 @@
 """One round after the other of a coordinator's life: requests, one action, trimming, the picture for others.
 
-What Kafka does not answer is tried again in the next round: only the fold's own order says what was done.
+What Kafka does not answer, or the table's storage refuses, is tried again in the next round: only the fold's
+own order says what was done. What no retry cures stops the loop, not the process: `tidemark status` says why.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from functools import partial
 from typing import Final
 
 from commit_coordinator.context import Context
-from commit_coordinator.coordinator import Coordinator
-from commit_coordinator.inbox import Inbox, PauseTagging, Request, WantRewind
+from commit_coordinator.coordinator import Coordinator, is_curable
+from commit_coordinator.inbox import Inbox, PauseTagging, Request, RetryEpoch, WantRewind
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard, take_view
+from hudi_format.errors import HudiFormatError
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
 
 _VIEW_EVERY_MS: Final = 50
-_CURABLE: Final = (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)
+_FOR_GOOD: Final = (ErrorKind.CORRUPT.name, ErrorKind.INVALID.name)
+_REST_S: Final = 0.2
 _log = logging.getLogger("tidemark.coordinator")
 
 
@@ -39,9 +42,29 @@ class TableLoop:
         self._shown_ms = 0
 
     def run(self, stop: threading.Event, load_sizes: Callable[[], None]) -> None:
-        """Until ``stop``; ``load_sizes`` after each rewind: another writer may have changed files."""
+        """Until ``stop``; ``load_sizes`` after each rewind: another writer may have changed files.
+
+        Raises SupersededError, and what only a new process can cure.
+        """
         while not stop.is_set():
-            self.round(load_sizes)
+            try:
+                self.round(load_sizes)
+            except Exception as error:
+                if getattr(getattr(error, "kind", None), "name", "") not in _FOR_GOOD:
+                    raise
+                self._coordinator.stop_for_good(error)
+                self._rest(stop)
+
+    def _rest(self, stop: threading.Event) -> None:
+        """Shows what is wrong, and keeps the open attempt's heartbeat: nobody may roll it back meanwhile."""
+        self._shown_ms = 0
+        while not stop.wait(_REST_S):
+            self._inbox.take_all()
+            try:
+                self._coordinator.keep_alive()
+            except OSError as error:
+                _log.debug("no heartbeat: %s", error)
+            self._show()
 
     def round(self, load_sizes: Callable[[], None]) -> None:
         """Raises SupersededError, and whatever trying again does not cure."""
@@ -50,8 +73,7 @@ class TableLoop:
                 self._inbox.put(request)
         self._coordinator.step()
         generation = self._context.fold().state.generation
-        if generation != self._generation:
-            load_sizes()
+        if generation != self._generation and self._guarded(load_sizes, "listing the table's files"):
             self._generation = generation
         self._guarded(lambda: self._trimmer.run_if_due(self._context), "trimming")
         self._show()
@@ -59,6 +81,8 @@ class TableLoop:
     def _take(self, request: Request) -> None:
         if isinstance(request, PauseTagging):
             self._coordinator.pause(request.paused, request.reason)
+        elif isinstance(request, RetryEpoch):
+            self._coordinator.retry(request.epoch)
         elif isinstance(request, WantRewind):
             self._coordinator.want_rewind(request.reason, request.generation)
         else:
@@ -68,9 +92,11 @@ class TableLoop:
         """Whether it was done; what was not may not end a coordinator that can still commit."""
         try:
             work()
-        except (KafkaError, DeadlineExceededError) as error:
-            if error.kind not in _CURABLE:
+        except (KafkaError, DeadlineExceededError, OSError, HudiFormatError) as error:
+            if not is_curable(error):
                 raise
+            if isinstance(error, OSError | HudiFormatError):
+                self._coordinator.refused(error)
             _log.warning("%s was not carried out, it is tried again: %s", what, error)
             return False
         return True

@@ -5,7 +5,7 @@ Nothing is written before everything was checked.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,12 @@ from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from hudi_format.commit.create_table import create_table
 from hudi_format.commit.instants import instant_path
+from hudi_format.errors import UnsupportedTableError
+from hudi_format.keys import KeyGenerator
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
+from hudi_format.ordering import OrderingField
 from hudi_format.schema import SchemaError, TableSchema, union
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
@@ -28,6 +31,7 @@ from stream_runtime.config.model import IndexKind
 from stream_runtime.config.model import TableType as ConfiguredType
 from stream_runtime.errors import ErrorKind
 
+_LOOKS_MAX: Final = 5
 _TYPES: Final = {
     ConfiguredType.MERGE_ON_READ: TableType.MERGE_ON_READ,
     ConfiguredType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
@@ -62,12 +66,43 @@ def open_table(
     configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
     created = not storage.exists(PROPERTIES_PATH)
     if created:
+        _check_columns(file, configured)
         create_new_table(file, storage, clock, configured)
     config = check_servable(storage, own_pending)
     _check_same(file, config)
     schema = union_with_table(storage, config, configured)
+    _check_columns(file, schema)
     shards = MetadataTableSnapshot.load(storage).num_shards
     return OpenedTable(config, shards, schema, created)
+
+
+def open_beside_predecessor(
+    open_with: Callable[[Collection[str]], OpenedTable], own_pending: Callable[[], Collection[str]]
+) -> OpenedTable:
+    """`open_with` the instants that the topics know, read anew as long as the table is refused.
+
+    A predecessor that is still there plans epochs between our look at the topics and the one at the timeline:
+    its instant would be taken for another writer's. It is in the topics before it is on the timeline.
+    """
+    known: set[str] = set()
+    for look in range(_LOOKS_MAX):
+        known.update(own_pending())
+        try:
+            return open_with(known)
+        except UnsupportedTableError:
+            if look + 1 == _LOOKS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
+    """Raises UnsupportedTableError for a key, partition or ordering column of a type that is not served.
+
+    Found only by an assigner, it would leave a new table that has to be deleted by hand.
+    """
+    KeyGenerator.for_table(schema, file.table.record_key, file.table.partition)
+    if file.table.ordering is not None:
+        OrderingField.of(schema, file.table.ordering)
 
 
 def create_new_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,8 @@ from hudi_format.timeline.service_records import decode_rollback_metadata, decod
 _HARMLESS: Final = frozenset(
     {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
 )
+# Already scheduling one begins new file slices: log files that complete before it are not in them.
+_BEGIN_SLICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Timelines:
 
     def latest_completion(self) -> str:
         """Completion time of the newest completed data instant, "0" when there is none."""
-        return self.data.latest_completion() or "0"
+        return self.data.newest_completion() or "0"
 
     def foreign_after(self, handled: str, own_instant: str | None) -> list[Instant]:
         """Completed instants after ``handled`` that may have moved keys, other than our own."""
@@ -41,6 +44,28 @@ class Timelines:
             and each.completion is not None
             and each.completion > handled
         ]
+
+    def newer_than(self, time: str, own_instant: str) -> list[str]:
+        """What other writers did that a commit completing at ``time`` would have to lie behind: completions
+        and scheduled compactions of either timeline after that time, by file name.
+        """
+        found = []
+        for timeline in (self.data, self.metadata):
+            others = [each for each in timeline.instants if each.requested != own_instant]
+            found += [
+                each.file_name for each in others if each.completion is not None and each.completion > time
+            ]
+            scheduled = [each for each in others if each.action in _BEGIN_SLICES and not each.is_completed]
+            found += [each.file_name for each in scheduled if each.requested > time]
+        return found
+
+    def completed_at(self, instant: str) -> str | None:
+        """Completion time of our instant, also when others archived it since; None when it has none."""
+        found = self.data.find(instant)
+        if found is not None:
+            return found.completion
+        archive = self.data.archive
+        return archive.completion_times().get(instant) if archive is not None else None
 
 
 def load_timelines(storage: Storage) -> Timelines:
@@ -59,6 +84,12 @@ def rollback_naming(storage: Storage, timelines: Timelines, instant: str) -> str
         if each.requested > instant and instant in _rolled_back(storage, each):
             return each.requested
     return None
+
+
+def pending_rollbacks_of(storage: Storage, instants: Collection[str]) -> list[str]:
+    """Pending rollbacks whose plan names one of the instants."""
+    pending = load_timeline(storage).pending(Action.ROLLBACK) if instants else ()
+    return [each.requested for each in pending if not set(instants).isdisjoint(_rolled_back(storage, each))]
 
 
 def _rolled_back(storage: Storage, rollback: Instant) -> list[str]:

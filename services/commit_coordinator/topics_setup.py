@@ -15,7 +15,7 @@ from hudi_format.errors import AlreadyExistsError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
 from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.errors import ErrorKind
-from stream_runtime.kafka.ports import Admin
+from stream_runtime.kafka.ports import Admin, TopicSpec
 from stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
 
 RECORD: Final = join_path(ROOT, "topics.json")
@@ -29,18 +29,26 @@ class TopicsChangedError(CoordinatorError):
 
 
 def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
-    """Creates what is missing, input topics too; returns partitions per topic."""
+    """Creates what is missing, input topics too; returns partitions per topic.
+
+    Of what was made here the count is known: a broker asked right after may not know the topic yet.
+    """
+    counts: dict[str, int] = {}
     for spec in input_topic_specs(config):
-        if admin.partitions(spec.name) is None:
-            admin.create_topics([spec])
-    specs = topic_specs(config)
-    for spec in specs:
-        found = admin.partitions(spec.name)
-        if found is None:
-            admin.create_topics([spec])
-        elif found != spec.partitions:
-            raise TopicsChangedError(_text(spec.name, found, spec.partitions))
-    return {name: admin.partitions(name) or 0 for name in [*config.input.topics, *(s.name for s in specs)]}
+        counts[spec.name] = _ensure(admin, spec)
+    for spec in topic_specs(config):
+        counts[spec.name] = _ensure(admin, spec)
+        if counts[spec.name] != spec.partitions:
+            raise TopicsChangedError(_text(spec.name, counts[spec.name], spec.partitions))
+    return counts
+
+
+def _ensure(admin: Admin, spec: TopicSpec) -> int:
+    found = admin.partitions(spec.name)
+    if found is not None:
+        return found
+    admin.create_topics([spec])
+    return spec.partitions
 
 
 def check_recorded(storage: Storage, found: dict[str, int]) -> None:

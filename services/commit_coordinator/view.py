@@ -25,6 +25,9 @@ class CoordinatorView:
     doing: str = "starting"
     waiting_for: str = ""
     halted: str | None = None
+    stopped: bool = False
+    trouble: str | None = None
+    lock_held: str | None = None
     paused: bool = False
     pause_reason: str = ""
     generation: int = 0
@@ -48,6 +51,11 @@ class CoordinatorView:
     shuffled_transactions: int = 0
     dead_letters: int = 0
 
+    @property
+    def blocked_epoch(self) -> int | None:
+        """The epoch that was given up, and that `tidemark epoch retry` takes up again."""
+        return self.epoch + 1 if self.halted is not None and not self.stopped else None
+
 
 def take_view(
     fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int, inputs: InputPositions
@@ -61,6 +69,9 @@ def take_view(
         doing=type(doing).__name__,
         waiting_for=doing.reason if isinstance(doing, Wait) else "",
         halted=seen.halted,
+        stopped=seen.stopped,
+        trouble=seen.trouble,
+        lock_held=seen.lock_held,
         paused=state.paused,
         pause_reason=state.pause_reason,
         generation=state.generation,

@@ -10,6 +10,7 @@ from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import read_table_config
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
+from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
@@ -28,7 +29,13 @@ CHECKPOINT: Final = "checkpoint"
 LOG: Final = "spark.log"
 
 
-def run_writer(config: TableConfigFile, stop: threading.Event, clock: Clock, ids: IdSource) -> None:
+def run_writer(
+    config: TableConfigFile,
+    stop: threading.Event,
+    clock: Clock,
+    ids: IdSource,
+    failpoints: FailpointRegistry,
+) -> None:
     """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first.
 
     `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
@@ -47,7 +54,7 @@ def run_writer(config: TableConfigFile, stop: threading.Event, clock: Clock, ids
     coordinator = GrpcCoordinator(
         config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes
     )
-    service = WriterService(coordinator, engine, _planner(config), clock)
+    service = WriterService(coordinator, engine, _planner(config), clock, failpoints.hit)
     topic = TopicNames(config.table.name).epochs
     try:
         wait_until_serving(config.services.coordinator, stop)

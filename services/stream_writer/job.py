@@ -26,6 +26,13 @@ from stream_writer.task_entry import TaskEntry
 TASK_ATTEMPTS_MAX: Final = 4
 JOB_TIMEOUT_S: Final = 600.0
 _LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
+_HEAP: Final = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
+_HEAP_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# Spark refuses to start below (UnifiedMemoryManager: 1.5 times what it reserves).
+_HEAP_MIN: Final = 450 << 20
+_SPARKS_MEMORY_KEY: Final = re.compile(
+    r"memory \d+ must be at least (\d+).*?(spark\.\w+\.memory)", re.DOTALL | re.I
+)
 _GROUP: Final = "tidemark-epoch"
 _MESSAGE_CHARS_MAX: Final = 4_000
 
@@ -57,11 +64,12 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
 
     `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone.
-    Raises EngineSettingError for a key that the writer rests on.
+    Raises EngineSettingError for a key that the writer rests on, and a heap that Spark could not start with.
     """
     for key in _OURS.keys() & section.keys():
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
     settings = {**spark_settings(jars, scratch), **WRITER_SETTINGS, **section, **_OURS}
+    _check_heap(settings["spark.driver.memory"])
     local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
     if local:
         settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
@@ -157,5 +165,32 @@ def start_engine(
     configuration = SparkConf()
     for key, value in settings.items():
         configuration.set(key, value)
-    session: Any = SparkSession.builder.config(conf=configuration).getOrCreate()
+    try:
+        session: Any = SparkSession.builder.config(conf=configuration).getOrCreate()
+    except Py4JJavaError as error:
+        refused = refused_setting(str(error))
+        if refused is None:
+            raise
+        raise refused from error
     return SparkEngine(session, runner)
+
+
+def refused_setting(text: str) -> EngineSettingError | None:
+    """The error for Spark's refusal of too little memory; None for any other text."""
+    found = _SPARKS_MEMORY_KEY.search(text)
+    if found is None:
+        return None
+    return EngineSettingError(
+        f"{found[2]} is too small for Spark, which needs {int(found[1]) >> 20} MiB of it: set it to 512m or "
+        "more in the spark: section"
+    )
+
+
+def _check_heap(memory: str) -> None:
+    """A JVM that ends before Spark can speak says nothing of the setting. Raises EngineSettingError."""
+    found = _HEAP.fullmatch(memory.strip())
+    if found is None or int(found[1]) * _HEAP_UNITS[found[2].lower()] < _HEAP_MIN:
+        raise EngineSettingError(
+            f"spark.driver.memory: {memory} is no size of a Java heap that Spark can start with: set it to "
+            "512m or more in the spark: section"
+        )

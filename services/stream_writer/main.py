@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from stream_runtime.clock import SystemClock
 from stream_runtime.config import TableConfigFile
+from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.logging import bound
 from stream_writer.bootstrap import run_writer
+from stream_writer.failpoints import WriterFailpoint
 
 
-def run(config: TableConfigFile) -> None:
+def run(config: TableConfigFile, foreign_failpoints: frozenset[str] = frozenset()) -> None:
     """Runs until SIGTERM or SIGINT, the running epoch finished first.
 
     `config` holds real addresses. Raises EngineSettingError, EngineLostError (a new process cures it),
     StreamRuntimeError, HudiFormatError.
     """
+    failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
     with bound(table=config.table.name):
-        run_writer(config, threading.Event(), SystemClock(), SystemIds())
+        run_writer(config, threading.Event(), SystemClock(), SystemIds(), failpoints)

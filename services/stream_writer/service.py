@@ -20,6 +20,7 @@ from stream_runtime.rpc.errors import RpcError
 from stream_writer import task_outcome
 from stream_writer.coordinator_client import Coordinator, PlannedEpoch
 from stream_writer.errors import EngineFailedError
+from stream_writer.failpoints import WriterFailpoint
 from stream_writer.task_outcome import TaskFailed, TaskSucceeded
 from tidemark.commit.v1 import commit_pb2
 
@@ -52,7 +53,16 @@ class Engine(Protocol):
 class WriterService:
     """Runs in one thread. Raises EngineLostError, and RpcError of a kind that asking again cannot cure."""
 
-    def __init__(self, coordinator: Coordinator, engine: Engine, plan_tasks: PlanTasks, clock: Clock) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        engine: Engine,
+        plan_tasks: PlanTasks,
+        clock: Clock,
+        reached: Callable[[WriterFailpoint], None] = lambda _: None,
+    ) -> None:
+        """`reached` is told each step that is done: the place for failpoints."""
+        self._reached = reached
         self._coordinator = coordinator
         self._engine = engine
         self._plan_tasks = plan_tasks
@@ -89,6 +99,7 @@ class WriterService:
     def _write(self, planned: PlannedEpoch) -> bool:
         started_s = self._clock.monotonic_s()
         begun = self._coordinator.begin(planned)
+        self._reached(WriterFailpoint.WRITER_BEGUN)
         tasks = self._plan_tasks(begun, self._engine.slots)
         job_s = self._clock.monotonic_s()
         try:
@@ -105,7 +116,9 @@ class WriterService:
         ended_s = self._clock.monotonic_s()
         written.timings_ms["job"] = (ended_s - job_s) * 1_000
         written.timings_ms["write"] = (ended_s - started_s) * 1_000
+        self._reached(WriterFailpoint.WRITER_WRITTEN)
         self._coordinator.report_written(planned, written)
+        self._reached(WriterFailpoint.WRITER_REPORTED)
         return True
 
     def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:

@@ -20,7 +20,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from stream_runtime.errors import ErrorKind
+from stream_runtime.failpoint import FailpointRegistry
 from stream_writer import task_outcome
+from stream_writer.failpoints import WriterFailpoint, worker_failpoints
 from stream_writer.task_outcome import TaskOutcome, TaskSucceeded
 from stream_writer.worker_context import WorkerContext, worker_context
 
@@ -28,6 +30,7 @@ TaskRunner = Callable[[bytes, WorkerContext], TaskSucceeded]
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _runners: dict[str, TaskRunner] = {}
+_failpoints: FailpointRegistry | None = None
 
 
 class TaskEntry(msgspec.Struct, frozen=True):
@@ -48,8 +51,11 @@ def run_one(
     runner: TaskRunner, task: bytes, worker: WorkerContext, attempt: int, attempts_max: int
 ) -> TaskOutcome:
     """Runs a task and returns what came of it, or raises what Spark should try again."""
+    reached = failpoints().hit if attempt == 0 else _pass
     try:
+        reached(WriterFailpoint.FIRST_TASK_ATTEMPT)
         succeeded = runner(task, worker)
+        reached(WriterFailpoint.FIRST_TASK_PUBLISHED)
     except Exception as error:
         worker.drop_readers()
         failed = task_outcome.failure_of(error, attempt)
@@ -61,6 +67,18 @@ def run_one(
         # Back to the system: the next task of this worker may come much later, or be much smaller.
         pa.default_memory_pool().release_unused()
     return msgspec.structs.replace(succeeded, worker_pid=os.getpid(), worker_rss_bytes=_resident_bytes())
+
+
+def failpoints() -> FailpointRegistry:
+    """This worker process's own, armed by its environment when it is first asked."""
+    global _failpoints
+    if _failpoints is None:
+        _failpoints = worker_failpoints(os.environ)
+    return _failpoints
+
+
+def _pass(_: WriterFailpoint) -> None:
+    return
 
 
 def find_runner(name: str) -> TaskRunner:

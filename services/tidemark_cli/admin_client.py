@@ -10,16 +10,18 @@ from typing import Any, Final
 import grpc
 
 from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.run_file import resolve_addresses
+from stream_runtime.config.run_file import resolve_addresses, why_silent
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark_cli.errors import CliError
+from tidemark_cli.served_table import check_served
 
 # The coordinator answers by its own deadline; the channel's comes a little later.
 _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
+_RETRY_S: Final = 20.0
 
 
 class AdminClient:
@@ -30,8 +32,14 @@ class AdminClient:
         self._table = config.table.name
         self._address = config.services.coordinator
         self._file = config.file
+        self._state = config.state.path
         self._channel = open_channel(self._address, message_bytes_max=config.limits.rpc_message_bytes)
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
+
+    def served(self) -> tuple[str, str]:
+        """The served table's path and its owner's name (`check_served`)."""
+        answer = self._call(self._stub.Serves, pb.ServesRequest(table=self._table))
+        return answer.path, answer.served_by
 
     def status(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The document of `tidemark status`."""
@@ -63,6 +71,11 @@ class AdminClient:
         answer = self._call(self._stub.ShowEpoch, pb.ShowEpochRequest(table=self._table, epoch=number))
         return dict(json.loads(answer.json))
 
+    def retry(self, number: int) -> int:
+        """Has the epoch tried again that was given up; returns the number of the attempt that comes next."""
+        request = pb.RetryEpochRequest(table=self._table, epoch=number)
+        return int(self._call(self._stub.RetryEpoch, request, _RETRY_S).attempt)
+
     def pause(self, reason: str) -> None:
         """Tagging stops."""
         self._call(self._stub.Pause, pb.PauseRequest(table=self._table, reason=reason))
@@ -90,14 +103,24 @@ class AdminClient:
             if error.status is grpc.StatusCode.UNAVAILABLE and _nobody_there(str(error)):
                 raise CliError(
                     f"no coordinator answers at {self._address} (services.coordinator in {self._file}): is "
-                    f"`tidemark run -c {self._file}` running?"
+                    f"`tidemark run -c {self._file}` running{why_silent(self._state)}?"
                 ) from error
             raise
 
 
 def connect(config_file: str) -> AdminClient:
-    """The client for a configuration file. Raises ConfigError."""
-    return AdminClient(resolve_addresses(load_config(config_file)))
+    """The client for a configuration file, of a coordinator that serves this very table.
+
+    Raises ConfigError, RpcError, CliError when nobody answers or another table of that name is served there.
+    """
+    config = resolve_addresses(load_config(config_file))
+    client = AdminClient(config)
+    try:
+        check_served(config, *client.served())
+    except BaseException:
+        client.close()
+        raise
+    return client
 
 
 def _nobody_there(text: str) -> bool:

@@ -15,6 +15,11 @@ DONE: Final = 0
 FAILED: Final = 1
 WRONG_USE: Final = 2
 SUPERSEDED: Final = 3
+STOPPED: Final = 4
+
+
+_ADMIN: Final = "/tidemark.admin."
+_BY_KIND: Final = {ErrorKind.INVALID.name: WRONG_USE, ErrorKind.CORRUPT.name: STOPPED}
 
 
 class CliError(StreamRuntimeError):
@@ -32,7 +37,8 @@ def expected_error(error: BaseException) -> bool:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """2 for what will never succeed unchanged (configuration, table, arguments), else 1.
+    """2 for what will never succeed unchanged (configuration, table, arguments), 4 for stored data that
+    contradicts itself or is gone, else 1: trying again may help.
 
     3: another coordinator took the table, which only its supervisor can judge.
     """
@@ -42,14 +48,19 @@ def exit_code_of(error: BaseException) -> int:
         return SUPERSEDED
     if isinstance(error, RpcError):
         return WRONG_USE if error.status is grpc.StatusCode.INVALID_ARGUMENT else FAILED
-    if getattr(getattr(error, "kind", None), "name", "") == ErrorKind.INVALID.name:
-        return WRONG_USE
-    return FAILED
+    kind = getattr(getattr(error, "kind", None), "name", "")
+    return _BY_KIND.get(kind, FAILED)
 
 
 def message_of(error: BaseException, config_file: str | None) -> str:
-    """The error as one line; where its text lacks what to do, that is added."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    """The error as one line; where its text lacks what to do, that is added.
+
+    The command was named by its user: which method of the admin service it called says them nothing.
+    """
+    said = str(error)
+    if isinstance(error, RpcError) and error.method.startswith(_ADMIN):
+        said = error.details
+    text = " ".join(said.split()) or type(error).__name__
     if isinstance(error, KafkaUnavailableError) and config_file:
         text += f" (kafka.bootstrap.servers in {config_file}: is that broker running, and reachable?)"
     if isinstance(error, PermissionError):

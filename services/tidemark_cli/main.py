@@ -1,8 +1,9 @@
 """`tidemark`: parses the command, runs it, and turns every error into one line and an exit code.
 
 0 done, 1 failed, 2 wrong use (arguments, configuration, a table that cannot be served), 3 another coordinator
-took the table. With TIDEMARK_DEBUG=1 errors show their traceback. Commands import what they need when they
-run: `--help` is fast and a service loads nothing of the others.
+took the table, 4 stored data contradicts itself or is gone: trying again does not help. With TIDEMARK_DEBUG=1
+errors show their traceback. Commands import what they need when they run: `--help` is fast and a service
+loads nothing of the others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ examples:
   tidemark status -c flights.yaml       what they are doing
   tidemark verify -c flights.yaml       prove from the files alone that index and rows agree
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table.
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table,
+4 stored data contradicts itself or is gone.
 Errors show their traceback with TIDEMARK_DEBUG=1.
 """
 _GROUPS: Final = (demo, run, services, table, recover, admin, epoch, dead_letter, verify)

@@ -33,6 +33,13 @@ class Output:
         self._stderr.flush()
 
 
+def printable(text: str) -> str:
+    """Text from outside without what a terminal would obey: control characters are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
     """Rows as aligned lines; the columns numbered in `right` are set to the right."""
     if not rows:

@@ -10,7 +10,12 @@ from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.run_file import read_run_file, resolve_addresses
 from tidemark_cli.run.state_lock import state_lock
-from tidemark_cli.run.supervised_kafka import SupervisedKafka
+from tidemark_cli.run.supervised_kafka import FOLDER, SupervisedKafka
+
+
+def has_kafka(config: TableConfigFile) -> bool:
+    """False for an embedded Kafka that was never started: there is nothing to be read from it."""
+    return not config.kafka.embedded or (config.state.path / FOLDER).is_dir()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ def describe_table(config: TableConfigFile) -> dict[str, Any]:
     snapshot = MetadataTableSnapshot.load(storage)
     slices = build_slices(snapshot.files.names(), snapshot.data_timeline)
     holder = read_lock(storage)
+    why_not = _why_not(storage, snapshot.data_timeline)
     return {
         "name": table.name,
         "path": storage.base_uri,
@@ -45,12 +46,9 @@ def describe_table(config: TableConfigFile) -> dict[str, Any]:
         "newest_commit": _newest_commit(storage, snapshot.data_timeline),
         "pending": [each.file_name for each in snapshot.data_timeline.pending()],
         "lock": None if holder is None else {"term": holder.term, "since_ms": holder.since_ms},
-        "servable": _why_not(storage, snapshot.data_timeline),
-        "foreign_writer_options": {
-            **foreign_writer_options(storage.base_uri),
-            "hoodie.metadata.index.column.stats.enable": "false",
-            "hoodie.metadata.index.partition.stats.enable": "false",
-        },
+        "servable": why_not is None,
+        "not_servable": why_not,
+        "foreign_writer_options": foreign_writer_options(storage.base_uri),
     }
 
 
@@ -81,7 +79,7 @@ def description_lines(document: dict[str, Any]) -> Iterator[str]:
         yield "lock        " + (
             "held by another writer" if term is None else f"held by coordinator term {term}"
         )
-    yield f"servable    {document['servable'] or 'yes'}"
+    yield f"servable    {'yes' if document['servable'] else 'no: ' + document['not_servable']}"
     yield "other writers (Hudi on Spark) need these options while Tidemark runs:"
     for key, value in document["foreign_writer_options"].items():
         yield f"  {key}={value}"
@@ -106,5 +104,5 @@ def _why_not(storage: Storage, timeline: Timeline) -> str | None:
     try:
         check_servable(storage, [each.requested for each in timeline.pending()])
     except UnsupportedTableError as error:
-        return f"no: {error}"
+        return str(error)
     return None

@@ -8,37 +8,22 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from commit_coordinator.bootstrap import CoordinatorService
-from commit_coordinator.bootstrap import Ports as CoordinatorPorts
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from epoch_protocol.entries import Stage
 from epoch_protocol.state import FoldState
 from hudi_format.file_group.slice_reader import read_slice
 from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
-from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import read_table_config
 from index_assigner.adapters import TOPICS_RECORD
-from index_assigner.bootstrap import AssignerService, Ports
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.main import FACTORIES
-from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_writer import task_outcome
 from stream_writer.coordinator_client import GrpcCoordinator
 from stream_writer.epoch_tasks import table_facts, task_planner
@@ -46,6 +31,7 @@ from stream_writer.service import WriterService
 from stream_writer.task_entry import run_one
 from stream_writer.tasks import run_task
 from stream_writer.worker_context import WorkerContext
+from tests.integration.service_threads import Running, ServiceThreads
 
 SCHEMA = {
     "type": "record",
@@ -58,34 +44,6 @@ SCHEMA = {
     ],
 }
 PARTITIONS = 3
-
-
-@dataclass
-class Running:
-    """A service on a thread of its own."""
-
-    thread: threading.Thread
-    stop: threading.Event
-    errors: list[BaseException] = field(default_factory=list)
-
-    def end(self) -> None:
-        self.stop.set()
-        self.thread.join(30.0)
-        assert not self.thread.is_alive()
-
-
-def start(work: Callable[[threading.Event], None]) -> Running:
-    stop = threading.Event()
-
-    def guarded() -> None:
-        try:
-            work(stop)
-        except BaseException as error:
-            running.errors.append(error)
-
-    running = Running(threading.Thread(target=guarded, daemon=True), stop)
-    running.thread.start()
-    return running
 
 
 class ThreadEngine:
@@ -103,11 +61,30 @@ class ThreadEngine:
         self._worker.drop_readers()
 
 
-class ServedTable:
-    """One table, its topics and its services."""
+class Brokers(Protocol):
+    """A cluster, or a proxy in front of one."""
 
-    def __init__(self, kafka: EmbeddedKafka, folder: Path, name: str, ordered: bool, type_: str) -> None:
-        self.name, self.input = name, f"{name}-in"
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+class ServedTable(ServiceThreads):
+    """One table, its topics and its services.
+
+    The services reach Kafka at `kafka`; the test itself feeds and observes at `direct` where that is given.
+    """
+
+    def __init__(
+        self,
+        kafka: Brokers,
+        folder: Path,
+        name: str,
+        ordered: bool = True,
+        type_: str = "merge_on_read",
+        direct: Brokers | None = None,
+        input_start: str = "earliest",
+    ) -> None:
+        self.input = f"{name}-in"
         coordinator, metrics = free_ports(2, SystemIds().random())
         (folder / "orders.avsc").write_text(json.dumps(SCHEMA))
         (folder / "orders.yaml").write_text(
@@ -121,7 +98,7 @@ table:
   {"ordering: at" if ordered else ""}
   schema: orders.avsc
   index: {{shards: 4, lanes: 2}}
-input: {{topics: [{self.input}], partitions: {PARTITIONS}}}
+input: {{topics: [{self.input}], partitions: {PARTITIONS}, start: {input_start}}}
 kafka: {{bootstrap.servers: "{kafka.bootstrap_servers}"}}
 state: {{path: ./state, memory: 64MiB}}
 epoch: {{interval: 500ms}}
@@ -129,35 +106,20 @@ services: {{coordinator: "127.0.0.1:{coordinator}", metrics: "127.0.0.1:{metrics
 limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_timeout: 2s}}
 """
         )
-        self.config: TableConfigFile = load_config(folder / "orders.yaml")
-        self.client = ConfluentKafkaClient.from_config(self.config)
-        self.storage = open_storage(self.config.table.path)
-        self.names = TopicNames(name)
-        self.running: list[Running] = []
+        super().__init__(folder / "orders.yaml", (direct or kafka).bootstrap_servers)
         self.sent = 0
-        admin = self.client.admin()
-        admin.create_topics([TopicSpec(self.input, PARTITIONS, 1)])
+        admin = self.observer.admin()
+        admin.create_topics([TopicSpec(self.input, PARTITIONS)])
         admin.close()
 
     def coordinator(self) -> Running:
-        ports = CoordinatorPorts(
-            self.client, self.storage, SystemClock(), SystemIds(), FailpointRegistry(CoordinatorFailpoint)
-        )
-        running = self._start(CoordinatorService(self.config, ports).run)
+        """Returns when the topics are there."""
+        running = super().coordinator()
         end = time.monotonic() + 30.0
         while not self.storage.exists(TOPICS_RECORD):
             assert time.monotonic() < end, running.errors
             time.sleep(0.05)
         return running
-
-    def assigner(self, *stages: Stage, place: AssignerFailpoint | None = None, nth: int = 1) -> Running:
-        """Both stages, unless one is named."""
-        failpoints = FailpointRegistry(AssignerFailpoint)
-        if place is not None:
-            failpoints.arm(place, nth)
-        ports = Ports(self.client, self.storage, SystemClock(), SystemIds(), failpoints)
-        factories = {stage: FACTORIES[stage] for stage in stages or tuple(Stage)}
-        return self._start(AssignerService(self.config, ports, factories).run)
 
     def writer(self) -> Running:
         def work(stop: threading.Event) -> None:
@@ -175,20 +137,16 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
             finally:
                 engine.close()
 
-        return self._start(work)
+        return self.start(work)
 
     def _table_config(self, stop: threading.Event) -> Any:
         while not self.storage.exists(".hoodie/metadata/.hoodie/hoodie.properties"):
             assert not stop.wait(0.05)
         return read_table_config(self.storage)
 
-    def _start(self, work: Callable[[threading.Event], None]) -> Running:
-        self.running.append(start(work))
-        return self.running[-1]
-
     def produce(self, records: Sequence[tuple[str, dict[str, Any] | None]]) -> None:
         """Records of a key stay in one partition, so that their order is known. None: a null value."""
-        producer = self.client.plain_producer()
+        producer = self.observer.plain_producer()
         by_partition: dict[int, list[tuple[bytes | None, bytes | None]]] = {}
         for key, value in records:
             content = None if value is None else json.dumps({"id": key, **value}).encode()
@@ -201,19 +159,13 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
 
     def fold(self) -> FoldState:
         """As of now."""
-        reader = FoldReader(
-            self.client, self.names.ledger, self.names.epochs, self._load_snapshot, SystemClock()
-        )
+        reader = self.fold_reader()
         reader.start()
         try:
             reader.catch_up()
             return reader.fold.state
         finally:
             reader.close()
-
-    def _load_snapshot(self, path: str, sha256: str) -> bytes:
-        content: bytes = self.storage.read(path)
-        return content
 
     def wait_until_committed(self, timeout_s: float = 90.0) -> FoldState:
         """Returns when every record that was sent is in a committed epoch."""
@@ -225,7 +177,9 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
             if done >= self.sent:
                 assert done == self.sent
                 return state
-            assert time.monotonic() < end, (done, self.sent, errors, state.tagged, state.planned)
+            shuffled = {name: lane.next for name, lane in state.shuffle_lanes.items()}
+            assigned = {name: lane.next for name, lane in state.assign_lanes.items()}
+            assert time.monotonic() < end, (done, self.sent, errors, shuffled, assigned, state.planned)
             time.sleep(0.2)
 
     def rows(self) -> dict[str, tuple[str, int, str | None]]:
@@ -241,7 +195,3 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
                 assert row["_hoodie_partition_path"] == each.partition_path
                 found[row["id"]] = (row["day"], row["at"], row["note"])
         return found
-
-    def close(self) -> None:
-        for running in reversed(self.running):
-            running.end()

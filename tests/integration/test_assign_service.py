@@ -16,9 +16,15 @@ from hudi_format.commit.instants import complete, create_inflight, create_reques
 from hudi_format.commit.lock import LOCK_PATH
 from hudi_format.errors import AlreadyExistsError
 from hudi_format.metadata_table import MetadataTableSnapshot
+from hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+)
 from hudi_format.model import InstantGenerator
 from hudi_format.record_index_hash import record_index_shard
-from hudi_format.timeline import Action, load_timeline
+from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from index_assigner.failpoints import AssignerFailpoint
 from stream_runtime.clock import SystemClock
@@ -26,9 +32,9 @@ from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.ids import SystemIds
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.rpc.channel import call, open_channel
+from table_verification.verify import verify_table
 from tests.integration.assign_world import ServedTable
 from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
-from tidemark_cli.verify.verify import verify_table
 
 pytestmark = pytest.mark.kafka
 
@@ -177,9 +183,14 @@ def foreign_commit(table: ServedTable) -> None:
             time.sleep(0.02)
     try:
         instants = InstantGenerator(SystemClock())
-        instants.observe(load_timeline(table.storage).times())
+        for root in (DATA_ROOT, METADATA_TABLE_ROOT):
+            instants.observe(load_timeline(table.storage, root).times())
         requested = create_requested(table.storage, instants.next(), Action.DELTA_COMMIT)
         inflight = create_inflight(table.storage, requested)
+        begun = begin_delta_commit(table.storage, requested.requested)
+        log = publish_files_log(table.storage, requested.requested, [])
+        metadata = delta_commit_metadata(requested.requested, [log])
+        complete_delta_commit(table.storage, begun, instants.next(), metadata)
         complete(table.storage, inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
     finally:
         table.storage.delete(LOCK_PATH)

@@ -151,23 +151,27 @@ def test_unknown_fields_are_dead_letters_where_the_configuration_says_so(pipelin
     pipeline.start("assigner")
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_second_coordinator_of_the_table(pipeline: Pipeline, number: int) -> None:
-    """At the same address it refuses to start; elsewhere it takes over, and the first ends and says why."""
-    if number == 0:
-        second = pipeline.command("coordinator")
-        assert second.returncode == 2
-        assert pipeline.document["services"]["coordinator"] in second.stderr
-    elif number == 1:
-        other = pipeline.write_config("elsewhere.yaml", {"services": elsewhere()})
-        pipeline.start_process("coordinator-2", other)
-        assert pipeline.exit_code("coordinator") == 3
-        assert "newer" in pipeline.log("coordinator").splitlines()[-1]
-        pipeline.stop("coordinator-2")
-        pipeline.start("coordinator")
-    pipeline.feed([record(row(f"still-{number}"))])
+def assert_goes_on(pipeline: Pipeline, key: str) -> None:
+    pipeline.feed([record(row(key))])
     pipeline.flush()
-    assert f"still-{number}" in {each["id"] for each in hudi_rs_snapshot(pipeline.table)}
+    assert key in {each["id"] for each in hudi_rs_snapshot(pipeline.table)}
+
+
+def test_a_second_coordinator_at_the_same_address_refuses_to_start(pipeline: Pipeline) -> None:
+    second = pipeline.command("coordinator")
+    assert second.returncode == 2
+    assert pipeline.document["services"]["coordinator"] in second.stderr
+    assert_goes_on(pipeline, "after-the-refused")
+
+
+def test_a_second_coordinator_elsewhere_takes_over_and_the_first_says_why(pipeline: Pipeline) -> None:
+    other = pipeline.write_config("elsewhere.yaml", {"services": elsewhere()})
+    pipeline.start_process("coordinator-2", other)
+    assert pipeline.exit_code("coordinator") == 3
+    assert "newer" in pipeline.log("coordinator").splitlines()[-1]
+    pipeline.stop("coordinator-2")
+    pipeline.start("coordinator")
+    assert_goes_on(pipeline, "after-the-takeover")
 
 
 @pytest.mark.parametrize(

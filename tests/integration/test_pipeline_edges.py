@@ -71,10 +71,15 @@ def committed(pipeline: Pipeline) -> dict[str, int]:
     return dict(pipeline.status()["records"]["committed"])
 
 
-def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make) -> None:
-    topics = ["edges-input", "edges-second"]
+@pytest.mark.parametrize("type_", ["merge_on_read", "copy_on_write"])
+def test_idle_lanes_epochs_without_rows_and_a_thousand_partitions(make: Make, type_: str) -> None:
+    name = f"edges-{type_[:4]}"
+    topics = [f"{name}-input", f"{name}-second"]
     pipeline = make(
-        "edges", partitions=4, table={"index": {"shards": 8, "lanes": 8}}, input={"topics": topics}
+        name,
+        partitions=4,
+        table={"type": type_, "index": {"shards": 8, "lanes": 8}},
+        input={"topics": topics},
     )
     model = InputModel()
     pipeline.start()

@@ -10,20 +10,23 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import load_config
-from stream_runtime.config.run_file import RunFile, read_run_file, run_file_path
+from stream_runtime.config import Address, load_config
+from stream_runtime.config.run_file import RunFile, read_run_file, run_file_path, why_silent
 from stream_runtime.ids import SystemIds
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.unit.tidemark_cli.table_files import write_config
+from tidemark_cli.commands.admin import add_run
 from tidemark_cli.errors import CliError
-from tidemark_cli.run.supervised_process import ServiceRefusedError
+from tidemark_cli.run.supervised_process import ServiceStoppedError
 from tidemark_cli.run.supervisor import SERVICES, Supervisor
 
 pytestmark = pytest.mark.kafka
+NOWHERE = Address("127.0.0.1", 1)
 
 DUMMY = """
 import signal, sys, time
@@ -114,17 +117,49 @@ def test_services_end_in_order_and_none_is_left(tmp_path: Path, kafka: EmbeddedK
             os.kill(pid, 0)
 
 
-def test_service_that_refuses_ends_the_run_with_its_message(tmp_path: Path, kafka: EmbeddedKafka):
-    refusing = DUMMY.replace(
+def ending(role: str, code: int, words: str) -> str:
+    """Dummies of which one ends at once with a code and its last words."""
+    return DUMMY.replace(
         "time.sleep(120)",
-        "role == 'writer' and (sys.stderr.write('tidemark writer: spark.x is set by us\\n'), sys.exit(2))\n"
+        f"role == {role!r} and (sys.stderr.write('tidemark {role}: {words}\\n'), sys.exit({code}))\n"
         "time.sleep(120)",
     )
-    with Rig(tmp_path, kafka.bootstrap_servers, refusing) as rig:
+
+
+@pytest.mark.parametrize(
+    ("role", "code", "words"), [("writer", 2, "spark.x is set by us"), ("coordinator", 4, "two stories")]
+)
+def test_service_that_the_run_is_nothing_without_ends_it_with_its_message(
+    tmp_path: Path, kafka: EmbeddedKafka, role: str, code: int, words: str
+):
+    with Rig(tmp_path, kafka.bootstrap_servers, ending(role, code, words)) as rig:
         rig.until(lambda: not rig.thread.is_alive())
-        assert isinstance(rig.error, ServiceRefusedError)
-        assert str(rig.error) == "writer: spark.x is set by us"
+        assert isinstance(rig.error, ServiceStoppedError)
+        assert (str(rig.error), rig.error.exit_code) == (f"{role}: {words}", code)
     assert not run_file_path(rig.config.state.path).exists()
+    # Whoever asks afterwards learns why.
+    assert why_silent(rig.config.state.path) == f"; the last one stopped: {role}: {words}"
+
+
+def test_service_that_no_restart_helps_is_stopped_and_the_others_go_on(tmp_path: Path, kafka: EmbeddedKafka):
+    with Rig(tmp_path, kafka.bootstrap_servers, ending("assigner", 4, "input was deleted")) as rig:
+        rig.until(lambda: "assigner" in (rig.run_file() or RunFile("", NOWHERE, NOWHERE, 1)).stopped)
+        found = rig.run_file()
+        assert found is not None
+        assert found.stopped == {"assigner": "has stopped and is not started again: input was deleted"}
+        assert (len(found.pids["coordinator"]), len(found.pids["writer"]), found.pids["assigner"]) == (
+            1,
+            1,
+            [],
+        )
+        assert any("`tidemark status` can be asked" in line for line in rig.said)
+        document: dict[str, Any] = {"warnings": []}
+        add_run(document, found)
+        assert document["warnings"] == [f"tidemark run: assigner {found.stopped['assigner']}"]
+        time.sleep(1.0)
+        assert rig.diary.read_text().count("assigner started") == 3
+    assert rig.error is None
+    assert rig.supervisor.stopped.keys() == {"assigner"}
 
 
 def test_second_run_on_the_same_state_is_refused_and_harms_nothing(tmp_path: Path, kafka: EmbeddedKafka):

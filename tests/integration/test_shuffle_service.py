@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commit_coordinator.bootstrap import CoordinatorService
-from commit_coordinator.bootstrap import Ports as CoordinatorPorts
-from commit_coordinator.failpoints import CoordinatorFailpoint
 from epoch_protocol.entries import BatchShuffled, Stage
 from epoch_protocol.fold import Verdict
-from hudi_format.storage.locate import open_storage
-from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
 from index_assigner.errors import SetupError
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.failpoint import FailpointHitError, FailpointRegistry
+from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import OFFSET_BEGINNING, Isolation, TopicPartition, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tests.integration.service_threads import Running, ServiceThreads
 
 pytestmark = pytest.mark.kafka
 
@@ -48,37 +37,9 @@ SCHEMA = {
 }
 
 
-@dataclass
-class Running:
-    """A service on a thread of its own."""
-
-    thread: threading.Thread
-    stop: threading.Event
-    errors: list[BaseException] = field(default_factory=list)
-
-    def end(self) -> None:
-        self.stop.set()
-        self.thread.join(30.0)
-        assert not self.thread.is_alive()
-
-
-def start(work: Callable[[threading.Event], None]) -> Running:
-    stop = threading.Event()
-
-    def guarded() -> None:
-        try:
-            work(stop)
-        except BaseException as error:
-            running.errors.append(error)
-
-    running = Running(threading.Thread(target=guarded, daemon=True), stop)
-    running.thread.start()
-    return running
-
-
-class Table:
+class Table(ServiceThreads):
     def __init__(self, kafka: EmbeddedKafka, folder: Path, name: str) -> None:
-        self.name, self.input = name, f"{name}-in"
+        self.input = f"{name}-in"
         coordinator, metrics = free_ports(2, SystemIds().random())
         (folder / "orders.avsc").write_text(json.dumps(SCHEMA))
         (folder / "orders.yaml").write_text(
@@ -98,29 +59,12 @@ services: {{coordinator: "127.0.0.1:{coordinator}", metrics: "127.0.0.1:{metrics
 limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_timeout: 2s}}
 """
         )
-        self.config: TableConfigFile = load_config(folder / "orders.yaml")
-        self.client = ConfluentKafkaClient.from_config(self.config)
-        self.storage = open_storage(self.config.table.path)
-        self.names = TopicNames(name)
-        self.running: list[Running] = []
+        super().__init__(folder / "orders.yaml")
         self.sent: list[str] = []
         self.bad = 0
 
-    def coordinator(self) -> Running:
-        ports = CoordinatorPorts(
-            self.client, self.storage, SystemClock(), SystemIds(), FailpointRegistry(CoordinatorFailpoint)
-        )
-        self.running.append(start(CoordinatorService(self.config, ports).run))
-        return self.running[-1]
-
     def shuffler(self, place: AssignerFailpoint | None = None, nth: int = 1) -> Running:
-        failpoints = FailpointRegistry(AssignerFailpoint)
-        if place is not None:
-            failpoints.arm(place, nth)
-        ports = Ports(self.client, self.storage, SystemClock(), SystemIds(), failpoints)
-        service = AssignerService(self.config, ports, {Stage.SHUFFLE: shuffle_work})
-        self.running.append(start(service.run))
-        return self.running[-1]
+        return self.assigner(Stage.SHUFFLE, place=place, nth=nth)
 
     def produce(self, count: int) -> None:
         producer = self.client.plain_producer()
@@ -142,13 +86,9 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
         admin.create_topics([TopicSpec(self.input, 4, 1)])
         admin.close()
 
-    def folds(self) -> FoldReader:
-        clock = SystemClock()
-        return FoldReader(self.client, self.names.ledger, self.names.epochs, lambda *_: b"", clock)
-
     def wait_until_shuffled(self, timeout_s: float = 60.0) -> list[BatchShuffled]:
         """Counting entries, once they cover all that was sent."""
-        folds = self.folds()
+        folds = self.fold_reader()
         counted: list[BatchShuffled] = []
         wanted = len(self.sent) + self.bad
         end = time.monotonic() + timeout_s
@@ -164,7 +104,7 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
         return counted
 
     def keyed(self) -> list[str]:
-        folds = self.folds()
+        folds = self.fold_reader()
         folds.start()
         folds.catch_up()
         source = KeyedTopicSource(
@@ -197,10 +137,6 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
         assert sum(entry.records for entry in counted) == len(self.sent) + self.bad
         assert sum(entry.dead_letters for entry in counted) == self.bad
         assert Counter(self.keyed()) == Counter(self.sent)
-
-    def close(self) -> None:
-        for running in reversed(self.running):
-            running.end()
 
 
 @pytest.fixture

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from tests.input_model import DELETE_FIELD, SCHEMA, InputModel, RandomStream, messages
+from tests.input_model import DELETE_FIELD, SCHEMA, InputModel, RandomStream, Upsert, messages
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
 
@@ -17,6 +19,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS = 3
 LANES = 4
+TARGET = 192 << 10
 
 
 def lanes_of(pipeline: Pipeline, stage: str) -> list[int]:
@@ -37,10 +40,73 @@ def wait_until_spread(pipeline: Pipeline, members: int) -> None:
     pipeline.wait(f"lanes spread over {members} assigners", is_so)
 
 
-@pytest.mark.parametrize("type_", ["merge_on_read"])
+def sizes_of_latest_slices(region: Path) -> Counter[str]:
+    """Bytes by file id: the newest base file, and its log files, by what the folder itself holds."""
+    sizes: Counter[str] = Counter()
+    for base in sorted(region.glob("*.parquet"), key=lambda each: each.stem.rsplit("_", 1)[1]):
+        sizes[base.name.split("_")[0]] = base.stat().st_size
+    for log in region.glob(".*.log.*"):
+        sizes[log.name[1:].split("_")[0]] += log.stat().st_size
+    return sizes
+
+
+@pytest.mark.parametrize("type_", ["copy_on_write", "merge_on_read"])
+def test_file_groups_of_two_assigners_grow_to_the_target_size(
+    kafka: EmbeddedKafka, tmp_path: Path, type_: str
+) -> None:
+    epochs, rows, regions, random = 12, 1_800, ("region-0", "region-1"), Random(11)
+    settings = {
+        "name": f"sizes-{type_[:4]}",
+        "type": type_,
+        "record_key": ["id"],
+        "partition": ["region"],
+        "index": {"shards": 8, "lanes": LANES},
+    }
+    with Pipeline(
+        tmp_path,
+        kafka.bootstrap_servers,
+        settings,
+        SCHEMA,
+        input_partitions=PARTITIONS,
+        hoodie={"hoodie.parquet.max.file.size": str(TARGET)},
+    ) as pipeline:
+        pipeline.start("coordinator", "assigner-1", "assigner-2", "writer")
+        wait_until_spread(pipeline, 2)
+        for epoch in range(epochs):
+            inserts = [
+                # About 225 bytes in Arrow, of which a third is left in Parquet.
+                Upsert(
+                    {
+                        "id": f"{epoch}-{n}",
+                        "region": regions[n % 2],
+                        "ts": n,
+                        "name": random.randbytes(66).hex().ljust(200, "."),
+                        "amount": None,
+                    }
+                )
+                for n in range(rows)
+            ]
+            for partition, part in messages(inserts, PARTITIONS).items():
+                pipeline.feed_partition(partition, part)
+            pipeline.flush()
+        assert pipeline.status()["last_commit"]["epoch"] >= epochs
+        assert pipeline.status()["records"]["committed"]["inserts"] == epochs * rows
+        wait_until_spread(pipeline, 2)
+        pipeline.stop()
+
+    for region in regions:
+        sizes = sorted(sizes_of_latest_slices(pipeline.table / region).values())
+        assert sum(sizes) > 4 * TARGET, "too few rows to tell"
+        # What the other assigner still may put there by its lease comes on top; log files cost a little more.
+        assert max(sizes) < TARGET * 2.25, sizes
+        # Each assigner may have one file group that is not full yet, however many epochs there were.
+        assert all(size > TARGET / 2 for size in sizes[2:]), sizes
+
+
+@pytest.mark.parametrize("type_", ["merge_on_read", "copy_on_write"])
 def test_members_come_go_and_die_while_records_flow(kafka: EmbeddedKafka, tmp_path: Path, type_: str) -> None:
     settings = {
-        "name": "two-assigners",
+        "name": f"two-assigners-{type_[:4]}",
         "type": type_,
         "record_key": ["id"],
         "partition": ["region"],

@@ -65,10 +65,14 @@ def new_table_options(
 
 
 def existing_table_options(table: Path) -> dict[str, str]:
-    """Options of a further write, taken from what the table itself says."""
+    """Options of a further write that keeps the table's record index."""
+    return {**GLOBAL_RECORD_INDEX, **own_options(table)}
+
+
+def own_options(table: Path) -> dict[str, str]:
+    """What the table says of itself, as options of a write; nothing of its indexes."""
     properties = read_table_properties(table)
     options = {
-        **GLOBAL_RECORD_INDEX,
         **SMALL_PARALLELISM,
         "hoodie.table.name": properties["hoodie.table.name"],
         "hoodie.datasource.write.table.type": properties["hoodie.table.type"],

@@ -23,6 +23,7 @@ from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
     existing_table_options,
     new_table_options,
+    own_options,
 )
 
 Rows = list[dict[str, Any]]
@@ -168,6 +169,10 @@ class HudiJudge:
     def delete(self, table: Path, rows: pa.Table, options: Mapping[str, str] | None = None) -> None:
         """Spark deletes the keys of `rows`, unconditionally."""
         self._write(table, rows, "delete", {**existing_table_options(table), **(options or {})})
+
+    def write_as_told(self, table: Path, rows: pa.Table, operation: str, options: Mapping[str, str]) -> None:
+        """Spark writes with the given options and the table's own: which index to use and keep is theirs."""
+        self._write(table, rows, operation, {**own_options(table), **options})
 
     def compact(self, table: Path, options: Mapping[str, str] | None = None) -> Rows:
         """Schedules and runs a compaction of every file group that has log files. Returns Spark's answer."""

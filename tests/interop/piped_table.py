@@ -49,16 +49,17 @@ class PipedTable:
         return completion
 
     def foreign_upsert(self, judge: HudiJudge, rows: list[Row]) -> None:
-        judge.upsert(
-            self.path, pa.Table.from_pylist(rows, schema=ARROW), foreign_writer_options(str(self.path))
-        )
+        self._foreign_write(judge, rows, "upsert")
         self.model.apply([Upsert(row) for row in rows])
 
     def foreign_delete(self, judge: HudiJudge, keys: list[str]) -> None:
         gone = [self.model.rows.pop(key) for key in keys]
-        judge.delete(
-            self.path, pa.Table.from_pylist(gone, schema=ARROW), foreign_writer_options(str(self.path))
-        )
+        self._foreign_write(judge, gone, "delete")
+
+    def _foreign_write(self, judge: HudiJudge, rows: list[Row], operation: str) -> None:
+        """With what we ask of other writers, and nothing of what the judge knows better."""
+        told = foreign_writer_options(str(self.path))
+        judge.write_as_told(self.path, pa.Table.from_pylist(rows, schema=ARROW), operation, told)
 
     def write_at_the_same_time(self, judge: HudiJudge) -> None:
         """Spark inserts rows of its own while records flow; each takes turns with the other."""

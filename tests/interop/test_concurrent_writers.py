@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from hudi_format.commit import heartbeat
 from hudi_format.commit.lock import TableLock, foreign_writer_options
 from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
@@ -18,14 +21,15 @@ from hudi_format.table_config import TableDefinition, TableType
 from stream_runtime.clock import SystemClock
 from stream_runtime.ids import SystemIds
 from tests.interop.judge import HudiJudge
-from tests.interop.native_commit import NativeWriter
+from tests.interop.native_commit import NativeWriter, PendingCommit
 from tests.interop.verdict import assert_table_holds
 
 pytestmark = pytest.mark.spark
 
 SCHEMA = pa.schema([("id", pa.string()), ("region", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
 TERM_DIR = ".hoodie/.aux/tidemark/staging/term-1"
-WAIT_S = 60.0
+WAIT_S = 240.0
+BEAT_S = 1.0
 
 
 def row(key: str, region: str, ts: int) -> dict[str, Any]:
@@ -51,6 +55,24 @@ def wait_for(what: str, is_so: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
+@contextmanager
+def beating(table: Path, pending: PendingCommit) -> Iterator[None]:
+    """Keeps the commit's heartbeat fresh, however long Spark takes: it rolls back what stopped beating."""
+    storage, instant, ended = LocalStorage(table), pending.instant.requested, threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(BEAT_S):
+            heartbeat.keep(storage, instant)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 @pytest.fixture(params=[TableType.COPY_ON_WRITE, TableType.MERGE_ON_READ], ids=["cow", "mor"])
 def writer(request: pytest.FixtureRequest, tmp_path: Path) -> NativeWriter:
     definition = TableDefinition(
@@ -71,7 +93,8 @@ def test_spark_leaves_our_pending_commit_alone_and_both_count(
 ) -> None:
     table = tmp_path / "shared"
     pending = writer.prepare(rows_of([row("a", "eu", 2), row("n", "eu", 2)]))
-    judge.upsert(table, rows_of([row("c", "us", 3), row("s", "us", 3)]), other_writer(table))
+    with beating(table, pending):
+        judge.upsert(table, rows_of([row("c", "us", 3), row("s", "us", 3)]), other_writer(table))
     assert pending.instant.file_name in {each.name for each in (table / ".hoodie/timeline").iterdir()}
     writer.finish(pending)
     expected = [row("a", "eu", 2), row("b", "eu", 1), row("n", "eu", 2), row("c", "us", 3), row("s", "us", 3)]
@@ -87,14 +110,14 @@ def test_spark_gives_up_when_we_commit_to_its_file_group_first(
     lock = TableLock(storage, SystemClock(), SystemIds(), term=1, term_dir=TERM_DIR)
     pending = writer.prepare(rows_of([row("a", "eu", 2)]))
     known = set(timeline.iterdir())
-    with ThreadPoolExecutor(1) as pool:
+    with beating(table, pending), ThreadPoolExecutor(1) as pool:
         spark = pool.submit(judge.upsert, table, rows_of([row("a", "eu", 9)]), other_writer(table))
 
         def spark_has_begun() -> bool:
             return any(each.name.endswith(".inflight") for each in set(timeline.iterdir()) - known)
 
         wait_for("Spark's instant", spark_has_begun)
-        lock.acquire(10_000)
+        lock.acquire(60_000)
         writer.finish(pending)
         lock.release()
         with pytest.raises(Exception, match="HoodieWriteConflictException"):

@@ -78,6 +78,11 @@ ODD_KEYS = [
     "q'uote",
     "L" * 300,
     "polygenelubricants",
+    " ",
+    "\u200b",
+    "null",
+    "__null__",
+    "__empty__",
 ]
 
 

@@ -17,6 +17,7 @@ from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_meta
 from stream_runtime.clock import SystemClock
 from tests.interop.judge import HudiJudge
 from tests.interop.test_timeline_with_hudi import rows
+from tests.interop.verdict import assert_verify_agrees
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +71,7 @@ def test_hudi_goes_on_after_a_native_rollback(
     before = sorted(judge.snapshot(table), key=lambda row: str(row["id"]))
     index_before = judge.record_index(table)
     instant, generator = died(storage, action, reached)
+    assert_verify_agrees(table, 20)
     assert sorted(judge.snapshot(table), key=lambda row: str(row["id"])) == before
     outcome = rollback_pending(storage, instant, generator)
     assert outcome.rollback_instant is not None
@@ -78,9 +80,11 @@ def test_hudi_goes_on_after_a_native_rollback(
         found = judge.snapshot(table, metadata=metadata)
         assert sorted(found, key=lambda row: str(row["id"])) == before
     assert judge.record_index(table) == index_before
+    assert_verify_agrees(table, 20)
     judge.upsert(table, rows(10, 20, 2))
     assert len(judge.snapshot(table)) == len(judge.snapshot(table, metadata=False)) == 30
     assert len(judge.record_index(table)) == 30
+    assert_verify_agrees(table, 30)
     assert load_timeline(storage).pending() == ()
 
 
@@ -98,3 +102,4 @@ def test_hudi_rolls_a_dead_native_write_back_by_its_markers(
     assert [info.path for info in storage.walk("eu") if instant in info.name] == []
     assert load_timeline(storage).find(instant) is None
     assert len(judge.snapshot(table)) == len(judge.record_index(table)) == 20
+    assert_verify_agrees(table, 20)

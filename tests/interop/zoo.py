@@ -46,6 +46,12 @@ KEYS: Final = [
     "tab\tand\nnewline",
     "under_score-and-dash.dot",
     "\x01control",
+    # Those that look empty: blank, invisible, a word for nothing, Hudi's own placeholders in composite keys.
+    " ",
+    "\u200b",
+    "null",
+    "__null__",
+    "__empty__",
 ]
 
 # Values that Hudi keeps as they are (no URL encoding).

@@ -7,6 +7,7 @@ end with the thread that started them (`child.spawn`).
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -180,6 +181,7 @@ class EmbeddedKafka:
             return
         folder = broker_files.write_node_files(self._folder, self._cluster, node, self._settings)
         properties = str(folder / "server.properties")
+        self._clear_temporary_folder(node)
         if not (folder / "data" / "meta.properties").is_file():
             self._format(node, properties)
         process = child.spawn(
@@ -201,6 +203,7 @@ class EmbeddedKafka:
         logging = (self._node_folder(node) / "log4j2.properties").as_uri()
         return [
             *(str(self._java), f"-Xmx{self._heap_mb}m", *_JVM, f"-Dlog4j2.configurationFile={logging}"),
+            f"-Djava.io.tmpdir={self._temporary_folder(node)}",
             *("-cp", self._class_path, main_class, *arguments),
         ]
 
@@ -223,6 +226,16 @@ class EmbeddedKafka:
 
     def _node_folder(self, node: int) -> Path:
         return self._folder / f"node-{node}"
+
+    def _temporary_folder(self, node: int) -> Path:
+        return self._node_folder(node) / "tmp"
+
+    def _clear_temporary_folder(self, node: int) -> None:
+        """A killed JVM leaves the libraries there that it had unpacked: here they end with the next start, or
+        with the folder.
+        """
+        shutil.rmtree(self._temporary_folder(node), ignore_errors=True)
+        self._temporary_folder(node).mkdir()
 
     def _pid_file(self, node: int) -> Path:
         return self._node_folder(node) / "pid"

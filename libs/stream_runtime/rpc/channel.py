@@ -39,6 +39,8 @@ def open_channel(
             # A peer that vanished without closing is noticed by pings, also between calls.
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+            # Without it a ping that no frozen peer answers is waited for a minute.
+            ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
             ("grpc.keepalive_permit_without_calls", 1),
             # A proxy of the environment has no business between services of one machine or cluster.
             ("grpc.enable_http_proxy", 0),

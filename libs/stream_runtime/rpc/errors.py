@@ -40,10 +40,13 @@ _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
 
 
 class RpcError(StreamRuntimeError):
-    """A call to another service failed; `kind` is what that service meant, `status` how gRPC carried it."""
+    """A call to another service failed; `kind` is what that service meant, `status` how gRPC carried it,
+    `details` its words alone.
+    """
 
     def __init__(self, method: str, status: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"{method}: {details or status.name}")
+        self.details = details or status.name
+        super().__init__(f"{method}: {self.details}")
         self.method = method
         self.status = status
         self.kind = kind_of_status(status)

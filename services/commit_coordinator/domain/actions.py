@@ -66,11 +66,15 @@ class Finish:
 
 @dataclass(frozen=True)
 class VoidAttempt:
-    """Append `AttemptVoided`, and `Rewound` in the same transaction when the tags do not hold either."""
+    """Append `AttemptVoided`, and `Rewound` in the same transaction when the tags do not hold either.
+
+    ``undecides``: the data completion time of the decision that is taken back with it, "" for none.
+    """
 
     planned: EpochPlanned
     reason: str
     rewind: bool
+    undecides: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from epoch_protocol.entries import EpochPlanned, Topic
 from epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
+RETRY_MS_MAX: Final = 30_000
 # As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
 _WORTH_WAITING_SHARE: Final = 0.25
 
@@ -39,12 +40,14 @@ class Limits:
     """From the configuration: when to plan, how much, and when to stop trying.
 
     ``gather_ms``: how long a plan that is due waits at most for what is shuffled and being tagged.
+    ``retry_ms``: the wait after an attempt that could not be written; doubles with each one in a row.
     """
 
     interval_ms: int
     bytes_max: int
     attempts_max: int
     gather_ms: int = 0
+    retry_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ class Observed:
     ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
     ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
     ``counts_since_ms``: since when something counts that no plan covers, None while nothing does.
+    ``taken_back``: (data completion time, reason) of a decision that cannot be carried out.
+    ``failures``, ``retry_at_ms``, ``last_problem``: attempts in a row that could not be written, when the
+    next one is due, and why the last attempt was lost.
+    ``halted``: why nothing is planned until somebody looked; ``stopped``: not even by `tidemark epoch retry`.
+    ``trouble``: what is being tried again by itself.
+    ``lock_held``: who held the table's lock too long when last something had to be done under it.
     """
 
     planned_at_ms: int = 0
@@ -72,13 +81,40 @@ class Observed:
     problem: tuple[tuple[int, int], AttemptProblem] | None = None
     cleaned: set[VoidedAttempt] = field(default_factory=set)
     rewind_due: str | None = None
+    taken_back: tuple[str, str] | None = None
+    failures: int = 0
+    retry_at_ms: int = 0
+    last_problem: str = ""
     halted: str | None = None
+    stopped: bool = False
+    trouble: str | None = None
+    lock_held: str | None = None
     tried_before: tuple[int, int] = (0, 0)
+
+    def noted(self, state: FoldState, now_ms: int) -> None:
+        """Since when something counts that no plan covers."""
+        if not state.tagged or state.planned is not None:
+            self.counts_since_ms = None
+        elif self.counts_since_ms is None:
+            self.counts_since_ms = now_ms
+
+    def failed(self, limits: Limits, now_ms: int) -> None:
+        """An attempt could not be written."""
+        self.failures += 1
+        wait_ms = min(limits.retry_ms * 2 ** min(self.failures - 1, 16), RETRY_MS_MAX)
+        self.retry_at_ms = now_ms + wait_ms
+
+    def succeeded(self) -> None:
+        """An epoch was committed."""
+        self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
 
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     """What to do next; the same inputs give the same answer."""
     if state.planned is not None and state.decided is not None:
+        decision = state.decided.data_completion
+        if seen.taken_back is not None and seen.taken_back[0] == decision:
+            return VoidAttempt(state.planned, seen.taken_back[1], rewind=True, undecides=decision)
         return Finish(state.planned, state.decided)
     if state.planned is not None:
         return _on_planned(state.planned, seen, limits)
@@ -95,14 +131,17 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
 def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str | None:
     """Why no further attempt is made, or None: after attempts_max in one life the operator must look.
 
-    Attempts of an earlier life do not count, so a restart tries again.
+    Attempts of an earlier life, or before a `tidemark epoch retry`, do not count.
     """
     epoch, before = seen.tried_before
     tried = state.attempts - (before if epoch == state.committed.epoch else 0)
     if state.planned is None and tried >= limits.attempts_max:
+        number = state.committed.epoch + 1
+        cause = f" (the last: {seen.last_problem})" if seen.last_problem else ""
         return (
-            f"epoch {state.committed.epoch + 1} could not be written in {tried} attempts; "
-            "nothing is lost: repair the cause (`tidemark epoch show` has it), then restart the coordinator"
+            f"epoch {number} could not be written in {tried} attempts{cause}; nothing is lost, all input is "
+            f"kept: repair the cause (`tidemark epoch show {number}` has all attempts), then run "
+            f"`tidemark epoch retry {number}`"
         )
     return None
 
@@ -124,6 +163,12 @@ def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     due_ms = seen.planned_at_ms + limits.interval_ms
     full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
+    if now_ms < seen.retry_at_ms:
+        return Wait(
+            f"epoch {state.committed.epoch + 1} failed {seen.failures} times, it is tried again: "
+            f"{seen.last_problem}",
+            until_ms=seen.retry_at_ms,
+        )
     if now_ms < due_ms and not full:
         return Wait("the next epoch is not due", until_ms=due_ms)
     through = choose_through(state, limits.bytes_max)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemark_cli.commands.arguments import Commands, add_command, duration
 from tidemark_cli.output import Output, columns
+
+if TYPE_CHECKING:
+    from stream_runtime.config.run_file import RunFile
 
 _FLUSH_MS: Final = 60_000
 
@@ -64,12 +67,23 @@ def run_flush(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Prints the coordinator's document, or a page made of it."""
+    from stream_runtime.config import load_config
+    from stream_runtime.config.run_file import read_run_file
     from tidemark_cli.admin_client import connect
 
     with connect(options.config) as client:
         document = client.status()
+    add_run(document, read_run_file(load_config(options.config).state.path))
     Output(options.json).answer(document, status_lines(document))
     return 0
+
+
+def add_run(document: dict[str, Any], running: RunFile | None) -> None:
+    """Adds what `tidemark run` on this machine says of its services; without one, `run` is None."""
+    document["run"] = None if running is None else {"stopped": running.stopped, "failing": running.failing}
+    if running is not None:
+        troubles = {**running.failing, **running.stopped}
+        document["warnings"] += [f"tidemark run: {role} {text}" for role, text in troubles.items()]
 
 
 def run_lookup(options: argparse.Namespace) -> int:
@@ -124,8 +138,9 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
             yield from _figures(member["figures"])
         if not members:
             yield f"{stage:<13} nobody"
-    asked = document["writer"]["asked"]
-    yield f"writer        {'has not asked for work yet' if not asked else f'asked {asked} times'}"
+    writer = document["writer"]
+    asked = f"{writer['process']}, asked {writer['asked']} times"
+    yield f"writer        {asked if writer['asked'] else 'has not asked for work yet'}"
     paused = document["paused"]
     if paused["paused"]:
         yield f"paused        {paused['reason']}"
@@ -135,6 +150,11 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
         yield (
             f"in flight     epoch {flight['epoch']} attempt {flight['attempt']}, {flight['age_ms']} ms, "
             f"waits for {waits}"
+        )
+    if (blocker := document["open_transaction"]) is not None:
+        yield (
+            f"open          transaction of {blocker['stage']} slot {blocker['slot']} "
+            f"({blocker['process'] or 'nobody'}) since {blocker['age_ms']} ms: readers wait for its end"
         )
     lag, records = document["lag"], document["records"]
     yield (
@@ -148,8 +168,35 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
         f"{committed['superseded']} superseded, {committed['no_ops']} no-ops)"
     )
     yield f"dead letters  {records['dead_letters']}"
+    if document["verification"] is not None:
+        yield f"verified      {verified_line(document['verification'])}"
+    yield from _table_services(document["table_services"])
     for warning in document["warnings"]:
         yield f"WARNING       {warning}"
+
+
+def _table_services(services: dict[str, Any]) -> Iterator[str]:
+    if "run_by" not in services:
+        return
+    yield f"services      nothing is scheduled here: compaction and cleaning are {services['run_by']}'s"
+    for key in ("table", "metadata_table"):
+        found = services[key]
+        pending = f", pending {', '.join(found['pending'])}" if found["pending"] else ""
+        compaction, clean = found["last_compaction"] or "never seen", found["last_clean"] or "never seen"
+        yield (
+            f"              {key.replace('_', ' ')}: last compaction {compaction}, last clean {clean}, "
+            f"{found['timeline_files']} timeline files{pending}"
+        )
+
+
+def verified_line(verification: dict[str, Any]) -> str:
+    """How the last verification ended, and up to where the table was found to agree."""
+    last, verified = verification["last"], verification["verified"]
+    if last is None:
+        return f"not yet, every {verification['every_commits']} commits"
+    how = {True: "agrees", False: "DOES NOT AGREE", None: "undecided"}[last["agrees"]]
+    until = f"; agreed up to epoch {verified['epoch']}" if verified is not None else ""
+    return f"as of {last['as_of'] or '-'}: {how}, in {last['seconds']} s{until}"
 
 
 def _figures(figures: dict[str, float]) -> Iterator[str]:

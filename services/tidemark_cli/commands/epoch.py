@@ -1,4 +1,4 @@
-"""`tidemark epoch list` and `epoch show`: what each commit covered, and how long its steps took."""
+"""`tidemark epoch list`, `show` and `retry`: what each commit covered, how long it took, and another try."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _LIMIT_MAX: Final = 1_000
 
 def add(commands: Commands) -> None:
     """Adds the group."""
-    epochs = add_group(commands, "epoch", "show epochs: manifest, source offsets, counts, times of each step")
+    epochs = add_group(
+        commands, "epoch", "show epochs: manifest, source offsets, counts, times of each step; retry one"
+    )
     listed = add_command(
         epochs, "epoch list", run_list, "list the newest epochs", "  tidemark epoch list -c flights.yaml"
     )
@@ -30,6 +32,14 @@ def add(commands: Commands) -> None:
         epochs, "epoch show", run_show, "show one epoch", "  tidemark epoch show 12 -c flights.yaml"
     )
     shown.add_argument("number", type=whole_number(1, 2**63 - 1), metavar="N", help="the epoch's number")
+    retried = add_command(
+        epochs,
+        "epoch retry",
+        run_retry,
+        "try an epoch again that was given up (`tidemark status` says so), once its cause is repaired",
+        "  tidemark epoch retry 12 -c flights.yaml",
+    )
+    retried.add_argument("number", type=whole_number(1, 2**63 - 1), metavar="N", help="the epoch's number")
 
 
 def run_list(options: argparse.Namespace) -> int:
@@ -49,6 +59,19 @@ def run_show(options: argparse.Namespace) -> int:
     with connect(options.config) as client:
         epoch = client.epoch(options.number)
     Output(options.json).answer(epoch, _page(epoch))
+    return 0
+
+
+def run_retry(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order; 2 when that epoch was not given up."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        attempt = client.retry(options.number)
+    Output(options.json).answer(
+        {"epoch": options.number, "attempt": attempt},
+        [f"epoch {options.number} is tried again: attempt {attempt}. `tidemark status` shows how it goes"],
+    )
     return 0
 
 
@@ -98,7 +121,7 @@ def _page(epoch: dict[str, Any]) -> Iterator[str]:
     yield f"bytes         {epoch['bytes']}"
     for name in ("source_offsets", "keyed_offsets"):
         for lane, (first, following) in sorted(epoch[name].items()):
-            yield f"{name:<14}{lane} [{first}, {following})"
+            yield f"{name:<14} {lane} [{first}, {following})"
     for attempt in epoch["attempts"]:
         yield f"attempt {attempt['attempt']}     instant {attempt['instant'] or '-'}"
         for step in ("decided_ms", "committed_ms"):

@@ -20,13 +20,14 @@ def add(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Until SIGINT or SIGTERM; 2 when a service cannot work with this configuration."""
+    """Until SIGINT or SIGTERM; 2 when a service cannot work with this configuration, 4 when one stopped."""
     import signal
     import threading
 
     from stream_runtime.clock import SystemClock
     from stream_runtime.config import load_config
     from stream_runtime.ids import SystemIds
+    from tidemark_cli.errors import DONE, STOPPED
     from tidemark_cli.output import Output
     from tidemark_cli.run.supervisor import Supervisor
 
@@ -38,5 +39,6 @@ def run(options: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
-    Supervisor(config, SystemClock(), SystemIds(), Output().say).run(stop, hurry)
-    return 0
+    supervisor = Supervisor(config, SystemClock(), SystemIds(), Output().say)
+    supervisor.run(stop, hurry)
+    return STOPPED if supervisor.stopped else DONE

@@ -64,8 +64,10 @@ def run_coordinator(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
     from commit_coordinator.main import run
     from index_assigner.failpoints import AssignerFailpoint
+    from stream_writer.failpoints import WriterFailpoint
 
-    run(_service_config(options, "coordinator"), frozenset(AssignerFailpoint))
+    foreign = frozenset(AssignerFailpoint) | frozenset(WriterFailpoint)
+    run(_service_config(options, "coordinator"), foreign)
     return 0
 
 
@@ -74,17 +76,22 @@ def run_assigner(options: argparse.Namespace) -> int:
     from commit_coordinator.failpoints import CoordinatorFailpoint
     from epoch_protocol.entries import Stage
     from index_assigner.main import run
+    from stream_writer.failpoints import WriterFailpoint
 
+    foreign = frozenset(CoordinatorFailpoint) | frozenset(WriterFailpoint)
     stages = frozenset(Stage(stage) for stage in options.stages)
-    run(_service_config(options, "assigner"), stages, frozenset(CoordinatorFailpoint))
+    run(_service_config(options, "assigner"), stages, foreign)
     return 0
 
 
 def run_writer(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
+    from commit_coordinator.failpoints import CoordinatorFailpoint
+    from index_assigner.failpoints import AssignerFailpoint
     from stream_writer.main import run
 
-    run(_service_config(options, "writer"))
+    foreign = frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint)
+    run(_service_config(options, "writer"), foreign)
     return 0
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from table_verification.findings import Kind
+from table_verification.verify import Verification
 from tidemark_cli.demo.comparison import TableDifference
 from tidemark_cli.demo.model import TableModel
 from tidemark_cli.demo.report import Check, KeyStory
-from tidemark_cli.verify.findings import Kind
-from tidemark_cli.verify.verify import Verification
 
 
 def read_with_hudi_rs(table_path: str) -> pa.Table:

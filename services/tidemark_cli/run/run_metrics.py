@@ -12,6 +12,7 @@ from stream_runtime.metrics import Metrics, MetricsServer
 from stream_runtime.rpc.server import check_listen_address
 from tidemark_cli.admin_client import AdminClient
 from tidemark_cli.run.supervised_process import SupervisedProcess
+from tidemark_cli.run.verification_metrics import VerificationMetrics
 
 _EVERY_S: Final = 2.0
 _TIMEOUT_S: Final = 2.0
@@ -41,7 +42,11 @@ class RunMetrics:
         self._dead = metrics.gauge("dead_letter_records", "Records that could not be taken")
         self._uncommitted = metrics.gauge("uncommitted_bytes", "Bytes tagged and not committed")
         self._starts = metrics.gauge("process_starts", "How often a service was started", ["role"])
+        self._halted = metrics.gauge(
+            "halted", "1 while tagging rests for a reason that somebody has to look at (`tidemark status`)"
+        )
         self._up = metrics.gauge("coordinator_up", "1 while the coordinator answers")
+        self._verification = VerificationMetrics(metrics)
 
     def start(self) -> None:
         """Begins to listen. Raises MetricsError when the address is taken, ListenError for a remote one."""
@@ -77,6 +82,8 @@ class RunMetrics:
 
     def _show(self, document: Mapping[str, Any]) -> None:
         self._up.set(1)
+        coordinator = document["coordinator"]
+        self._halted.set(bool(coordinator["halted"] or coordinator["trouble"] or document["gave_up"]))
         self._epoch.set(document["last_commit"]["epoch"])
         records = document["records"]
         for outcome in _RECORDS:
@@ -85,3 +92,4 @@ class RunMetrics:
         self._uncommitted.set(document["in_flight"]["bytes"])
         self._lag.labels("shuffle").set(document["lag"]["input_offsets_not_shuffled"])
         self._lag.labels("commit").set(document["lag"]["input_offsets_not_committed"])
+        self._verification.show(document["verification"])

@@ -1,7 +1,12 @@
 """One child process that is started again when it ends, with growing pauses.
 
-A process that exits with code 2 says that it will never work as configured: it is not started again. One that
-exits with code 3 was replaced by another coordinator of the table; twice in a row, somebody else serves it.
+Why it ended decides how often it is started again:
+
+- killed, or code 1 (a defect, or something that trying again may cure): for ever, ever less often. From the
+  `FAILING_FROM`th short life in a row on `failing` says so;
+- code 2 (it will never work as configured; or its port is taken, perhaps by one that is just ending) and code
+  4 (stored data contradicts itself or is gone): `_REFUSALS_MAX` short lives in a row, then `stopped` tells;
+- code 3: another coordinator replaced it; twice in a row, somebody else serves the table.
 """
 
 from __future__ import annotations
@@ -13,20 +18,25 @@ from typing import Final
 
 from stream_runtime.clock import Clock
 from stream_runtime.platform import child
-from tidemark_cli.errors import SUPERSEDED, WRONG_USE, CliError
+from tidemark_cli.errors import STOPPED, SUPERSEDED, WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 
 _WAIT_MIN_S: Final = 0.25
 _WAIT_MAX_S: Final = 10.0
+_WAIT_LATE_S: Final = 60.0
+_LATE_FROM: Final = 20
 _SETTLED_S: Final = 30.0
 _SUPERSEDED_MAX: Final = 2
+_REFUSALS_MAX: Final = 3
+_REFUSED_WAITS_S: Final = (0.5, 2.0)
+FAILING_FROM: Final = 5
 
 
-class ServiceRefusedError(CliError):
-    """A service cannot work with this configuration or table; its own message says why."""
+class ServiceStoppedError(CliError):
+    """A service cannot work, however often it is started; its own message says why."""
 
-    def __init__(self, role: str, message: str) -> None:
-        super().__init__(f"{role}: {message}", WRONG_USE)
+    def __init__(self, role: str, message: str, exit_code: int) -> None:
+        super().__init__(f"{role}: {message}", exit_code)
 
 
 class ReplacedError(CliError):
@@ -49,7 +59,14 @@ class Backoff:
     def wait_s(self, lived_s: float) -> float:
         """Seconds to wait now that a process ended after `lived_s`."""
         self._failures = 1 if lived_s >= _SETTLED_S else self._failures + 1
+        if self._failures >= _LATE_FROM:
+            return _WAIT_LATE_S
         return float(min(_WAIT_MAX_S, _WAIT_MIN_S * 2 ** min(self._failures - 1, 16)))
+
+    @property
+    def failures(self) -> int:
+        """Short lives in a row."""
+        return self._failures
 
 
 class SupervisedProcess:
@@ -65,12 +82,17 @@ class SupervisedProcess:
     ) -> None:
         self.role = role
         self.starts = 0
+        self.stopped: str | None = None
+        self.stopped_code = 0
+        self._failing: str | None = None
+        self._refusals = 0
         self._command = list(command)
         self._console = console
         self._clock = clock
         self._say = say
         self._backoff = Backoff()
         self._superseded = 0
+        self._settled = False
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = 0.0
         self._start_at_s = 0.0
@@ -81,9 +103,22 @@ class SupervisedProcess:
         running = self._process is not None and self._process.poll() is None
         return [self._process.pid] if running and self._process is not None else []
 
+    @property
+    def failing(self) -> str | None:
+        """Why it dies again and again, None while it does not."""
+        is_settled = self._process is not None and self._clock.monotonic_s() - self._started_s >= _SETTLED_S
+        return None if is_settled else self._failing
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether it ever lived for long."""
+        return self._settled
+
     def step(self) -> None:
-        """Starts what should run, notices what ended. Raises ServiceRefusedError, ReplacedError."""
+        """Starts what should run, notices what ended. Raises ReplacedError."""
         self._console.poll()
+        if self.stopped is not None:
+            return
         now_s = self._clock.monotonic_s()
         if self._process is None:
             if now_s >= self._start_at_s:
@@ -113,14 +148,31 @@ class SupervisedProcess:
     def _ended(self, code: int, now_s: float) -> None:
         self._process = None
         self._console.poll()
-        if code == WRONG_USE:
-            raise ServiceRefusedError(self.role, _own_words(self._console.last_lines()))
         lived_s = now_s - self._started_s
+        self._settled |= lived_s >= _SETTLED_S
         self._count_superseded(code, lived_s)
         wait_s = self._backoff.wait_s(lived_s)
-        self._start_at_s = now_s + wait_s
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if code in (WRONG_USE, STOPPED):
+            self._refusals = 1 if lived_s >= _SETTLED_S else self._refusals + 1
+            if self._refusals >= _REFUSALS_MAX:
+                self.stopped, self.stopped_code = _own_words(self._console.last_lines()), code
+                return
+            wait_s = _REFUSED_WAITS_S[self._refusals - 1]
+        else:
+            self._refusals = 0
+        self._start_at_s = now_s + wait_s
+        self._note_failing(how)
         self._say(f"{self.role} {how}; it starts again in {wait_s:.1f} s (log: {self._console.path})")
+
+    def _note_failing(self, how: str) -> None:
+        failures = self._backoff.failures
+        self._failing = None
+        if failures >= FAILING_FROM:
+            words = _own_words(self._console.last_lines())
+            self._failing = f"{how}, {failures} times in a row, and is started again: {words}"
+        if failures == FAILING_FROM:
+            self._say(f"{self.role} {self._failing}")
 
     def _count_superseded(self, code: int, lived_s: float) -> None:
         if code != SUPERSEDED:
@@ -136,4 +188,4 @@ def _own_words(lines: Sequence[str]) -> str:
     for line in reversed(lines):
         if line.startswith("tidemark "):
             return line.split(": ", 1)[-1]
-    return lines[-1] if lines else "ended with code 2 and no message"
+    return lines[-1] if lines else "it ended without a message"

@@ -3,6 +3,10 @@
 Start: Kafka, beside it the writer (Spark takes longest), then the other services; they wait for each other.
 Stop, in this order and each within a bound: assigner, writer, coordinator, Kafka. All children end with this
 process, however it ends.
+
+A service that no restart can help is not started again, and `run.json` and `tidemark status` say why. The
+others go on: what is tagged is committed, and the coordinator can be asked. Without a coordinator nothing is
+of use, nor with a service that refused its configuration at the very start: then the run ends, and says why.
 """
 
 from __future__ import annotations
@@ -17,15 +21,16 @@ from typing import Final
 
 from stream_runtime.clock import Clock
 from stream_runtime.config import Address, ServicesConfig, TableConfigFile
-from stream_runtime.config.run_file import RunFile, run_file_path, write_run_file
+from stream_runtime.config.run_file import RunFile, run_file_path, write_last_stop, write_run_file
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
+from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 from tidemark_cli.run.run_metrics import RunMetrics
 from tidemark_cli.run.state_lock import state_lock
 from tidemark_cli.run.supervised_kafka import SupervisedKafka
-from tidemark_cli.run.supervised_process import SupervisedProcess
+from tidemark_cli.run.supervised_process import ServiceStoppedError, SupervisedProcess
 
 SERVICES: Final = ("coordinator", "assigner", "writer")
 _STOP_ORDER: Final = ("assigner", "writer", "coordinator")
@@ -57,22 +62,27 @@ class Supervisor:
         self._kafka: SupervisedKafka | None = None
         self._processes: dict[str, SupervisedProcess] = {}
         self._written: RunFile | None = None
+        self.stopped: dict[str, str] = {}
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
         """Until `stop`; with `hurry` set nothing is waited for at the end.
 
-        Raises CliError (the state folder is in use), ServiceRefusedError, KafkaError, PlatformError.
+        Raises CliError (the state folder is in use), ServiceStoppedError, KafkaError, PlatformError.
         """
         state = self._config.state.path
         with state_lock(state, f"tidemark run -c {self._config.file}"):
             # What a killed run left would tell others of addresses that are not there.
             run_file_path(state).unlink(missing_ok=True)
+            write_last_stop(state, None)
             metrics: RunMetrics | None = None
             try:
                 config = self._start()
                 metrics = RunMetrics(config, self._processes, self._say)
                 metrics.start()
                 self._watch(stop)
+            except CliError as error:
+                write_last_stop(state, str(error))
+                raise
             finally:
                 if metrics is not None:
                     metrics.stop()
@@ -112,10 +122,22 @@ class Supervisor:
             if self._kafka is not None:
                 self._kafka.step()
                 self._follow_kafka(self._kafka.bootstrap_servers)
-            for process in self._processes.values():
+            for role, process in self._processes.items():
                 process.step()
+                if process.stopped is not None and role not in self.stopped:
+                    self._stopped_for_good(role, process, process.stopped)
             self._update_run_file()
             stop.wait(_TICK_S)
+
+    def _stopped_for_good(self, role: str, process: SupervisedProcess, reason: str) -> None:
+        refused_at_start = process.stopped_code == WRONG_USE and not process.has_settled
+        if role == "coordinator" or refused_at_start:
+            raise ServiceStoppedError(role, reason, process.stopped_code)
+        self.stopped[role] = f"has stopped and is not started again: {reason}"
+        self._say(
+            f"{role} {self.stopped[role]}. The other services go on, `tidemark status` can be asked; once "
+            "that is repaired, stop this run and start it again"
+        )
 
     def _follow_kafka(self, servers: str) -> None:
         if servers == self._config.kafka.bootstrap_servers:
@@ -135,8 +157,15 @@ class Supervisor:
         if self._kafka is not None:
             pids["kafka"] = self._kafka.pids
         services = self._config.services
+        failing = {role: why for role, process in self._processes.items() if (why := process.failing)}
         content = RunFile(
-            self._config.kafka.bootstrap_servers, services.coordinator, services.metrics, os.getpid(), pids
+            self._config.kafka.bootstrap_servers,
+            services.coordinator,
+            services.metrics,
+            os.getpid(),
+            pids,
+            dict(self.stopped),
+            failing,
         )
         if content != self._written:
             write_run_file(self._config.state.path, content)

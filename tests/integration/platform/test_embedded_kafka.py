@@ -72,6 +72,20 @@ def test_acknowledged_records_survive_kill_and_the_address_stays(make_kafka):
     assert read_values(address, "t", 3) == [b"1", b"2", b"3"]
 
 
+def test_what_a_killed_broker_had_unpacked_goes_with_its_next_start(make_kafka, tmp_path):
+    kafka = make_kafka()
+    kafka.start()
+    create_topic(kafka.bootstrap_servers, "t")
+    commit_values(kafka.bootstrap_servers, "t", [b"1"])
+    kafka.kill()
+    (temporary,) = tmp_path.rglob("node-1/tmp")
+    left = temporary / "left-by-a-killed-jvm"
+    left.touch()
+    kafka.start_node(1)
+    assert not left.exists()
+    assert f"-Djava.io.tmpdir={temporary}" in psutil.Process(kafka.pids[1]).cmdline()
+
+
 def test_restart_by_another_owner_finds_data_and_address(make_kafka):
     with make_kafka() as kafka:
         address = kafka.bootstrap_servers

@@ -17,7 +17,9 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.fold import Verdict
 from ledger_client.fold_reader import Applied, FoldReader
-from stream_runtime.kafka.memory import EndFault
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.kafka.errors import AbortableError, MissingTopicError
+from stream_runtime.kafka.memory import ClientRequest, EndFault, RequestFault
 from stream_runtime.kafka.ports import KafkaError
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, MemoryCluster
@@ -175,6 +177,16 @@ def test_a_superseded_log_appends_nothing(cluster: MemoryCluster) -> None:
     assert [d.reason for d in decisions(cluster) if isinstance(d, TaggingPaused)] == ["p2"]
 
 
+def test_a_look_at_the_term_tells_a_replaced_coordinator_from_one_that_lost_its_lock(
+    cluster: MemoryCluster,
+) -> None:
+    old = Log(cluster, "old")
+    old.log.check_term()
+    Log(cluster, "new")
+    with pytest.raises(SupersededError):
+        old.log.check_term()
+
+
 def test_a_transaction_that_ran_out_of_time_is_not_taken_for_a_successor(cluster: MemoryCluster) -> None:
     log = Log(cluster)
     cluster.broker.faults.lose_messages(EPOCHS.topic)  # flush waits 30 s, the broker ends it after 10
@@ -189,6 +201,51 @@ def test_a_claim_that_ran_out_of_time_is_made_again(cluster: MemoryCluster) -> N
     log = Log(cluster, "slow")
     assert [d.owner for d in decisions(cluster) if isinstance(d, CoordinatorClaimed)] == ["slow"]
     log.log.append(log.pause(1))
+
+
+@pytest.mark.parametrize("lost", ["produce", EndFault.LOST_REQUEST, EndFault.LOST_ANSWER])
+def test_a_claim_without_an_answer_is_looked_for_and_made_again(
+    cluster: MemoryCluster, lost: str | EndFault
+) -> None:
+    faults = cluster.broker.faults
+    if isinstance(lost, EndFault):
+        faults.on_next_end(NAME, lost)
+    else:
+        faults.on_next_request(NAME, ClientRequest.ADD_PARTITIONS, RequestFault.UNANSWERED)
+    log = Log(cluster, "slow")
+    assert [d.owner for d in decisions(cluster) if isinstance(d, CoordinatorClaimed)] == ["slow"]
+    assert log.reader.fold.state.coordinator_term == log.log.term
+    log.log.append(log.pause(1))
+
+
+def test_claims_that_never_get_an_answer_end_loudly(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def timed_out(log: DecisionsLog, values: list[bytes]) -> None:
+        tries.append(log._producer)
+        raise AbortableError("Produce timed out")
+
+    monkeypatch.setattr(DecisionsLog, "_transact", timed_out)
+    with pytest.raises(DeadlineExceededError, match="5 claims in a row"):
+        Log(cluster)
+    assert len({id(each) for each in tries}) == len(tries) == 5
+
+
+def test_a_claim_that_the_broker_refuses_for_good_is_not_repeated(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def refused(log: DecisionsLog, values: list[bytes]) -> None:
+        tries.append(values)
+        raise MissingTopicError("no such topic")
+
+    monkeypatch.setattr(DecisionsLog, "_transact", refused)
+    with pytest.raises(MissingTopicError):
+        Log(cluster)
+    assert len(tries) == 1
 
 
 def test_a_claim_that_a_successor_fenced_gives_way(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from commit_coordinator.domain.actions import Wait
 from commit_coordinator.domain.next_action import Observed
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
+from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.status import holds_records, input_ends
 from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
@@ -60,7 +62,9 @@ def test_input_partitioned_by_lane_has_the_assign_stages_positions() -> None:
 def admin_service(
     board: ViewBoard, targets: dict[str, int], holds: Callable[[str, int, int], bool]
 ) -> AdminService:
-    return AdminService("t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: iter([]), holds)
+    return AdminService(
+        "t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: [], holds, lambda: ("", "")
+    )
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
@@ -91,6 +95,52 @@ def test_a_flush_waits_for_records_not_for_markers(end: str) -> None:
             flush()
         board.show(CoordinatorView(epoch=1, source_next={"in:0": 1}))
     flush()
+
+
+def lag(ends: dict[str, int], holds: Callable[[str, int, int], bool], **view: Any) -> tuple[int, int]:
+    found = InputLag(lambda: ends, holds, ManualClock()).document(CoordinatorView(**view))
+    return found["input_offsets_not_shuffled"], found["input_offsets_not_committed"]
+
+
+def test_markers_of_transactional_producers_are_no_lag() -> None:
+    """Records at 0 and 2, their markers at 1 and 3, an aborted record and its marker behind them."""
+    clock = ManualClock()
+    client = MemoryKafkaClient(MemoryBroker(clock, SeededIds(1)))
+    client.admin().create_topics([TopicSpec("in", 1)])
+    producer = client.producer("upstream")
+    producer.init()
+    for end in (producer.commit, producer.commit, producer.abort):
+        producer.begin()
+        producer.produce(TopicPartition("in", 0), b"record")
+        producer.flush()
+        end()
+    ends, holds = input_ends(client.admin(), ["in:0"]), partial(holds_records, client, client.admin())
+    assert ends == {"in:0": 6}
+    # The second record lies at offset 2: whoever has taken it stands at 3.
+    assert lag(ends, holds, taken_next={"in:0": 3}, source_next={"in:0": 3}) == (0, 0)
+    assert lag(ends, holds, taken_next={"in:0": 3}, source_next={"in:0": 1}) == (0, 2)
+    assert lag(ends, holds, taken_next={"in:0": 1}, source_next={"in:0": 1}) == (5, 5)
+
+
+def test_the_look_for_lag_is_bounded_and_what_is_empty_is_remembered() -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    def holds(lane: str, first: int, end: int) -> bool:
+        asked.append((lane, first, end))
+        return False
+
+    ends = {f"in:{number}": 7 for number in range(20)}
+    idle = CoordinatorView(taken_next=dict.fromkeys(ends, 5), source_next=dict.fromkeys(ends, 5))
+    found = InputLag(lambda: ends, holds, ManualClock())
+    assert [sum(found.document(idle).values()) for _ in range(3)] == [16, 0, 0]
+    assert len(asked) == 20
+    ends["in:0"] = 9
+    assert sum(found.document(idle).values()) == 0
+    assert asked[20:] == [("in:0", 7, 9)]
+    assert lag({"in:0": 1_001}, holds) == (1_001, 1_001)
+    assert lag({"in:0": 7}, holds, planned_epoch=1) == (7, 7)
+    assert lag({"in:0": 7}, holds, uncommitted_transactions=1) == (7, 7)
+    assert len(asked) == 21
 
 
 def test_a_flush_of_input_partitioned_by_lane_ends() -> None:

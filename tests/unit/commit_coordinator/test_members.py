@@ -68,7 +68,8 @@ def test_slots_of_a_former_term_that_nobody_takes_again_are_fenced(
 ) -> None:
     dead = [open_transaction(cluster, Stage.SHUFFLE, 4), open_transaction(cluster, Stage.ASSIGN, 2)]
     alive = open_transaction(cluster, Stage.ASSIGN, 0)
-    members.start(former(4, 0, 2))
+    members.took_over(former(4, 0, 2))
+    members.start()
     assert members.join(Stage.ASSIGN, "alive", "at", preferred_slot=0).slot == 0
     time.sleep(0.5)
     assert cluster.admin.end_offset(OUT, Isolation.READ_UNCOMMITTED) == 3, (

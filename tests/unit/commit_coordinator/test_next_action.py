@@ -180,3 +180,23 @@ def test_attempts_are_exhausted_per_life_and_per_epoch() -> None:
     # What was tried before was another epoch.
     assert attempts_exhausted(FoldState(attempts=4), Observed(tried_before=(7, 4)), LIMITS)
     assert attempts_exhausted(FoldState(attempts=4, planned=PLANNED), Observed(), LIMITS) is None
+
+
+def test_a_decision_that_cannot_be_carried_out_is_taken_back_and_no_other_one() -> None:
+    state = FoldState(planned=PLANNED, decided=DECIDED)
+    assert chosen(state, Observed(taken_back=("d", "rolled back"))) == VoidAttempt(
+        PLANNED, "rolled back", rewind=True, undecides="d"
+    )
+    # One that was superseded since is finished; so is one whose writer reports a problem too late.
+    assert chosen(state, Observed(taken_back=("c", "rolled back"))) == Finish(PLANNED, DECIDED)
+    assert chosen(state, Observed(problem=(THIS, PROBLEM))) == Finish(PLANNED, DECIDED)
+
+
+def test_an_attempt_that_failed_is_followed_by_a_wait_that_says_why() -> None:
+    state, seen = FoldState(tagged=counted(3), attempts=1), Observed(last_problem="disk full")
+    seen.failed(replace(LIMITS, retry_ms=500), NOW - 100)
+    waits = chosen(state, seen)
+    assert waits == Wait("epoch 1 failed 1 times, it is tried again: disk full", until_ms=NOW + 400)
+    assert isinstance(next_action(state, seen, LIMITS, NOW + 400), Plan)
+    seen.succeeded()
+    assert isinstance(chosen(state, seen), Plan)

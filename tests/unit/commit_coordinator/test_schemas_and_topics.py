@@ -100,6 +100,15 @@ def test_missing_topics_are_made_and_the_counts_recorded(config: TableConfigFile
     assert json.loads(storage.read(RECORD)) == {**found, "in2": 5}
 
 
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_not_believed(
+    config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = MemoryCluster()
+    monkeypatch.setattr(type(cluster.admin), "partitions", lambda *_: None)
+    found = ensure_topics(config, cluster.admin)
+    assert (found["in"], found["orders.keyed"], found["orders.dead-letter"]) == (3, 4, 1)
+
+
 def test_a_count_that_changed_is_refused_with_what_to_do(config: TableConfigFile) -> None:
     cluster, storage = MemoryCluster(), InMemoryStorage()
     found = ensure_topics(config, cluster.admin)

@@ -91,7 +91,15 @@ def test_waiting_for_a_view_ends_with_the_first_that_holds_or_in_time() -> None:
 
 def admin(board: ViewBoard, inbox: Inbox, targets: dict[str, int]) -> AdminService:
     return AdminService(
-        "t", board, EpochHistory(), inbox, dict, lambda: targets, lambda keys: [], lambda *_: True
+        "t",
+        board,
+        EpochHistory(),
+        inbox,
+        dict,
+        lambda: targets,
+        lambda keys: [],
+        lambda *_: True,
+        lambda: ("", ""),
     )
 
 

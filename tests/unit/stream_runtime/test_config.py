@@ -50,7 +50,9 @@ table:
   index: {kind: partitioned, shards: 32, lanes: 16, tombstone_ttl: 36h}
 input:
   topics: [flights, more]
-  format: debezium-avro
+  format: avro
+  schema_registry:
+    {url: "http://one:8081,http://two:8081", basic.auth.user.info: "me:${SECRET:-hush}", timeout: 3s}
   partitions: 6
   partitioning: any
   start: latest
@@ -115,6 +117,15 @@ def test_full_file_is_read_with_its_units(write):
     assert config.limits.message_bytes == 2 * 2**20
 
 
+def test_credentials_of_the_schema_registry_are_in_no_text_of_the_configuration(write):
+    config = load_config(write(FULL), {"SECRET": "hushhush"})
+    assert config.input.schema_registry is not None
+    assert config.input.schema_registry.settings["basic.auth.user.info"] == "me:hushhush"
+    assert config.input.schema_registry.timeout_ms == 3_000
+    assert config.input.confluent
+    assert "hushhush" not in repr(config)
+
+
 def test_embedded_kafka_takes_its_address_at_run_time(write):
     kafka = load_config(write(MINIMAL), {}).kafka.with_bootstrap_servers("127.0.0.1:5")
     assert not kafka.embedded
@@ -151,11 +162,68 @@ def test_table_path_may_be_a_uri(write):
     [
         ("ordering:", "orderin:", "table.orderin", "did you mean ordering?"),
         ("input:", "inputs:", "inputs", "did you mean input?"),
-        ("{topics: [flights]}", "{topics: [flights], zzz: 1}", "input.zzz", "known keys: delete_field"),
+        ("{topics: [flights]}", "{topics: [flights], zzz: 1}", "input.zzz", "known keys: debezium"),
         ("{topics: [flights]}", "{topics: []}", "input.topics", "at least 1"),
         ("{topics: [flights]}", "{topics: [a b]}", "input.topics", "no Kafka topic name"),
-        ("{topics: [flights]}", "{topics: [a], format: xml}", "input.format", "json, avro, debezium-json"),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], format: xml}",
+            "input.format",
+            "json, avro, protobuf, debezium",
+        ),
         ("{topics: [flights]}", "{topics: [a], partitions: 0}", "input.partitions", "from 1 to"),
+        ("{topics: [flights]}", "{topics: [a], format: avro}", "input.schema_registry", "is required"),
+        ("{topics: [flights]}", "{topics: [a], schema_registry: {}}", "input.schema_registry", "url"),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], schema_registry: {url: 'http://me:hush@one'}}",
+            "input.schema_registry",
+            "without credentials",
+        ),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], schema_registry: {url: 'http://one', max.retries: 1}}",
+            "input.schema_registry",
+            "unknown key max.retries",
+        ),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], format: avro, framing: none, schema_registry: {url: 'http://one'}}",
+            "input.framing",
+            "confluent",
+        ),
+        ("{topics: [flights]}", "{topics: [a], format: protobuf}", "input.protobuf", "is required"),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], protobuf: {descriptor: flights.avsc, message: a}}",
+            "input.protobuf",
+            "no meaning",
+        ),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], debezium: {ordering: source.lsn}}",
+            "input.debezium",
+            "no meaning",
+        ),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], format: debezium-json, debezium: {ordering: lsn}}",
+            "input.debezium.ordering",
+            "source.binlog",
+        ),
+        (
+            "{topics: [flights]}",
+            "{topics: [a], format: debezium-json, delete_field: x}",
+            "input.delete_field",
+            "op says",
+        ),
+        (
+            "  ordering: event_time\n  schema: flights.avsc\n",
+            "  schema: flights.avsc\n"
+            "input: {topics: [a], format: debezium-json, debezium: {ordering: ts_ms}}\n#",
+            "input.debezium.ordering",
+            "table.ordering",
+        ),
         ("name: flights", "name: a/b", "table.name", "topic names"),
         ("  name: flights\n", "", "table.name", "is required"),
         ("flights.avsc", "nowhere.avsc", "table.schema", "there is no file"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
 
 from stream_runtime.clock import ManualClock
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.errors import LeaderChangingError, MissingTopicError
+from stream_runtime.kafka.errors import KafkaUnavailableError, LeaderChangingError, MissingTopicError
 from stream_runtime.kafka.ports import Isolation, TopicPartition
 
 AT = TopicPartition("t", 0)
@@ -23,28 +25,48 @@ class Offset:
     offset = 7
 
 
-class ScriptedAdmin:
-    """Answers `list_offsets` with errors first, then with offset 7; `errors` None: with nothing else."""
+class LostAnswer:
+    """What librdkafka makes of a request to a leader that ended without an answer: no error, and this."""
 
-    def __init__(self, code: int, errors: int | None) -> None:
+    offset = OFFSET_INVALID
+
+
+class ScriptedAdmin:
+    """Answers `list_offsets` with errors first, then with offset 7; `errors` None: with nothing else.
+
+    `code` None: the first answers are lost.
+    """
+
+    def __init__(self, code: int | None, errors: int | None) -> None:
         self.calls = 0
+        self.refreshed: list[str] = []
         self._code = code
         self._errors = errors
 
     def list_offsets(self, requests: Any, **_: Any) -> dict[Any, Future[Any]]:
         self.calls += 1
         future: Future[Any] = Future()
-        if self._errors is None or self.calls <= self._errors:
-            future.set_exception(KafkaException(ClientError(self._code)))
-        else:
+        if self._errors is not None and self.calls > self._errors:
             future.set_result(Offset())
+        elif self._code is None:
+            future.set_result(LostAnswer())
+        else:
+            future.set_exception(KafkaException(ClientError(self._code)))
         return dict.fromkeys(requests, future)
 
+    def list_topics(self, topic: str, **_: Any) -> None:
+        self.refreshed.append(topic)
 
-def admin_over(script: ScriptedAdmin) -> ConfluentAdmin:
-    admin = ConfluentAdmin(SETTINGS, ManualClock())
-    admin._admin = script
-    return admin
+
+def admin_over(
+    script: ScriptedAdmin, monkeypatch: pytest.MonkeyPatch, successor: ScriptedAdmin | None = None
+) -> ConfluentAdmin:
+    """`successor`: what a new client answers."""
+    clients = [script]
+    monkeypatch.setattr(
+        ConfluentAdmin, "_new_client", lambda _: clients.pop() if clients else successor or script
+    )
+    return ConfluentAdmin(SETTINGS, ManualClock())
 
 
 @pytest.mark.parametrize(
@@ -53,23 +75,74 @@ def admin_over(script: ScriptedAdmin) -> ConfluentAdmin:
         ClientError.UNKNOWN_LEADER_EPOCH,
         ClientError.NOT_LEADER_FOR_PARTITION,
         ClientError.LEADER_NOT_AVAILABLE,
+        ClientError.FENCED_LEADER_EPOCH,
+        ClientError._TIMED_OUT,
+        None,
     ],
 )
-def test_offsets_are_asked_again_while_the_leader_changes(code: int):
+def test_offsets_are_asked_again_of_the_new_leader_while_it_changes(
+    code: int | None, monkeypatch: pytest.MonkeyPatch
+):
     script = ScriptedAdmin(code, 3)
-    assert admin_over(script).end_offset(AT, Isolation.READ_COMMITTED) == 7
+    assert admin_over(script, monkeypatch).end_offset(AT, Isolation.READ_COMMITTED) == 7
     assert script.calls == 4
+    assert script.refreshed == ["t"] * 3
 
 
-def test_a_leader_that_never_comes_is_an_error_within_a_bound():
+def test_a_client_that_stays_at_an_old_leader_epoch_is_replaced(monkeypatch: pytest.MonkeyPatch):
+    stuck, fresh = ScriptedAdmin(ClientError.FENCED_LEADER_EPOCH, None), ScriptedAdmin(0, 0)
+    admin = admin_over(stuck, monkeypatch, fresh)
+    assert admin.end_offset(AT, Isolation.READ_COMMITTED) == 7
+    assert (fresh.calls, fresh.refreshed) == (1, ["t"])
+
+
+def test_a_leader_that_never_comes_is_an_error_within_a_bound(monkeypatch: pytest.MonkeyPatch):
     script = ScriptedAdmin(ClientError.UNKNOWN_LEADER_EPOCH, None)
     with pytest.raises(LeaderChangingError, match=r"offsets of t\[0\]"):
-        admin_over(script).end_offset(AT, Isolation.READ_COMMITTED)
+        admin_over(script, monkeypatch).end_offset(AT, Isolation.READ_COMMITTED)
     assert 10 < script.calls < 1_000
 
 
-def test_other_errors_are_raised_at_once():
+@pytest.mark.parametrize("ask", ["start_offset", "end_offset", "offsets_for_time"])
+def test_an_answer_that_stays_lost_is_an_error_and_no_offset(ask: str, monkeypatch: pytest.MonkeyPatch):
+    admin = admin_over(ScriptedAdmin(None, None), monkeypatch)
+    asks: dict[str, Callable[[], object]] = {
+        "start_offset": lambda: admin.start_offset(AT),
+        "end_offset": lambda: admin.end_offset(AT, Isolation.READ_UNCOMMITTED),
+        "offsets_for_time": lambda: admin.offsets_for_time([AT], 1),
+    }
+    with pytest.raises(KafkaUnavailableError, match=r"offsets of t\[0\]: the leader's answer was lost"):
+        asks[ask]()
+
+
+def test_other_errors_are_raised_at_once(monkeypatch: pytest.MonkeyPatch):
     script = ScriptedAdmin(ClientError.UNKNOWN_TOPIC_OR_PART, 1)
     with pytest.raises(MissingTopicError):
-        admin_over(script).start_offset(AT)
+        admin_over(script, monkeypatch).start_offset(AT)
     assert script.calls == 1
+
+
+class Brokers:
+    """Of `count` brokers the first `late` that are asked do not know the topic yet."""
+
+    def __init__(self, count: int, late: int) -> None:
+        self.asked = 0
+        self._count, self._late = count, late
+
+    def list_topics(self, topic: str, **_: Any) -> Any:
+        self.asked += 1
+        unknown = ClientError(ClientError.UNKNOWN_TOPIC_OR_PART) if self.asked <= self._late else None
+        found = SimpleNamespace(error=unknown, partitions={0: None, 1: None})
+        return SimpleNamespace(brokers=dict.fromkeys(range(self._count)), topics={topic: found})
+
+
+@pytest.mark.parametrize(
+    ("count", "late", "found", "asked"), [(3, 2, 2, 3), (3, 99, None, 5), (1, 99, None, 1), (1, 0, 2, 1)]
+)
+def test_topic_is_missing_when_no_broker_of_several_comes_to_know_it(
+    monkeypatch: pytest.MonkeyPatch, count: int, late: int, found: int | None, asked: int
+):
+    brokers = Brokers(count, late)
+    monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: brokers)
+    assert ConfluentAdmin(SETTINGS, ManualClock()).partitions("t") == found
+    assert brokers.asked == asked

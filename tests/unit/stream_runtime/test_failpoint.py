@@ -81,13 +81,6 @@ def test_several_orders_and_other_services_names():
         registry.hit(Place.AFTER)
 
 
-def test_disarmed_place_passes():
-    registry = FailpointRegistry(Place)
-    registry.arm(Place.BEFORE)
-    registry.disarm(Place.BEFORE)
-    registry.hit(Place.BEFORE)
-
-
 def test_injected_effects_take_the_place_of_the_real_ones():
     seen: list[str] = []
     registry = FailpointRegistry(Place, lambda: seen.append("exit"), lambda: seen.append("stop"))

@@ -98,12 +98,14 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
         "sasl.jaas.config": "x",
         "bootstrap.servers": "a:1",
         "sasl.username": "u",
+        "basic.auth.user.info": "me:abc",
     }
     assert redact_settings(settings) == {
         "sasl.password": "***",
         "sasl.jaas.config": "***",
         "bootstrap.servers": "a:1",
         "sasl.username": "u",
+        "basic.auth.user.info": "***",
     }
     configure_logging("writer", stream=stream)
     logging.getLogger("tidemark").info("x", extra={"api_token": "abc"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -16,6 +17,8 @@ from stream_runtime.config.run_file import (
     read_run_file,
     resolve_addresses,
     run_file_path,
+    why_silent,
+    write_last_stop,
     write_run_file,
 )
 from tests.unit.tidemark_cli.table_files import write_config
@@ -89,3 +92,35 @@ def test_without_a_run_the_error_names_key_and_command(tmp_path: Path, kafka, co
         resolve_addresses(config)
     assert key in str(raised.value)
     assert f"tidemark run -c {config.file}" in str(raised.value)
+
+
+def test_services_that_stopped_or_keep_failing_are_read_back(tmp_path: Path):
+    content = dataclasses.replace(
+        running(os.getpid()), stopped={"assigner": "has stopped: input lost"}, failing={"writer": "no Java"}
+    )
+    write_run_file(tmp_path, content)
+    assert read_run_file(tmp_path) == content
+
+
+def test_a_file_of_before_those_keys_is_read(tmp_path: Path):
+    write_run_file(tmp_path, running(os.getpid()))
+    document = json.loads(run_file_path(tmp_path).read_text())
+    del document["stopped"], document["failing"]
+    run_file_path(tmp_path).write_text(json.dumps(document))
+    assert read_run_file(tmp_path) == running(os.getpid())
+
+
+def test_who_asks_in_vain_learns_why_nobody_answers(tmp_path: Path):
+    assert why_silent(tmp_path) == ""
+    write_last_stop(tmp_path, "coordinator: the topics were lost")
+    assert why_silent(tmp_path) == "; the last one stopped: coordinator: the topics were lost"
+    failing = dataclasses.replace(running(os.getpid()), failing={"coordinator": "ended with code 1"})
+    write_run_file(tmp_path, failing)
+    assert why_silent(tmp_path) == "; its coordinator ended with code 1"
+    config = load_config(write_config(tmp_path, kafka="embedded"))
+    config.state.path.mkdir()
+    write_last_stop(config.state.path, "coordinator: diverged")
+    with pytest.raises(ConfigError, match="the last one stopped: coordinator: diverged"):
+        resolve_addresses(config)
+    write_last_stop(config.state.path, None)
+    assert why_silent(config.state.path) == ""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from stream_runtime.clock import ManualClock, SystemClock
+from stream_runtime.clock import SKEW_VARIABLE, ManualClock, SystemClock
 from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
 from stream_runtime.ids import SeededIds, SystemIds
 from stream_runtime.retry import Deadline, RetryPolicy, retry
@@ -37,6 +37,32 @@ def test_system_clock_sleeps_and_never_goes_back():
     clock.sleep(-1)
     assert clock.monotonic_s() - before_s >= 0.02
     assert clock.now_ms() - before_ms >= 19
+
+
+def test_skewed_clock_is_wrong_by_what_its_environment_says():
+    right = SystemClock.from_environment({})
+    late = SystemClock.from_environment({SKEW_VARIABLE: "-3600000"})
+    not_yet = SystemClock.from_environment({SKEW_VARIABLE: "-3600000@900"})
+    assert abs(right.now_ms() - 3_600_000 - late.now_ms()) < 60_000
+    assert abs(right.now_ms() - not_yet.now_ms()) < 60_000
+    assert abs(right.monotonic_s() - late.monotonic_s()) < 60.0
+    with pytest.raises(ValueError):
+        SystemClock.from_environment({SKEW_VARIABLE: "an hour"})
+
+
+def test_system_clock_that_is_set_back_goes_on_and_one_set_forward_is_followed(monkeypatch):
+    wall_s, monotonic_s = 1_000_000.0, 50.0
+    monkeypatch.setattr("time.time_ns", lambda: int(wall_s * 1e9))
+    monkeypatch.setattr("time.monotonic_ns", lambda: int(monotonic_s * 1e9))
+    clock = SystemClock()
+    assert clock.now_ms() == 1_000_000_000
+    wall_s, monotonic_s = 1_000_000.0 - 3_600, 52.0
+    # An hour back after two seconds: leases and deadlines still see two seconds.
+    assert clock.now_ms() == 1_000_002_000
+    wall_s, monotonic_s = wall_s + 3, 55.0
+    assert clock.now_ms() == 1_000_005_000
+    wall_s = 1_000_100.0
+    assert clock.now_ms() == 1_000_100_000
 
 
 def test_seeded_ids_repeat_and_system_ids_differ():

@@ -14,6 +14,7 @@ from stream_runtime.rpc.errors import RpcError
 from stream_writer import task_outcome
 from stream_writer.coordinator_client import PlannedEpoch
 from stream_writer.errors import EngineFailedError, EngineLostError
+from stream_writer.failpoints import WriterFailpoint
 from stream_writer.service import WriterService, merge_outcomes
 from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskOutcome, TaskSucceeded
 from tidemark.commit.v1 import commit_pb2
@@ -133,6 +134,24 @@ def test_corrupt_file_does_not_ask_for_a_rewind() -> None:
 def test_job_that_spark_gave_up_is_reported_as_failed_attempt() -> None:
     coordinator, _ = _run_once(EngineFailedError("worker died four times"))
     assert coordinator.failed == [("worker died four times", False)]
+
+
+def test_failpoints_are_passed_after_begin_before_the_report_and_after_it() -> None:
+    coordinator = ScriptedCoordinator([EPOCH])
+    passed: list[tuple[WriterFailpoint, str]] = []
+    service = WriterService(
+        coordinator,
+        ScriptedEngine(coordinator, [TaskSucceeded((b"a",))]),
+        _plan,
+        ManualClock(),
+        lambda place: passed.append((place, coordinator.calls[-1])),
+    )
+    assert service.run_once(1.0)
+    assert passed == [
+        (WriterFailpoint.WRITER_BEGUN, "begin"),
+        (WriterFailpoint.WRITER_WRITTEN, "begin"),
+        (WriterFailpoint.WRITER_REPORTED, "written"),
+    ]
 
 
 def test_lost_session_ends_the_loop_without_a_report() -> None:

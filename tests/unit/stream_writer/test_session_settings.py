@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stream_writer.errors import EngineSettingError
-from stream_writer.job import session_settings
+from stream_writer.job import refused_setting, session_settings
 
 SCRATCH = Path("/scratch")
 
@@ -40,3 +40,26 @@ def test_key_that_the_writer_rests_on_is_refused_by_name(key: str) -> None:
 def test_jars_are_left_out_when_there_are_none() -> None:
     assert "spark.jars" not in session_settings({}, (), SCRATCH)
     assert session_settings({}, (Path("/a.jar"), Path("/b.jar")), SCRATCH)["spark.jars"] == "/a.jar,/b.jar"
+
+
+@pytest.mark.parametrize("memory", ["256m", "449M", "512", "512mb", "a lot", "-1g", ""])
+def test_heap_that_spark_cannot_start_with_is_refused_by_name(memory: str) -> None:
+    with pytest.raises(EngineSettingError, match=r"spark\.driver\.memory.*512m or more"):
+        session_settings({"spark.driver.memory": memory}, (), SCRATCH)
+
+
+@pytest.mark.parametrize("memory", ["450m", "512M", "1g", "524288k", "536870912"])
+def test_heap_in_any_of_javas_units_is_taken(memory: str) -> None:
+    assert session_settings({"spark.driver.memory": memory}, (), SCRATCH)["spark.driver.memory"] == memory
+
+
+def test_sparks_own_refusal_of_memory_is_told_from_other_failures() -> None:
+    text = (
+        "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+        ": java.lang.IllegalArgumentException: System memory 466092032 must be at least 471859200. Please "
+        'increase heap size using the --driver-memory option or "spark.driver.memory" in Spark configuration.'
+    )
+    refused = refused_setting(text)
+    assert isinstance(refused, EngineSettingError)
+    assert str(refused).startswith("spark.driver.memory is too small for Spark, which needs 450 MiB")
+    assert refused_setting("java.net.BindException: Address already in use: spark.driver.memory 5") is None

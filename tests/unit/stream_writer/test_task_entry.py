@@ -8,7 +8,9 @@ from epoch_protocol.errors import IncompleteRangeError
 from hudi_format.errors import FileMissingError, StagingGoneError
 from stream_runtime.clock import ManualClock
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
-from stream_writer import task_outcome
+from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
+from stream_writer import task_entry, task_outcome
+from stream_writer.failpoints import WriterFailpoint, worker_failpoints
 from stream_writer.task_entry import TaskEntry, find_runner, run_one
 from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
 from stream_writer.worker_context import READERS_MAX, WorkerContext
@@ -48,6 +50,24 @@ def test_error_that_a_retry_may_cure_is_raised_until_the_last_attempt(error) -> 
     last = _run(error, ATTEMPTS_MAX - 1)
     assert isinstance(last, TaskFailed)
     assert last.attempt == ATTEMPTS_MAX - 1
+
+
+@pytest.mark.parametrize("place", [WriterFailpoint.FIRST_TASK_ATTEMPT, WriterFailpoint.FIRST_TASK_PUBLISHED])
+def test_armed_failpoint_fails_the_first_attempt_alone(place, monkeypatch) -> None:
+    registry = worker_failpoints({ENVIRONMENT_VARIABLE: f"after_inflight,{place.value}:raise"})
+    monkeypatch.setattr(task_entry, "_failpoints", registry)
+    published: list[int] = []
+
+    def publish(task: bytes, worker: WorkerContext) -> TaskSucceeded:
+        published.append(1)
+        return TaskSucceeded()
+
+    worker = WorkerContext(ManualClock())
+    with pytest.raises(FailpointHitError):
+        run_one(publish, b"", worker, 0, ATTEMPTS_MAX)
+    assert len(published) == (place is WriterFailpoint.FIRST_TASK_PUBLISHED)
+    registry.arm(place)
+    assert isinstance(run_one(publish, b"", worker, 1, ATTEMPTS_MAX), TaskSucceeded)
 
 
 def test_success_carries_the_worker_it_ran_in() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,10 @@ ALL = (
     "resume",
     "epoch list",
     "epoch show",
+    "epoch retry",
     "dead-letter list",
+    "dead-letter show",
+    "dead-letter replay",
     "verify",
 )
 ASKS_THE_COORDINATOR = (
@@ -40,6 +44,7 @@ ASKS_THE_COORDINATOR = (
     ["resume"],
     ["epoch", "list"],
     ["epoch", "show", "1"],
+    ["epoch", "retry", "1"],
 )
 
 
@@ -113,6 +118,16 @@ def test_missing_configuration_names_the_file(tmp_path: Path, capsys: pytest.Cap
     )
 
 
+@pytest.mark.parametrize("command", [["list"], ["show", "1"], ["replay"]], ids=" ".join)
+def test_dead_letters_of_an_embedded_kafka_that_never_ran_start_none(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = write_config(tmp_path, kafka="embedded")
+    assert main(["dead-letter", *command, "-c", str(file)]) == 1
+    assert f"tidemark run -c {file}` makes it" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
 def test_unknown_key_names_the_nearest(config: str, capsys: pytest.CaptureFixture[str]):
     file = Path(config)
     file.write_text(file.read_text().replace("  ordering: at", "  orderings: at"))
@@ -167,6 +182,24 @@ def test_create_refuses_a_folder_in_use(config: str, tmp_path: Path, capsys: pyt
     assert [each.name for each in (tmp_path / "table").iterdir()] == ["letters.txt"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "column"),
+    [("ordering: at", "ordering: note"), ("[day]", "[ratio]"), ("[id]", "[ratio]")],
+    ids=["ordering", "partition", "record_key"],
+)
+def test_create_refuses_a_column_that_cannot_be_served_and_makes_nothing(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, column: str
+):
+    schema = json.loads((tmp_path / "orders.avsc").read_text())
+    schema["fields"].append({"name": "ratio", "type": "double"})
+    (tmp_path / "orders.avsc").write_text(json.dumps(schema))
+    file = Path(config)
+    file.write_text(file.read_text().replace(setting, column))
+    assert main(["table", "create", "-c", config]) == 2
+    assert "field " + column.split(": ")[-1].strip("[]") in capsys.readouterr().err
+    assert not (tmp_path / "table" / ".hoodie").exists()
+
+
 def test_create_refuses_an_object_store(config: str, capsys: pytest.CaptureFixture[str]):
     file = Path(config)
     file.write_text(file.read_text().replace("./table", "s3://bucket/table"))
@@ -205,6 +238,21 @@ def test_adopt_drops_stats_only_when_asked(config: str, tmp_path: Path, capsys: 
     assert main(["verify", "-c", config]) == 0
 
 
+def test_describe_says_why_a_table_is_not_servable(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
+    key = "hoodie.table.metadata.partitions="
+    properties.write_text(properties.read_text().replace(key, f"{key}column_stats,"))
+    assert main(["table", "describe", "-c", config, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["servable"] is False
+    assert "column_stats" in document["not_servable"]
+    assert main(["table", "describe", "-c", config]) == 0
+    assert f"servable    no: {document['not_servable']}\n" in capsys.readouterr().out
+
+
 def test_adopt_waits_for_no_dead_coordinator_but_names_the_way_out(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -224,12 +272,18 @@ def test_describe_shows_what_other_writers_need(
     instant = writer.commit(orders(("k1", "2026-01-01", 1), ("k2", "2026-01-02", 1)))
     assert main(["table", "describe", "-c", config, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["partitions"], document["file_groups"], document["servable"]) == (2, 2, None)
+    assert (document["partitions"], document["file_groups"]) == (2, 2)
+    assert (document["servable"], document["not_servable"]) == (True, None)
     assert document["newest_commit"]["instant"] == instant
     options = document["foreign_writer_options"]
     assert options["hoodie.write.lock.filesystem.path"] == f"{tmp_path / 'table'}/.hoodie"
     assert main(["table", "describe", "-c", config]) == 0
-    assert "hoodie.metadata.index.column.stats.enable=false" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "hoodie.metadata.index.column.stats.enable=false" in page
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    listed = [line for line in readme.splitlines() if re.fullmatch(r"hoodie\.[a-z.0-9_]+=\S+", line)]
+    told = [line.strip() for line in page.splitlines() if line.startswith("  hoodie.")]
+    assert listed == [line.replace(str(tmp_path / "table"), "<table>") for line in told]
 
 
 def epoch(**attempt: object) -> dict[str, object]:

@@ -16,6 +16,7 @@ from stream_runtime.config import TableType, load_config
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from table_verification.verify import verify_table
 from tests.unit.tidemark_cli.table_files import new_table, orders
 from tidemark_cli.demo.feeder import Feeder
 from tidemark_cli.demo.flights import EventStream
@@ -24,7 +25,6 @@ from tidemark_cli.demo.progress import Progress, committed_records, tiers
 from tidemark_cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
 from tidemark_cli.errors import CliError
 from tidemark_cli.run.state_lock import state_lock
-from tidemark_cli.verify.verify import verify_table
 
 
 def test_folder_holds_a_configuration_on_ports_of_its_own(tmp_path: Path):

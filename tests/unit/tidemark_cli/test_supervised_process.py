@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.errors import SupersededError
+from commit_coordinator.errors import DivergedError, SupersededError
+from epoch_protocol.errors import FoldGapError
+from hudi_format.errors import CorruptFileError
+from index_assigner.errors import InputLostError, SetupError
 from stream_runtime.clock import SystemClock
+from stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark_cli.errors import CliError, exit_code_of
 from tidemark_cli.run.console_log import ConsoleLog, short_line
 from tidemark_cli.run.state_lock import state_lock
-from tidemark_cli.run.supervised_process import Backoff, ReplacedError, ServiceRefusedError, SupervisedProcess
+from tidemark_cli.run.supervised_process import Backoff, ReplacedError, SupervisedProcess
 
 STAYS = "import time; print('up', flush=True); time.sleep(60)"
 IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}"
@@ -84,17 +88,64 @@ def test_child_that_keeps_dying_is_started_ever_less_often(rig):
 def test_pauses_are_bounded_and_forgotten_after_a_long_life():
     backoff = Backoff()
     assert [backoff.wait_s(0.1) for _ in range(8)] == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [backoff.wait_s(0.1) for _ in range(14)][-2:] == [60.0, 60.0]
     assert backoff.wait_s(31.0) == 0.25
     assert backoff.wait_s(0.1) == 0.5
 
 
-def test_child_that_refuses_is_not_started_again_and_its_words_are_told(rig):
-    one = rig("import sys; sys.stderr.write('tidemark child: x.yaml: table.path: no such\\n'); sys.exit(2)")
-    with pytest.raises(ServiceRefusedError) as refused:
-        one.until(lambda: False)
-    assert str(refused.value) == "child: x.yaml: table.path: no such"
-    assert refused.value.exit_code == 2
-    assert one.process.starts == 1
+@pytest.mark.parametrize("code", [2, 4])
+def test_child_that_refuses_again_and_again_is_stopped_with_its_words(rig, code: int):
+    words = "tidemark child: x.yaml: table.path: no such"
+    one = rig(f"import sys; sys.stderr.write({words!r} + chr(10)); sys.exit({code})")
+    one.until(lambda: one.process.stopped is not None)
+    assert (one.process.stopped, one.process.stopped_code) == ("x.yaml: table.path: no such", code)
+    assert one.process.starts == 3
+    assert [f"ended with code {code}; it starts again in {wait} s" in said for wait, said in
+            zip(("0.5", "2.0"), one.said, strict=True)] == [True, True]  # fmt: skip
+    for _ in range(5):
+        one.process.step()
+    assert (one.process.starts, one.process.pids) == (3, [])
+
+
+def test_child_whose_port_was_taken_for_a_moment_goes_on(rig, tmp_path: Path):
+    """Code 2 twice, then it lives: what it refused has gone."""
+    turns = tmp_path / "turns"
+    one = rig(
+        f"from pathlib import Path; p = Path({str(turns)!r}); n = len(p.read_text()) if p.exists() else 0; "
+        f"p.write_text('x' * (n + 1)); import sys; n < 2 and sys.exit(2); {STAYS}"
+    )
+    one.until(lambda: one.log.exists() and "up" in one.log.read_text())
+    assert one.process.stopped is None
+    assert one.process.starts == 3
+
+
+def test_child_that_keeps_dying_is_said_to_fail_until_it_lives(rig, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tidemark_cli.run.supervised_process._WAIT_MIN_S", 0.01)
+    one = rig("import sys; sys.stderr.write('tidemark child: Kafka is not there' + chr(10)); sys.exit(1)")
+    one.until(lambda: one.process.failing is not None)
+    assert one.process.starts == 5
+    assert one.process.failing == (
+        "ended with code 1, 5 times in a row, and is started again: Kafka is not there"
+    )
+    assert one.process.stopped is None
+    assert sum("5 times in a row" in said for said in one.said) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputLostError("gone"), 4),
+        (DivergedError("two stories"), 4),
+        (FoldGapError("eaten"), 4),
+        (CorruptFileError("damaged"), 4),
+        (SetupError("wrong"), 2),
+        (OSError(28, "No space left on device"), 1),
+        (KafkaUnavailableError("nobody"), 1),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+)
+def test_what_a_restart_cannot_cure_has_an_exit_code_of_its_own(error: Exception, code: int):
+    assert exit_code_of(error) == code
 
 
 def test_child_that_is_replaced_twice_in_a_row_is_not_started_again(rig):

@@ -1,0 +1,82 @@
+"""What cannot go on stops loudly, keeps everything, and is taken up again: real processes of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.e2e.running_table import RunningTable
+from tidemark_cli.errors import STOPPED
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+INPUT = "accounts-in"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningTable]:
+    running = RunningTable(tmp_path_factory.mktemp("accounts"))
+    running.config.write_text(running.config.read_text() + "limits: {epoch_attempts: 2}\n")
+    running.start()
+    yield running
+    running.abandon()
+
+
+def feed(running: RunningTable, name: str, count: int) -> None:
+    keys = [f"{name}{n}" for n in range(count)]
+    running.feed((key, {"id": key, "region": "north", "at": 1, "balance": 1.5}) for key in keys)
+
+
+def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTable):
+    # Where the partition's folder has to be there is a file: no privilege helps against that.
+    blocked = running.table / "north"
+    blocked.write_text("in the way")
+    feed(running, "a", 50)
+    running.until(lambda: running.cli("status")["coordinator"]["halted"], 90.0)
+    status = running.cli("status")
+    assert status["coordinator"]["blocked_epoch"] == 1
+    [halted] = [text for text in status["warnings"] if text.startswith("halted: ")]
+    assert "epoch 1 could not be written in 2 attempts" in halted
+    assert "north" in halted, "the cause is named"
+    assert "`tidemark epoch retry 1`" in halted
+    assert "2 attempts" in running.cli("flush", "--timeout", "1s", code=1)["error"]
+    assert "that is epoch 1" in running.cli("epoch", "retry", "7", code=2)["error"]
+    coordinator = running.run_file()["pids"]["coordinator"]
+    blocked.unlink()
+    assert running.cli("epoch", "retry", "1") == {"epoch": 1, "attempt": 3}
+    assert running.cli("flush", "--timeout", "60s")["epoch"] == 1
+    assert {row["id"] for row in running.rows()} == {f"a{n}" for n in range(50)}
+    assert running.run_file()["pids"]["coordinator"] == coordinator
+    after = running.cli("status")
+    assert (after["coordinator"]["halted"], after["coordinator"]["blocked_epoch"]) == (None, None)
+    assert "was not given up" in running.cli("epoch", "retry", "2", code=2)["error"]
+    assert running.cli("verify")["agrees"]
+
+
+def test_input_that_was_deleted_unread_stops_the_assigner_and_nothing_jumps_over_it(running: RunningTable):
+    running.cli("pause")
+    running.until(lambda: running.cli("status")["paused"]["paused"], 30.0)
+    before = running.cli("status")["last_commit"]["epoch"]
+    feed(running, "b", 50)
+    admin = AdminClient({"bootstrap.servers": running.run_file()["kafka"]})
+    # -1: up to the end, as retention would.
+    deleted = admin.delete_records([TopicPartition(INPUT, partition, -1) for partition in range(2)])
+    assert all(done.result(30.0).low_watermark > 0 for done in deleted.values())
+    # What a living reader has fetched already is not lost: only a new one has to ask for it.
+    running.kill("assigner")
+    running.cli("resume")
+    running.until(lambda: "assigner" in running.run_file()["stopped"], 120.0)
+    status = running.cli("status")
+    told = " ".join(status["warnings"])
+    assert "were deleted before they were read" in told
+    assert "tidemark table adopt --new-ledger" in told
+    assert status["gave_up"]
+    assert "is not started again" in running.said()
+    assert running.run_file()["pids"]["assigner"] == []
+    assert len(running.run_file()["pids"]["coordinator"]) == 1
+    running.cli("flush", "--timeout", "2s", code=1)
+    assert running.cli("status")["last_commit"]["epoch"] == before
+    assert running.cli("verify")["agrees"]
+    assert running.stop() == STOPPED

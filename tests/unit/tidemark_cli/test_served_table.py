@@ -1,0 +1,144 @@
+"""Commands that ask a coordinator, and one that serves another table of the same name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator.admin_service import SERVICE_NAME, AdminService
+from commit_coordinator.bootstrap import CoordinatorService, Ports
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.inbox import Inbox
+from commit_coordinator.staging import open_term, show_owner, shown_owner
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from hudi_format.storage.local import LocalStorage
+from stream_runtime.config import load_config
+from stream_runtime.config.model import Address
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import SeededIds
+from stream_runtime.platform.broker_files import free_ports
+from stream_runtime.rpc.server import RpcServer, start_server
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark.admin.v1 import admin_pb2_grpc
+from tidemark_cli.main import main
+
+
+class Served:
+    """A coordinator of `orders`, as far as `flush` asks it."""
+
+    def __init__(self) -> None:
+        self.path, self.owner = "", ""
+        board = ViewBoard()
+        board.show(CoordinatorView(epoch=7))
+        service = AdminService(
+            "orders",
+            board,
+            EpochHistory(),
+            Inbox(),
+            dict,
+            dict,
+            lambda _: [],
+            lambda *_: False,
+            lambda: (self.path, self.owner),
+        )
+        self.server: RpcServer = start_server(
+            Address("127.0.0.1", 0),
+            [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],
+        )
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Served]:
+    served = Served()
+    try:
+        yield served
+    finally:
+        served.server.stop()
+
+
+def own(folder: Path, owner: str) -> None:
+    """What a coordinator leaves with the table that it took over."""
+    storage = LocalStorage(folder)
+    show_owner(storage, open_term(storage, 1), owner)
+
+
+def flush(folder: Path, coordinator: Served) -> int:
+    config = write_config(folder, coordinator=f"127.0.0.1:{coordinator.server.address.port}")
+    return main(["flush", "-c", str(config)])
+
+
+def test_the_owners_name_tells_the_table_whatever_its_path_is_called(
+    coordinator: Served, tmp_path: Path
+) -> None:
+    coordinator.path, coordinator.owner = "/mounted/in/a/container", "coordinator-a"
+    own(tmp_path / "table", "coordinator-a")
+    assert flush(tmp_path, coordinator) == 0
+
+
+@pytest.mark.parametrize("path", ["/elsewhere/table", ""])
+def test_another_table_of_the_same_name_is_refused(
+    coordinator: Served, tmp_path: Path, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where its path reads the same, as in two containers."""
+    coordinator.path, coordinator.owner = path or str(tmp_path / "table"), "coordinator-a"
+    own(tmp_path / "table", "coordinator-b")
+    assert flush(tmp_path, coordinator) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "serves another table named 'orders'" in captured.err
+    assert str(tmp_path / "table") in captured.err
+
+
+@pytest.mark.parametrize(("starts", "shown"), [(True, True), (False, False)])
+def test_with_no_owner_to_compare_the_path_decides(
+    coordinator: Served, tmp_path: Path, starts: bool, shown: bool
+) -> None:
+    """It takes over and the name is its predecessor's, or the table's folder cannot be seen from here."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (tmp_path / "table").symlink_to(there)
+    if shown:
+        own(there, "coordinator-of-before")
+    coordinator.owner = "" if starts else "coordinator-a"
+    coordinator.path = str(there)
+    assert flush(tmp_path, coordinator) == 0
+    coordinator.path = str(tmp_path / "other")
+    assert flush(tmp_path, coordinator) == 1
+
+
+def test_what_the_coordinator_refuses_is_shown_without_the_method(
+    coordinator: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    coordinator.path = str(tmp_path / "table")
+    config = write_config(tmp_path, coordinator=str(coordinator.server.address))
+    assert main(["epoch", "show", "99", "-c", str(config)]) == 2
+    assert capsys.readouterr().err.startswith("tidemark epoch show: epoch 99 is not known")
+
+
+def test_a_coordinator_is_known_by_its_table_from_each_start_on(tmp_path: Path) -> None:
+    """The service itself, with Kafka in memory; its namesake has the same address and topics."""
+    [port] = free_ports(1, random.Random())
+    folders = [tmp_path / "served", tmp_path / "namesake"]
+    for folder in folders:
+        folder.mkdir()
+    served, namesake = (write_config(folder, coordinator=f"127.0.0.1:{port}") for folder in folders)
+    cluster, storage = MemoryCluster(), LocalStorage(folders[0] / "table")
+    own(folders[1] / "table", "coordinator-of-the-namesake")
+    failpoints = FailpointRegistry(CoordinatorFailpoint)
+    names = set()
+    for start in range(2):
+        ports = Ports(cluster.client, storage, cluster.clock, SeededIds(start), failpoints)
+        service = CoordinatorService(load_config(served), ports)
+        try:
+            service.start()
+            assert main(["flush", "-c", str(served)]) == 0
+            assert main(["flush", "-c", str(namesake)]) == 1
+            names.add(shown_owner(storage))
+        finally:
+            service.close()
+    assert len(names - {None}) == 2
