@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,16 @@ class RunningTable:
         """All live rows as hudi-rs reads them, meta columns included."""
         batches = HudiTableBuilder.from_base_uri(str(self.table)).build().read(HudiReadOptions())
         return list(pa.Table.from_batches([pa.record_batch(batch) for batch in batches]).to_pylist())
+
+    def verified_epoch(self) -> int | None:
+        """Up to which epoch the coordinator has had the table verified."""
+        verified = self.cli("status")["verification"]["verified"]
+        return None if verified is None else int(verified["epoch"])
+
+    def metrics(self) -> str:
+        """What `services.metrics` serves now."""
+        with urllib.request.urlopen(f"http://{self.run_file()['metrics']}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
 
     def stop(self, number: int = signal.SIGINT, timeout_s: float = 90.0) -> int:
         """Ends `run` by a signal; returns its exit code. Asserts that nothing of it is left."""

@@ -1,0 +1,211 @@
+"""One table with all its parts as real processes, each dialling every other through a link of its own.
+
+    assigner-1, assigner-2, writer, admin  --link-->  the newest coordinator
+    coordinator, assigner-1, assigner-2, writer  --link-->  Kafka (one node; three nodes are dialled directly)
+
+A coordinator's port is new with each start, so an older one may live on, frozen or not, while its successor
+serves.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import yaml
+
+from stream_runtime.config import load_config
+from stream_runtime.errors import StreamRuntimeError
+from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.kafka.model import TopicSpec
+from stream_runtime.platform.broker_files import free_ports
+from tests.chaos.brokers import Brokers
+from tests.chaos.link import Link
+from tests.chaos.seat import Seat
+from tests.input_model import DELETE_FIELD, SCHEMA
+from tidemark_cli.admin_client import AdminClient
+
+TABLE: Final = "orders"
+INPUT: Final = "orders-input"
+PARTITIONS: Final = 2
+SHARDS: Final = 4
+LANES: Final = 2
+LEASE_S: Final = 3.0
+ASSIGNERS: Final = ("assigner-1", "assigner-2")
+WRITER: Final = "writer"
+COORDINATOR: Final = "coordinator"
+ADMIN: Final = "admin"
+SERVICES: Final = (COORDINATOR, *ASSIGNERS, WRITER)
+_END_S: Final = 60.0
+# For services that start: below the range that brokers take theirs from, and links theirs.
+_PORTS: Final = range(12_000, 15_000)
+
+
+class Cluster:
+    """Use it from one thread. `places`: folders by what they are for (table, state, kafka), where those are
+    to lie on disks of their own. `no_spark`: `local_writer` writes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        table_type: str,
+        nodes: int = 1,
+        places: Mapping[str, Path] | None = None,
+        no_spark: bool = False,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        places = places or {}
+        self.folder = folder
+        self.table = places.get("table", folder) / TABLE
+        self.state = places.get("state", folder) / "state"
+        self.logs = folder / "logs"
+        self._table_type = table_type
+        self._writer = ("tests.chaos.local_writer",) if no_spark else ()
+        (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
+        self.brokers = Brokers(places.get("kafka", folder) / "kafka", SERVICES, nodes)
+        self.links = {name: Link(f"{name} to coordinator") for name in (*ASSIGNERS, WRITER, ADMIN)}
+        self.seats = {name: self._seat(name) for name in (*ASSIGNERS, WRITER)}
+        self.seats[COORDINATOR] = self._new_coordinator(0)
+        self.replaced: list[Seat] = []
+        self._admin: AdminClient | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Kafka, the input topic, then all services; `tend` keeps them running from here on."""
+        self.brokers.start()
+        self._create_input()
+        self.tend()
+
+    def tend(self) -> None:
+        """Starts again whatever ended; call it often."""
+        for seat in self.seats.values():
+            seat.tend()
+        for seat in self.replaced:
+            if seat.process is not None:
+                seat.tend()
+
+    @property
+    def coordinator(self) -> Seat:
+        return self.seats[COORDINATOR]
+
+    def replace_coordinator(self) -> Seat:
+        """A second coordinator comes while the first is still there, in whatever state; returns the first.
+
+        The first is not started again when it ends.
+        """
+        first = self.coordinator
+        first.down = True
+        self.replaced.append(first)
+        self.seats[COORDINATOR] = self._new_coordinator(len(self.replaced))
+        self.seats[COORDINATOR].tend()
+        return first
+
+    def extra_writer(self) -> Seat:
+        """A second driver beside the first; the caller ends it."""
+        config = self._write("writer-2", self.links[WRITER].address)
+        second = Seat("writer-2", WRITER, self.logs, lambda: config, command=self._writer)
+        self.replaced.append(second)
+        second.tend()
+        return second
+
+    def stop(self) -> dict[str, int]:
+        """In the order of `tidemark run`; returns exit codes."""
+        order = (*ASSIGNERS, WRITER, COORDINATOR)
+        return {name: self.seats[name].end(_END_S) for name in order}
+
+    def close(self) -> None:
+        """Ends all that still runs, whatever state it is in. Repeatable."""
+        for seat in (*self.seats.values(), *self.replaced):
+            seat.kill_all()
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        for link in self.links.values():
+            link.close()
+        self.brokers.close()
+
+    # -- questions
+
+    def status(self) -> dict[str, Any] | None:
+        """None while no coordinator answers."""
+        if self._admin is None:
+            self._admin = AdminClient(load_config(self.config_file(ADMIN)))
+        try:
+            found = self._admin.status(5.0)
+        except StreamRuntimeError:
+            return None
+        return found if found["coordinator"]["term"] >= 0 else None
+
+    def pids(self) -> dict[str, list[int]]:
+        """Everything that runs, by role."""
+        found = {name: [each.pid for each in seat.family()] for name, seat in self.seats.items()}
+        return {**found, "kafka": list(self.brokers.pids.values())}
+
+    def admin_config(self) -> Path:
+        """For commands from outside: no link to Kafka in between."""
+        return self.config_file(ADMIN)
+
+    def config_file(self, name: str) -> Path:
+        """The file of a part that is not a coordinator."""
+        return self._write(name, self.links[name].address)
+
+    # -- inside
+
+    def _seat(self, name: str) -> Seat:
+        role = name.split("-")[0]
+        command = self._writer if name == WRITER else ()
+        return Seat(name, role, self.logs, lambda: self.config_file(name), command=command)
+
+    def _new_coordinator(self, number: int) -> Seat:
+        name = COORDINATOR if not number else f"{COORDINATOR}-{number + 1}"
+
+        def config() -> Path:
+            (port,) = free_ports(1, Random(time.monotonic_ns()), _PORTS)
+            for link in self.links.values():
+                link.upstream = ("127.0.0.1", port)
+            return self._write(name, f"127.0.0.1:{port}")
+
+        return Seat(name, COORDINATOR, self.logs, config)
+
+    def _write(self, name: str, coordinator: str) -> Path:
+        part = COORDINATOR if name.startswith(COORDINATOR) else name
+        kafka = WRITER if name.startswith(WRITER) else part
+        document = {
+            "table": {
+                "name": TABLE,
+                "path": str(self.table),
+                "type": self._table_type,
+                "record_key": ["id"],
+                "partition": ["region"],
+                "ordering": "ts",
+                "schema": "schema.avsc",
+                "index": {"shards": SHARDS, "lanes": LANES},
+            },
+            "input": {"topics": [INPUT], "delete_field": DELETE_FIELD},
+            "kafka": {"bootstrap.servers": self.brokers.bootstrap_of(kafka)},
+            "state": {"path": str(self.state / part), "memory": "64MiB", "disk": "512MiB"},
+            "epoch": {"interval": "700ms"},
+            "services": {"coordinator": coordinator, "metrics": "127.0.0.1:0"},
+            "limits": {"lease": f"{LEASE_S:.0f}s"},
+            "spark": {"spark.master": "local[2]", "spark.driver.memory": "512m"},
+        }
+        file = self.folder / f"{name}.yaml"
+        partial = file.with_suffix(".partial")
+        partial.write_text(yaml.safe_dump(document))
+        partial.replace(file)
+        return file
+
+    def _create_input(self) -> None:
+        config = load_config(self.config_file(ADMIN))
+        admin = ConfluentKafkaClient.from_config(config).admin()
+        try:
+            replicas = min(3, self.brokers.nodes)
+            admin.create_topics([TopicSpec(INPUT, PARTITIONS, replicas)])
+        finally:
+            admin.close()

@@ -1,0 +1,288 @@
+"""The faults. Each is a generator: it acts on the world and yields what it waits for in between.
+
+A fault ends when what it broke is whole again; whether the stream goes on is asked after every step by the
+campaign. `FAULTS` names them for the schedule and the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import psutil
+
+from stream_runtime.clock import SKEW_VARIABLE
+from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
+from tests.chaos.cluster import LEASE_S, WRITER
+from tests.chaos.link import Cut
+from tests.chaos.seat import Seat
+from tests.chaos.stray_writer import StrayWriter
+from tests.chaos.world import Steps, World
+
+SUPERSEDED: Final = 3
+# Longer than the lease and than Kafka's limit for an open transaction.
+LONG_FREEZE_S: Final = 12.0
+_NEEDS_A_VOID: Final = ("after_voided", "after_rolled_back")
+
+Fault = Callable[[World, str], Steps]
+
+
+def kill(world: World, name: str) -> Steps:
+    """kill -9 of a service; what it had started has to end by itself."""
+    seat = world.cluster.seats[name]
+    family = seat.family()
+    seat.kill()
+    yield world.until(f"the children of {name} to end", lambda: not any(_lives(each) for each in family))
+    yield world.until(f"{name} to run again", lambda: seat.pid() is not None)
+
+
+def exit_at(world: World, target: str) -> Steps:
+    """`target`: seat:failpoint,failpoint… One life after the other ends at the next failpoint."""
+    name, _, places = target.partition(":")
+    seat, wanted = world.cluster.seats[name], places.split(",")
+    seat.arms.extend(f"{place}:{_hit(world, place)}" for place in wanted)
+    seat.kill()
+    begun = len(seat.exits)
+    for number, place in enumerate(wanted):
+        stray = StrayWriter(world.cluster) if place in _NEEDS_A_VOID else None
+
+        def at_failpoint(count: int = number + 1, stray: StrayWriter | None = stray) -> bool:
+            if stray is not None:
+                stray.fail_open_attempt()
+            return sum(each.code == EXIT_CODE for each in seat.exits[begun:]) >= count
+
+        yield world.until(f"{name} to die at {place}", at_failpoint, 150.0)
+        if stray is not None:
+            stray.close()
+
+
+def freeze_coordinator_at(world: World, place: str) -> Steps:
+    """The coordinator stops at a failpoint, a successor finishes what it began, the first one wakes up."""
+    cluster = world.cluster
+    cluster.coordinator.arms.append(f"{place}:stop")
+    cluster.coordinator.kill()
+    stray = StrayWriter(cluster) if place in _NEEDS_A_VOID else None
+    seat = cluster.coordinator
+
+    def stopped() -> bool:
+        if stray is not None:
+            stray.fail_open_attempt()
+        return seat.is_stopped()
+
+    yield world.until(f"the coordinator to stop at {place}", stopped, 150.0)
+    if stray is not None:
+        stray.close()
+    first = cluster.replace_coordinator()
+    _move_clients(world)
+    yield world.next_commits(2)
+    yield from _thaw_replaced(world, first)
+
+
+def second_coordinator(world: World, _: str) -> Steps:
+    """Two at once, both awake: the older one has to go."""
+    first = world.cluster.replace_coordinator()
+    yield from _thaw_replaced(world, first)
+
+
+def freeze_at(world: World, target: str) -> Steps:
+    """`target`: seat:failpoint. Stops there for longer than any lease and transaction, then goes on."""
+    name, _, place = target.partition(":")
+    seat = world.cluster.seats[name]
+    seat.arms.append(f"{place}:{_hit(world, place)}:stop")
+    seat.kill()
+    yield world.until(f"{name} to stop at {place}", seat.is_stopped, 150.0)
+    yield world.rest(LONG_FREEZE_S)
+    seat.thaw()
+
+
+def freeze(world: World, name: str) -> Steps:
+    """SIGSTOP anywhere, for longer than any lease and transaction."""
+    seat = world.cluster.seats[name]
+    seat.freeze()
+    yield world.rest(LONG_FREEZE_S)
+    seat.thaw()
+
+
+def kill_spark(world: World, what: str) -> Steps:
+    """`jvm`: Spark's driver JVM; `workers`: its Python workers and their daemon."""
+    seat = world.cluster.seats[WRITER]
+    yield world.until("Spark to be up", lambda: bool(_spark(seat, what)), 120.0)
+    for each in _spark(seat, what):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    yield world.rest(0.5)
+
+
+def restart_kafka(world: World, node: str) -> Steps:
+    """kill -9 of a broker, some seconds without it, then it comes back."""
+    brokers = world.cluster.brokers
+    brokers.kill(int(node))
+    yield world.rest(world.random.choice((0.5, 3.0, 8.0)))
+    brokers.start_node(int(node))
+
+
+def cut(world: World, target: str) -> Steps:
+    """`target`: part>kafka or part>coordinator, and how. Longer than a lease, then whole again."""
+    where, _, how = target.partition(":")
+    part, _, other = where.partition(">")
+    cluster = world.cluster
+    link = cluster.brokers.links[part] if other == "kafka" else cluster.links[part]
+    link.cut(Cut[how.upper()])
+    yield world.rest(world.random.choice((2.0, LEASE_S * 2.5)))
+    link.heal(reset=world.random.random() < 0.5)
+
+
+def full_disk(world: World, place: str) -> Steps:
+    """No byte more for a while. Kafka ends by itself then, or is ended: it comes back when there is room."""
+    disk, cluster = world.disks[place], world.cluster
+    disk.fill()
+    yield world.rest(6.0)
+    disk.free()
+    if place == "kafka":
+        cluster.brokers.kill()
+        cluster.brokers.start_node()
+
+
+def damage_cache(world: World, name: str) -> Steps:
+    """Bytes in every file of an assigner's RocksDB are overwritten while it is down."""
+    seat = _down(world, name)
+    for file in sorted((world.cluster.state / name).rglob("*")):
+        if file.is_file() and (file.suffix == ".sst" or file.name.startswith(("MANIFEST", "CURRENT"))):
+            size = file.stat().st_size
+            with file.open("r+b") as opened:
+                opened.seek(world.random.randrange(max(size, 1)))
+                opened.write(world.random.randbytes(max(size // 4, 16)))
+    seat.down = False
+    yield world.until(f"{name} to run again", lambda: seat.pid() is not None)
+
+
+def lose_state(world: World, name: str) -> Steps:
+    """All local state of a service is gone: caches, or Spark's checkpoint and scratch."""
+    seat = _down(world, name)
+    yield world.rest(1.0)
+    shutil.rmtree(world.cluster.state / name, ignore_errors=True)
+    seat.down = False
+    yield world.until(f"{name} to run again", lambda: seat.pid() is not None)
+
+
+def lose_checkpoint(world: World, _: str) -> Steps:
+    """Spark's checkpoint disappears under the running writer."""
+    shutil.rmtree(world.cluster.state / WRITER / "writer" / "checkpoint", ignore_errors=True)
+    yield world.rest(1.0)
+
+
+def skew_clock(world: World, target: str) -> Steps:
+    """`target`: seat:skew. In the next life the wall clock is off, or becomes so; then it is right again."""
+    name, _, skew = target.partition(":")
+    seat = world.cluster.seats[name]
+    seat.environment[SKEW_VARIABLE] = skew
+    seat.kill()
+    yield world.rest(12.0 if "@" in skew else 1.0)
+    yield world.next_commits(2)
+    yield world.recovery()
+    del seat.environment[SKEW_VARIABLE]
+    seat.kill()
+    yield world.rest(1.0)
+
+
+def fail_first_attempts(world: World, how: str) -> Steps:
+    """In one life of the writer first attempts of tasks fail. `how`: the failpoint and its action."""
+    seat = world.cluster.seats[WRITER]
+    seat.environment[ENVIRONMENT_VARIABLE] = how
+    seat.kill()
+    yield world.rest(1.0)
+    yield world.next_commits(3, 200.0)
+    del seat.environment[ENVIRONMENT_VARIABLE]
+    seat.kill()
+    yield world.rest(1.0)
+
+
+def stray_reports(world: World, _: str) -> Steps:
+    """Reports of a driver that was replaced: a failure of the open attempt, twice, and once more when it is
+    over; the last one has to be refused.
+    """
+    stray = StrayWriter(world.cluster)
+    yield world.until("an open attempt", stray.fail_open_attempt, 120.0)
+    yield world.next_commits(1)
+    stray.repeat_last()
+    stray.close()
+
+
+def second_writer(world: World, _: str) -> Steps:
+    """The driver freezes in whatever it does; another one takes over; then both write at the same time."""
+    cluster = world.cluster
+    first = cluster.seats[WRITER]
+    first.freeze()
+    for each in first.family():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            os.kill(each.pid, signal.SIGSTOP)
+    second = cluster.extra_writer()
+    yield world.next_commits(2, 200.0)
+    for each in first.family():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            os.kill(each.pid, signal.SIGCONT)
+    yield world.next_commits(4, 200.0)
+    second.end(60.0)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "kill": kill,
+    "exit-at": exit_at,
+    "freeze": freeze,
+    "freeze-at": freeze_at,
+    "freeze-coordinator-at": freeze_coordinator_at,
+    "second-coordinator": second_coordinator,
+    "second-writer": second_writer,
+    "stray-reports": stray_reports,
+    "kill-spark": kill_spark,
+    "first-attempts-fail": fail_first_attempts,
+    "restart-kafka": restart_kafka,
+    "cut": cut,
+    "full-disk": full_disk,
+    "damage-cache": damage_cache,
+    "lose-state": lose_state,
+    "lose-checkpoint": lose_checkpoint,
+    "skew-clock": skew_clock,
+}
+
+
+def _thaw_replaced(world: World, first: Seat) -> Steps:
+    first.thaw()
+    yield world.until("the replaced coordinator to end", lambda: first.process is None)
+    code = first.exits[-1].code
+    if code != SUPERSEDED:
+        raise AssertionError(f"the replaced coordinator ended with {code}: {first.exits[-1].said}")
+
+
+def _move_clients(world: World) -> None:
+    """As a load balancer does, or not: then clients find out by themselves."""
+    if world.random.random() < 0.7:
+        for link in world.cluster.links.values():
+            link.heal(reset=True)
+
+
+def _hit(world: World, place: str) -> int:
+    """At which hit: the first where a life may come by once only."""
+    return 1 if place in _NEEDS_A_VOID or place.endswith("claim") else world.random.choice((1, 1, 2, 3))
+
+
+def _down(world: World, name: str) -> Seat:
+    seat = world.cluster.seats[name]
+    seat.down = True
+    seat.kill()
+    return seat
+
+
+def _spark(seat: Seat, what: str) -> list[psutil.Process]:
+    below = seat.family()[1:]
+    return [each for each in below if ("java" in each.name()) == (what == "jvm")]
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False

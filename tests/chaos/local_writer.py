@@ -1,0 +1,79 @@
+"""The writer without Spark, for campaigns in a hurry (`--no-spark`): the product's own loop and tasks, run
+one after the other in one process that is up in a second. What Spark does about tasks is left to the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import read_table_config
+from stream_runtime.clock import SystemClock
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.failpoint import FailpointRegistry
+from stream_runtime.ids import SystemIds
+from stream_runtime.kafka.topics import TopicNames
+from stream_runtime.logging import configure_logging
+from stream_runtime.rpc.health import wait_until_serving
+from stream_writer import task_outcome
+from stream_writer.coordinator_client import GrpcCoordinator
+from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
+from stream_writer.failpoints import WriterFailpoint
+from stream_writer.service import WriterService
+from stream_writer.task_entry import find_runner, run_one
+from stream_writer.worker_context import worker_context
+from tidemark.commit.v1 import commit_pb2
+
+_ATTEMPTS: Final = 4
+
+
+class LocalEngine:
+    """Runs each task until it gives an outcome, at most four times."""
+
+    slots = 2
+
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]:
+        return [self._run(task) for task in tasks]
+
+    def _run(self, task: bytes) -> bytes:
+        runner = find_runner(RUNNER)
+        for attempt in range(_ATTEMPTS):
+            try:
+                return task_outcome.encode(run_one(runner, task, worker_context(), attempt, _ATTEMPTS))
+            except Exception:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+
+def run(config: TableConfigFile) -> None:
+    """Until SIGTERM."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    names = TopicNames(config.table.name)
+
+    def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
+        table = read_table_config(open_storage(config.table.path))
+        facts = table_facts(table, config.table.path, config.kafka.settings, names.data, names.index)
+        return list(task_planner(facts)(begun, slots))
+
+    coordinator = GrpcCoordinator(
+        config.services.coordinator, config.table.name, SystemIds().uuid(), config.limits.rpc_message_bytes
+    )
+    failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ)
+    service = WriterService(coordinator, LocalEngine(), plan_tasks, SystemClock(), failpoints.hit)
+    try:
+        wait_until_serving(config.services.coordinator, stop)
+        service.run(stop)
+    finally:
+        coordinator.close()
+
+
+if __name__ == "__main__":
+    configure_logging("writer")
+    run(load_config(sys.argv[2]))

@@ -1,0 +1,200 @@
+"""The table's timelines as anybody finds them: listed and decoded here, without the product's code.
+
+Each completed data commit that appears has to come later than all before it, to be the next epoch, to go on
+where the last one's positions ended, and to have its metadata commit beside it already, saying the same.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
+
+_NAME: Final = re.compile(r"(\d{17})_(\d{17})\.(commit|deltacommit)")
+_DATA: Final = ".hoodie/timeline"
+_METADATA: Final = ".hoodie/metadata/.hoodie/timeline"
+_POSITIONS: Final = ("tidemark.keyed_offsets", "tidemark.source_offsets")
+_EVERY_S: Final = 0.25
+
+Positions = dict[str, tuple[int, int]]
+
+
+class BrokenTimelineError(AssertionError):
+    """Commits do not follow from one another."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A completed commit of ours. `positions`: by kind, lane -> [first, next). `files`: data files named."""
+
+    instant: str
+    completion: str
+    epoch: int
+    positions: Mapping[str, Positions]
+    records: int
+    extra: Mapping[str, str]
+    files: frozenset[str]
+
+    def source_next(self) -> dict[int, int]:
+        """By input partition."""
+        return {
+            int(lane.rpartition(":")[2]): following
+            for lane, (_, following) in self.positions[_POSITIONS[1]].items()
+        }
+
+
+def read_commit(file: Path, instant: str, completion: str) -> Commit:
+    """Raises KeyError for a commit that is not ours."""
+    document = _decoded(file)
+    extra = dict(document.get("extraMetadata") or {})
+    stats = document.get("partitionToWriteStats") or {}
+    return Commit(
+        instant=instant,
+        completion=completion,
+        epoch=int(extra["tidemark.epoch"]),
+        positions={kind: _positions(json.loads(extra[kind])) for kind in _POSITIONS},
+        records=int(json.loads(extra["tidemark.records"])["input"]),
+        extra={key: text for key, text in extra.items() if key.startswith("tidemark.")},
+        files=frozenset(stat["path"] for of_partition in stats.values() for stat in of_partition),
+    )
+
+
+def _decoded(file: Path) -> Any:
+    (document,) = fastavro.reader(io.BytesIO(file.read_bytes()))
+    return document
+
+
+def completed(table: Path, timeline: str = _DATA) -> dict[str, tuple[str, Path]]:
+    """Instant -> (completion, file)."""
+    found = {}
+    for file in (table / timeline).glob("*commit"):
+        if name := _NAME.fullmatch(file.name):
+            found[name[1]] = (name[2], file)
+    return found
+
+
+def pending(table: Path, timeline: str = _DATA) -> set[str]:
+    """Instants that are requested or inflight and not completed."""
+    names = {file.name.split(".")[0] for file in (table / timeline).iterdir() if file.is_file()}
+    begun = {name for name in names if re.fullmatch(r"\d{17}", name)}
+    return begun - {name.split("_")[0] for name in names if "_" in name}
+
+
+def _positions(document: Mapping[str, Any]) -> Positions:
+    return {
+        f"{topic}:{partition}": (int(first), int(following))
+        for topic, partitions in document.items()
+        for partition, (first, following) in partitions.items()
+    }
+
+
+class TimelineWatch:
+    """A thread that looks all the time. `failures` holds what was found wrong."""
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._commits: list[Commit] = []
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="timeline watch", daemon=True)
+        self.failures: list[str] = []
+        self.jumps = 0
+
+    @property
+    def commits(self) -> list[Commit]:
+        with self._lock:
+            return list(self._commits)
+
+    @property
+    def epoch(self) -> int:
+        with self._lock:
+            return self._commits[-1].epoch if self._commits else 0
+
+    def source_next(self) -> dict[int, int]:
+        """Up to where each input partition is committed."""
+        with self._lock:
+            newest: dict[int, int] = {}
+            for commit in self._commits[-1:]:
+                newest |= commit.source_next()
+            return newest
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Looks once more."""
+        self.end()
+        self._look_guarded()
+
+    def end(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(30.0)
+
+    def look(self) -> None:
+        """Takes what is new. Raises BrokenTimelineError."""
+        with self._lock:
+            now = completed(self._table)
+            new = sorted((completion, instant) for instant, (completion, _) in now.items())
+            if lost := self._seen - now.keys():
+                raise BrokenTimelineError(f"commits vanished from the timeline: {sorted(lost)}")
+            metadata = completed(self._table, _METADATA)
+            for completion, instant in new:
+                if instant not in self._seen:
+                    self._seen.add(instant)
+                    self._take(read_commit(now[instant][1], instant, completion), metadata)
+
+    def _take(self, commit: Commit, metadata: Mapping[str, tuple[str, Path]]) -> None:
+        if commit.instant not in metadata:
+            raise BrokenTimelineError(f"{commit.instant} is committed, its metadata commit is not there")
+        completion, file = metadata[commit.instant]
+        extra = _decoded(file)["extraMetadata"]
+        theirs = {key: text for key, text in extra.items() if key.startswith("tidemark.")}
+        if theirs != commit.extra:
+            raise BrokenTimelineError(f"{commit.instant}: {commit.extra}, its metadata commit: {theirs}")
+        if completion >= commit.completion:
+            raise BrokenTimelineError(f"{commit.instant}: the data was committed before its metadata")
+        if self._commits:
+            self._follow(self._commits[-1], commit)
+        elif commit.epoch != 1:
+            self.jumps += commit.epoch - 1
+        self._commits.append(commit)
+
+    def _follow(self, before: Commit, after: Commit) -> None:
+        if after.completion <= before.completion or after.epoch <= before.epoch:
+            raise BrokenTimelineError(
+                f"epoch {after.epoch} ({after.instant}, completed {after.completion}) came after epoch "
+                f"{before.epoch} ({before.instant}, completed {before.completion})"
+            )
+        self.jumps += after.epoch - before.epoch - 1
+        for kind in _POSITIONS:
+            for lane, (first, following) in after.positions[kind].items():
+                reached = before.positions[kind].get(lane, (0, 0))[1]
+                goes_on = first == reached if after.epoch == before.epoch + 1 else first >= reached
+                if not goes_on or following < first:
+                    raise BrokenTimelineError(
+                        f"epoch {after.epoch}: {kind} {lane} is [{first}, {following}), "
+                        f"epoch {before.epoch} ended at {reached}"
+                    )
+            if gone := before.positions[kind].keys() - after.positions[kind].keys():
+                raise BrokenTimelineError(f"epoch {after.epoch} does not name {sorted(gone)} ({kind})")
+
+    def _run(self) -> None:
+        while not self._stop.wait(_EVERY_S):
+            self._look_guarded()
+            if self.failures:
+                return
+
+    def _look_guarded(self) -> None:
+        try:
+            self.look()
+        except Exception as error:
+            self.failures.append(f"timeline: {type(error).__name__}: {error}")

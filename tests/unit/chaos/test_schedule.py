@@ -1,0 +1,50 @@
+"""The kill campaign's schedules: nothing left out, nothing broken twice at once, repeatable by their seed."""
+
+from __future__ import annotations
+
+from itertools import islice
+from random import Random
+
+import pytest
+
+from commit_coordinator.failpoints import CoordinatorFailpoint
+from index_assigner.failpoints import AssignerFailpoint
+from stream_writer.failpoints import WriterFailpoint
+from tests.chaos.disks import SIZES_MIB
+from tests.chaos.faults import FAULTS
+from tests.chaos.schedule import Order, catalogue, endless, short
+
+
+def places(orders: list[Order], *faults: str) -> set[str]:
+    """The failpoints that the faults are done at."""
+    named = [each.target.rpartition(":")[2] for each in orders if each.fault in faults]
+    return {place for text in named for place in text.split(",")}
+
+
+def test_every_failpoint_of_every_service_is_died_and_frozen_at():
+    orders = catalogue(1, SIZES_MIB)
+    driver = {point for point in WriterFailpoint if point.startswith("writer_")}
+    every = {*CoordinatorFailpoint, *AssignerFailpoint, *driver}
+    assert places(orders, "exit-at") == every
+    assert places(orders, "freeze-at", "freeze-coordinator-at") == every
+    assert {each.fault for each in orders} == FAULTS.keys()
+    shortened = [order for step in short(Random(1), SIZES_MIB) for order in step]
+    assert places(shortened, "exit-at") == every
+
+
+@pytest.mark.parametrize(("nodes", "no_spark"), [(1, False), (1, True), (3, False)])
+def test_schedule_comes_from_its_seed_and_breaks_no_part_twice_at_once(nodes: int, no_spark: bool):
+    orders = catalogue(nodes, SIZES_MIB, no_spark)
+    steps = list(islice(endless(Random(5), orders), 200))
+    assert steps == list(islice(endless(Random(5), orders), 200))
+    assert steps != list(islice(endless(Random(6), orders), 200))
+    for step in [*steps, *short(Random(5), SIZES_MIB)]:
+        assert len({order.part for order in step}) == len(step)
+    assert {order for step in steps for order in step} == set(orders)
+
+
+def test_what_needs_a_small_disk_or_one_broker_is_left_out_without():
+    assert not [each for each in catalogue(1, ()) if each.fault == "full-disk"]
+    three = catalogue(3, SIZES_MIB)
+    assert not [each for each in three if ">kafka" in each.target]
+    assert [each.target for each in three if each.fault == "restart-kafka"] == ["1", "2", "3"]

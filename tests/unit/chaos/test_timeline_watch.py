@@ -1,0 +1,104 @@
+"""The watcher of the kill campaign sees gaps, overlaps, commits without a metadata commit, and lost ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from tests.chaos.timeline_watch import BrokenTimelineError, TimelineWatch, pending
+
+_SCHEMA = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "commit",
+        "fields": [
+            {"name": "extraMetadata", "type": {"type": "map", "values": "string"}},
+            {"name": "partitionToWriteStats", "type": "null"},
+        ],
+    }
+)
+
+
+class Timelines:
+    """Completed commits as files, number n at instant n."""
+
+    def __init__(self, table: Path) -> None:
+        self.data = table / ".hoodie/timeline"
+        self.metadata = table / ".hoodie/metadata/.hoodie/timeline"
+        for folder in (self.data, self.metadata):
+            folder.mkdir(parents=True)
+
+    def commit(self, number: int, first: int, following: int, *, epoch: int = 0, late: int = 5) -> None:
+        """The metadata commit completes at number*10 + 1, the data at number*10 + `late`."""
+        for folder, minute in ((self.metadata, 1), (self.data, late)):
+            extra = {
+                "tidemark.epoch": str(epoch or number),
+                "tidemark.keyed_offsets": json.dumps({"t.keyed": {"0": [first, following]}}),
+                "tidemark.source_offsets": json.dumps({"t": {"0": [first, following]}}),
+                "tidemark.records": json.dumps({"input": following - first}),
+            }
+            file = folder / f"{number * 10:017}_{number * 10 + minute:017}.deltacommit"
+            with file.open("wb") as out:
+                fastavro.writer(out, _SCHEMA, [{"extraMetadata": extra, "partitionToWriteStats": None}])
+
+
+@pytest.fixture
+def timelines(tmp_path: Path) -> Timelines:
+    return Timelines(tmp_path)
+
+
+def test_commits_that_continue_one_another_are_taken(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    watch.look()
+    timelines.commit(2, 10, 15)
+    timelines.commit(3, 20, 21, epoch=5)
+    watch.look()
+    assert (watch.epoch, watch.jumps, watch.source_next()) == (5, 2, {0: 21})
+    assert [commit.records for commit in watch.commits] == [10, 5, 1]
+
+
+@pytest.mark.parametrize("first", [9, 11])
+def test_gap_or_overlap_between_consecutive_epochs_is_found(timelines: Timelines, tmp_path: Path, first: int):
+    timelines.commit(1, 0, 10)
+    timelines.commit(2, first, 15)
+    with pytest.raises(BrokenTimelineError, match="ended at 10"):
+        TimelineWatch(tmp_path).look()
+
+
+def test_data_commit_before_its_metadata_commit_is_found(timelines: Timelines, tmp_path: Path):
+    timelines.commit(1, 0, 10, late=0)
+    with pytest.raises(BrokenTimelineError, match="before its metadata"):
+        TimelineWatch(tmp_path).look()
+    for file in timelines.metadata.iterdir():
+        file.unlink()
+    with pytest.raises(BrokenTimelineError, match="is not there"):
+        TimelineWatch(tmp_path).look()
+
+
+def test_commit_that_appears_before_the_last_one_is_found(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(2, 0, 10)
+    watch.look()
+    timelines.commit(1, 0, 10, epoch=3)
+    with pytest.raises(BrokenTimelineError, match="came after"):
+        watch.look()
+
+
+def test_commit_that_vanishes_is_found(timelines: Timelines, tmp_path: Path):
+    watch = TimelineWatch(tmp_path)
+    timelines.commit(1, 0, 10)
+    watch.look()
+    for file in timelines.data.iterdir():
+        file.unlink()
+    with pytest.raises(BrokenTimelineError, match="vanished"):
+        watch.look()
+
+
+def test_instant_that_never_ended_is_pending(timelines: Timelines, tmp_path: Path):
+    timelines.commit(1, 0, 10)
+    (timelines.data / f"{7:017}.deltacommit.inflight").touch()
+    assert pending(tmp_path) == {f"{7:017}"}
