@@ -4,6 +4,8 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+SIMULATE_ARGS ?=
+CHAOS_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -19,7 +21,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test $(LEVELS) lint format proto jars jars-interop lock bench clean
+.PHONY: help setup demo test $(LEVELS) simulate chaos kafka-faults lint format proto jars jars-interop lock bench clean
 
 ##@ Use
 
@@ -33,7 +35,7 @@ setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate t
 demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
 	$(VENV)/bin/tidemark demo
 
-bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 40 minutes (python -m bench --help)
+bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
 
 ##@ Develop
@@ -41,7 +43,7 @@ bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about
 test: $(LEVELS) ## Every test that a change must pass, level by level
 
 unit: setup ## One module at a time, no process, no broker
-	$(PY) -m pytest tests/unit $(PYTEST_ARGS)
+	$(PY) -m pytest tests/unit -n 2 $(PYTEST_ARGS)
 
 contract: setup ## The same cases against every implementation of a port (fake and real)
 	$(PY) -m pytest tests/contract $(PYTEST_ARGS)
@@ -50,16 +52,25 @@ golden: setup ## Bytes on disk and on the wire against recorded ones
 	$(PY) -m pytest tests/golden $(PYTEST_ARGS)
 
 simulation: setup ## The protocol under seeded faults; TIDEMARK_SEED replays one
-	$(PY) -m pytest tests/simulation $(PYTEST_ARGS)
+	$(PY) -m pytest tests/simulation -n 2 $(PYTEST_ARGS)
 
 integration: setup ## Services with a real broker and a real Spark
-	$(PY) -m pytest tests/integration $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration -n 2 --dist worksteal $(PYTEST_ARGS)
 
 interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert and compact what Tidemark wrote
-	$(PY) -m pytest tests/interop $(PYTEST_ARGS)
+	$(PY) -m pytest tests/interop -n 2 --dist worksteal $(PYTEST_ARGS)
 
 e2e: setup ## The installed command line, whole, with processes killed on the way
-	$(PY) -m pytest tests/e2e $(PYTEST_ARGS)
+	$(PY) -m pytest tests/e2e -n 2 --dist worksteal $(PYTEST_ARGS)
+
+simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 --count 1000" (docs/simulation.md)
+	$(PY) -m tests.simulation.world run $(SIMULATE_ARGS)
+
+chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minutes 10 --seed 7" (python -m tests.chaos --help)
+	$(PY) -m tests.chaos --spark $(CHAOS_ARGS)
+
+kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
+	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)
 
 lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
 	$(PY) -m ruff check .
