@@ -1,0 +1,166 @@
+"""The HTTP server of a service: its routes, what it refuses, and what it survives."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from stream_runtime import http_server
+from stream_runtime.config.model import Address
+from stream_runtime.http_server import (
+    Answer,
+    HttpServer,
+    Request,
+    service_routes,
+    start_http_server,
+    text_answer,
+)
+from stream_runtime.rpc.server import ListenError
+
+LOOPBACK = Address("127.0.0.1", 0)
+
+
+def hello(request: Request) -> Answer:
+    return text_answer(200, f"hello {request.query.get('name', 'you')}")
+
+
+def broken(_: Request) -> Answer:
+    raise RuntimeError("password=abc")
+
+
+def held(request: Request) -> Answer:
+    return text_answer(200, f"below {request.path}")
+
+
+@pytest.fixture
+def server() -> Iterator[HttpServer]:
+    running = start_http_server(LOOPBACK, {"/hello": hello, "/broken": broken, "/a/*": held})
+    yield running
+    running.close()
+
+
+def ask(
+    server: HttpServer, target: str, method: str = "GET", **headers: str
+) -> tuple[int, str, dict[str, str]]:
+    connection = http.client.HTTPConnection(server.address.host, server.address.port, timeout=60)
+    try:
+        connection.request(method, target, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "body"),
+    [
+        ("/hello", 200, "hello you\n"),
+        ("/hello?name=a%20b&name=c", 200, "hello a b\n"),
+        ("/a/b/c?x", 200, "below /a/b/c\n"),
+        ("/a", 404, "there is no such page\n"),
+        ("/hello/", 404, "there is no such page\n"),
+        ("/broken", 500, "this failed; the service's log says why\n"),
+        ("/hello?" + "&".join(f"f{n}=1" for n in range(40)), 400, "this address cannot be read\n"),
+        ("/hello?name=" + "x" * 9_000, 414, "at most 8192 characters, please\n"),
+    ],
+)
+def test_a_request_is_answered_by_its_route(server: HttpServer, target: str, status: int, body: str) -> None:
+    found = ask(server, target)
+    assert found[:2] == (status, body)
+
+
+def test_an_answer_says_nothing_of_the_machine_and_is_not_kept(server: HttpServer) -> None:
+    _, _, headers = ask(server, "/hello")
+    assert headers["Server"].strip() == "tidemark"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Cache-Control"] == "no-store"
+
+
+def test_head_has_no_body_and_other_methods_are_refused(server: HttpServer) -> None:
+    status, body, headers = ask(server, "/hello", "HEAD")
+    assert (status, body, headers["Content-Length"]) == (200, "", "10")
+    assert ask(server, "/hello", "POST")[0] == 501
+    assert ask(server, "/hello", "DELETE")[0] == 501
+
+
+def test_guard_is_asked_before_any_route() -> None:
+    def guard(request: Request) -> Answer | None:
+        return (
+            None if request.headers.get("authorization") == "Bearer x" else text_answer(401, "who are you?")
+        )
+
+    server = start_http_server(LOOPBACK, {"/hello": hello}, guard=guard)
+    try:
+        assert ask(server, "/hello")[:2] == (401, "who are you?\n")
+        assert ask(server, "/nothing")[0] == 401
+        assert ask(server, "/hello", Authorization="Bearer x")[0] == 200
+    finally:
+        server.close()
+
+
+def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+    inside, go_on = threading.Barrier(3, timeout=60), threading.Event()
+
+    def slow(_: Request) -> Answer:
+        inside.wait()
+        go_on.wait(60)
+        return text_answer(200, "late")
+
+    server = start_http_server(LOOPBACK, {"/slow": slow, "/hello": hello})
+    answers: list[int] = []
+    threads = [threading.Thread(target=lambda: answers.append(ask(server, "/slow")[0])) for _ in range(2)]
+    try:
+        for thread in threads:
+            thread.start()
+        inside.wait()
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+            ask(server, "/hello")
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+        assert answers == [200, 200]
+    finally:
+        go_on.set()
+        server.close()
+
+
+def test_metrics_and_health_of_a_service() -> None:
+    registry = CollectorRegistry()
+    Counter("tidemark_x_records", "Records", registry=registry).inc(3)
+    ready = threading.Event()
+    server = start_http_server(LOOPBACK, service_routes(registry, ready.is_set))
+    try:
+        status, page, headers = ask(server, "/metrics")
+        assert status == 200
+        assert "tidemark_x_records_total 3.0" in page.splitlines()
+        assert headers["Content-Type"].startswith("text/plain; version=")
+        assert ask(server, "/healthz")[:2] == (503, "not serving yet\n")
+        ready.set()
+        assert ask(server, "/healthz")[:2] == (200, "serving\n")
+    finally:
+        server.close()
+
+
+def test_an_address_that_is_taken_or_remote_is_refused(server: HttpServer) -> None:
+    with pytest.raises(ListenError, match="cannot serve HTTP on"):
+        start_http_server(server.address, {})
+    with pytest.raises(ListenError, match="services.allow_remote"):
+        start_http_server(Address("0.0.0.0", 0), {})
+
+
+def test_it_listens_on_ipv6_loopback_where_there_is_one() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    server = start_http_server(Address("::1", 0), {"/hello": hello})
+    try:
+        assert ask(server, "/hello")[0] == 200
+    finally:
+        server.close()
