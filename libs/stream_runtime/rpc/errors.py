@@ -39,6 +39,14 @@ _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
 }
 
 
+class StatusError(StreamRuntimeError):
+    """Base of refusals with a status of their own, where that of a kind says too little (NOT_FOUND,
+    UNAUTHENTICATED, PERMISSION_DENIED, …); `kind` still says what the caller must do.
+    """
+
+    status: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT
+
+
 class RpcError(StreamRuntimeError):
     """A call to another service failed; `kind` is what that service meant, `status` how gRPC carried it,
     `details` its words alone.
@@ -54,6 +62,8 @@ class RpcError(StreamRuntimeError):
 
 def status_of(error: BaseException) -> grpc.StatusCode:
     """The status for an exception of any of our packages."""
+    if isinstance(error, StatusError):
+        return error.status
     name = getattr(getattr(error, "kind", None), "name", None)
     if not isinstance(name, str) or name not in ErrorKind.__members__:
         return grpc.StatusCode.INTERNAL

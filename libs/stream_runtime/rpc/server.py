@@ -7,7 +7,6 @@ There is no authentication, so it listens on loopback only, unless the configura
 from __future__ import annotations
 
 import ipaddress
-import logging
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,13 +18,12 @@ from grpc_reflection.v1alpha import reflection
 
 from stream_runtime.config.model import Address
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
-from stream_runtime.rpc.errors import status_of
+from stream_runtime.rpc.interceptors import interceptor_chain
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 _WORKERS: Final = 16
 _CONCURRENT_CALLS_MAX: Final = 256
 _STOP_GRACE_S: Final = 5.0
-_log = logging.getLogger("tidemark.rpc")
 
 Register = Callable[[grpc.Server], None]
 
@@ -65,15 +63,17 @@ def start_server(
     *,
     allow_remote: bool = False,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
+    interceptors: Sequence[grpc.ServerInterceptor] = (),
 ) -> RpcServer:
     """Starts serving; health says NOT_SERVING until `set_serving(True)`.
 
-    `services`: full proto name and a function that adds the servicer. Raises ListenError.
+    `services`: full proto name and a function that adds the servicer. `interceptors`: outermost first, inside
+    our own (`interceptor_chain`). Raises ListenError.
     """
     check_listen_address(listen, allow_remote)
     server = grpc.server(
         ThreadPoolExecutor(_WORKERS, thread_name_prefix="rpc"),
-        interceptors=[_ErrorsByKind()],
+        interceptors=interceptor_chain(interceptors),
         maximum_concurrent_rpcs=_CONCURRENT_CALLS_MAX,
         options=[
             ("grpc.max_receive_message_length", message_bytes_max),
@@ -120,58 +120,3 @@ def _is_loopback(host: str) -> bool:
     except OSError:
         return False
     return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)
-
-
-class _ErrorsByKind(grpc.ServerInterceptor):
-    """Turns an exception of a handler into the status of its kind; one without a kind is logged as a
-    defect.
-    """
-
-    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        handler = continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None:
-            return None
-        if handler.request_streaming:
-            # None of our requests stream; health and reflection handle their own errors.
-            return handler
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                _guard_stream(handler.unary_stream, method),
-                handler.request_deserializer,
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _guard(handler.unary_unary, method), handler.request_deserializer, handler.response_serializer
-        )
-
-
-def _guard(handler: Any, method: str) -> Any:
-    def guarded(request: Any, context: Any) -> Any:
-        try:
-            return handler(request, context)
-        except Exception as error:
-            _abort(context, method, error)
-
-    return guarded
-
-
-def _guard_stream(handler: Any, method: str) -> Any:
-    def guarded(request: Any, context: Any) -> Any:
-        try:
-            yield from handler(request, context)
-        except Exception as error:
-            _abort(context, method, error)
-
-    return guarded
-
-
-def _abort(context: Any, method: str, error: Exception) -> None:
-    if context.code() is not None:
-        # The handler ended the call itself: abort() tells so by an exception without content.
-        raise error
-    status = status_of(error)
-    if status is grpc.StatusCode.INTERNAL:
-        _log.exception("unexpected error in %s", method)
-        context.abort(status, f"{type(error).__name__}: {error}")
-    context.abort(status, str(error))

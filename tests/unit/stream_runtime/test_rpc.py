@@ -13,7 +13,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from stream_runtime.config import Address
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError, kind_of_status, status_of
+from stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
+from stream_runtime.rpc.interceptors import HandlerInterceptor
 from stream_runtime.rpc.server import ListenError, check_listen_address, start_server
 from tests.chaos.link import Cut, Link
 
@@ -29,6 +30,10 @@ class ForeignError(Exception):
     kind = ForeignKind.CONFLICT
 
 
+class NotThereError(StatusError):
+    status = grpc.StatusCode.NOT_FOUND
+
+
 def failing_with(kind: ErrorKind) -> StreamRuntimeError:
     error = StreamRuntimeError(f"because {kind.value}")
     error.kind = kind
@@ -39,6 +44,8 @@ def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
     word = request.decode()
     if word in ErrorKind.__members__:
         raise failing_with(ErrorKind[word])
+    if word == "status":
+        raise NotThereError("no such thing")
     if word == "foreign":
         raise ForeignError("of another package")
     if word == "defect":
@@ -107,6 +114,48 @@ def test_error_of_another_package_is_mapped_by_its_kind(channel):
     with pytest.raises(RpcError, match="of another package") as failed:
         call(channel.unary_unary("/test.Echo/Do"), b"foreign")
     assert failed.value.kind is ErrorKind.CONFLICT
+
+
+def test_error_with_a_status_of_its_own_keeps_it(channel):
+    with pytest.raises(RpcError, match="no such thing") as failed:
+        call(channel.unary_unary("/test.Echo/Do"), b"status")
+    assert failed.value.status is grpc.StatusCode.NOT_FOUND
+
+
+def refuse(method: str) -> list[Any]:
+    raise NotThereError(f"{method} is not for you")
+
+
+class Refusing(HandlerInterceptor):
+    """Lets nothing through but the health protocol."""
+
+    def around(self, method, handler, request, context):
+        if "Health" in method:
+            return handler(request, context)
+        raise NotThereError(f"{method} is not for you")
+
+    def around_stream(self, method, handler, request, context):
+        yield from refuse(method)
+
+
+def test_added_interceptor_stands_before_every_handler_and_its_errors_have_their_status():
+    running = start_server(LOOPBACK, [("test.Echo", register)], interceptors=[Refusing()])
+    try:
+        with open_channel(running.address, deadline_s=5.0) as channel:
+            with pytest.raises(RpcError, match="/test.Echo/Do is not for you") as failed:
+                call(channel.unary_unary("/test.Echo/Do"), b"x")
+            assert failed.value.status is grpc.StatusCode.NOT_FOUND
+            watch: Any = channel.unary_stream("/test.Echo/Watch")
+            with pytest.raises(grpc.RpcError, match="Watch is not for you"):
+                next(watch(b"x", timeout=5))
+            reflected = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
+            request = reflection_pb2.ServerReflectionRequest(list_services="")
+            with pytest.raises(grpc.RpcError, match="ServerReflectionInfo is not for you"):
+                next(reflected(iter([request]), timeout=5))
+            check = health_pb2_grpc.HealthStub(channel).Check
+            assert call(check, health_pb2.HealthCheckRequest()).status == 2
+    finally:
+        running.stop(0.1)
 
 
 def test_defect_is_internal_and_names_itself(channel):
