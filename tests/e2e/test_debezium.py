@@ -183,7 +183,7 @@ def test_a_change_stream_becomes_the_table_of_its_source(
         assert pipeline.status()["records"]["dead_letters"] == 0
         registry.start()
         check(pipeline, source)
-        # An assigner reports what it waits for with its heartbeats: the flush may be back before the next one.
+        # An assigner reports what it waits for with its heartbeats: flush may be back before the next one.
         pipeline.wait(
             "the warning's end",
             lambda: not any("schema registry" in each for each in pipeline.status()["warnings"]),
