@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import yaml
 
+from commit_coordinator.dead_letters import DeadLetter, read_dead_letters
 from stream_runtime.clock import SystemClock
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.errors import StreamRuntimeError
@@ -27,7 +28,6 @@ from stream_runtime.kafka.model import TopicSpec
 from stream_runtime.platform import child
 from stream_runtime.platform.broker_files import free_ports
 from tidemark_cli.admin_client import AdminClient
-from tidemark_cli.dead_letters import DeadLetter, read_dead_letters
 
 STOP_ORDER: Final = ("assigner", "writer", "coordinator")
 READY_S: Final = 60.0

@@ -16,23 +16,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from epoch_protocol.dead_letter_headers import (
+    HEADER_CUT_HEADERS,
+    HEADER_CUT_KEY,
+    HEADER_CUT_VALUE,
+    HEADER_DETAIL,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REASON,
+    HEADER_TIMESTAMP,
+    HEADER_TOPIC,
+    ORIGINAL_PREFIX,
+)
 from index_assigner.shuffle.refusals import Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import Headers, Message, TopicPartition
 
-HEADER_REASON: Final = "tm-reason"
-HEADER_DETAIL: Final = "tm-detail"
-HEADER_TOPIC: Final = "tm-topic"
-HEADER_PARTITION: Final = "tm-partition"
-HEADER_OFFSET: Final = "tm-offset"
-HEADER_TIMESTAMP: Final = "tm-timestamp-ms"
-HEADER_CUT_KEY: Final = "tm-cut-key"
-HEADER_CUT_VALUE: Final = "tm-cut-value"
-HEADER_CUT_HEADERS: Final = "tm-cut-headers"
-HEADER_REPLAYED: Final = "tm-replayed"
-ORIGINAL_PREFIX: Final = "tm-header-"
-HEADER_REPLAYS: Final = "tm-replays"
-"""Of a record in an input topic."""
 _DETAIL_BYTES_MAX: Final = 1_000
 _HEADERS_BYTES_MAX: Final = 64 << 10
 

@@ -14,10 +14,10 @@ from tidemark_cli.errors import CliError
 from tidemark_cli.output import Output, columns, printable
 
 if TYPE_CHECKING:
+    from commit_coordinator.dead_letters import DeadLetter, LetterFilter
     from stream_runtime.clock import Clock
     from stream_runtime.config import TableConfigFile
     from stream_runtime.kafka.ports import KafkaClient, Message
-    from tidemark_cli.dead_letters import DeadLetter, LetterFilter
 
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 1_000_000
@@ -101,7 +101,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> LetterFilter:
-    from tidemark_cli.dead_letters import LetterFilter
+    from commit_coordinator.dead_letters import LetterFilter
 
     return LetterFilter(options.topic, options.partition, options.offset, options.reason, ids)
 
@@ -127,7 +127,7 @@ def _reached(
 
 def run_list(options: argparse.Namespace) -> int:
     """Reads the whole topic; needs no coordinator."""
-    from tidemark_cli.dead_letters import read_dead_letters
+    from commit_coordinator.dead_letters import read_dead_letters
 
     output, wanted = Output(options.json), _filter(options)
     with _reached(options, output) as (config, client, clock):
@@ -159,7 +159,7 @@ def _table(letters: list[DeadLetter], verbose: bool) -> list[str]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Exit code 1 when there is no letter of this id."""
-    from tidemark_cli.dead_letters import DeadLetter, original_headers, read_dead_letter
+    from commit_coordinator.dead_letters import DeadLetter, original_headers, read_dead_letter
 
     output = Output(options.json)
     with _reached(options, output) as (config, client, clock):
@@ -212,8 +212,8 @@ def _base64(content: bytes | None) -> str | None:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Needs Kafka alone: whether assigners run or not, they read the records as any others."""
-    from tidemark_cli.dead_letter_replay import plan_replay, replay
-    from tidemark_cli.dead_letters import read_dead_letters
+    from commit_coordinator.dead_letter_replay import plan_replay, replay
+    from commit_coordinator.dead_letters import read_dead_letters
 
     output = Output(options.json)
     wanted = _filter(options, frozenset(options.ids) or None)

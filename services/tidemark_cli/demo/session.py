@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from commit_coordinator.dead_letters import read_dead_letters
 from hudi_format.storage.locate import open_storage
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config import TableConfigFile, load_config
@@ -25,7 +26,6 @@ from stream_runtime.retry import Deadline
 from stream_runtime.rpc.health import is_serving
 from table_verification.verify import Verification, verify_table
 from tidemark_cli.admin_client import AdminClient
-from tidemark_cli.dead_letters import read_dead_letters
 from tidemark_cli.demo import proofs
 from tidemark_cli.demo.comparison import TableDifference, compare_tables
 from tidemark_cli.demo.feeder import Feeder

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from index_assigner.shuffle.dead_letters import (
+from epoch_protocol.dead_letter_headers import (
     HEADER_CUT_HEADERS,
     HEADER_CUT_KEY,
     HEADER_CUT_VALUE,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from index_assigner.shuffle.dead_letters import HEADER_REPLAYED, HEADER_REPLAYS
+from commit_coordinator.dead_letters import DeadLetter, dead_letter_messages, original_headers
+from epoch_protocol.dead_letter_headers import HEADER_REPLAYED, HEADER_REPLAYS
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.errors import AbortableError, KafkaError
 from stream_runtime.kafka.ports import (
@@ -22,7 +23,6 @@ from stream_runtime.kafka.ports import (
     TransactionalProducer,
 )
 from stream_runtime.kafka.topics import TopicNames
-from tidemark_cli.dead_letters import DeadLetter, dead_letter_messages, original_headers
 
 REPLAYS_MAX: Final = 3
 _TRANSACTION_LETTERS: Final = 500

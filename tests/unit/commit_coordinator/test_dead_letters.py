@@ -6,7 +6,10 @@ import json
 
 import pytest
 
-from index_assigner.shuffle.dead_letters import HEADER_REPLAYS, dead_letters
+from commit_coordinator.dead_letter_replay import ReplayPlan, plan_replay, replay
+from commit_coordinator.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
+from epoch_protocol.dead_letter_headers import HEADER_REPLAYS
+from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
@@ -14,8 +17,6 @@ from stream_runtime.kafka.errors import AbortableError, KafkaError
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_runtime.kafka.ports import Headers, Message, TopicPartition, TopicSpec
 from tidemark_cli.commands.dead_letter import _shown as shown
-from tidemark_cli.dead_letter_replay import ReplayPlan, plan_replay, replay
-from tidemark_cli.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
 from tidemark_cli.output import printable
 
 LETTERS = TopicPartition("orders.dead-letter", 0)
