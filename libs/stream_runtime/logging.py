@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 ROOT: Final = "tidemark"
 _REDACTED: Final = "***"
 _SECRET_KEY: Final = re.compile(
-    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key"
+    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|access\.?key|\.pem$"
 )
 _SECRET_IN_TEXT: Final = re.compile(
     r"(?i)([\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"

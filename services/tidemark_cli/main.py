@@ -16,8 +16,21 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from tidemark_cli.commands import admin, dead_letter, demo, epoch, recover, run, services, table, verify
+from tidemark_cli.commands import (
+    admin,
+    completion,
+    config,
+    dead_letter,
+    demo,
+    epoch,
+    recover,
+    run,
+    services,
+    table,
+    verify,
+)
 from tidemark_cli.commands.arguments import Commands
+from tidemark_cli.commands.completion import complete_if_asked
 from tidemark_cli.errors import FAILED, WRONG_USE, exit_code_of, expected_error, message_of
 
 DEBUG_VARIABLE: Final = "TIDEMARK_DEBUG"
@@ -32,7 +45,7 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table,
 4 stored data contradicts itself or is gone.
 Errors show their traceback with TIDEMARK_DEBUG=1.
 """
-_GROUPS: Final = (demo, run, services, table, recover, admin, epoch, dead_letter, verify)
+_GROUPS: Final = (demo, config, run, services, table, recover, admin, epoch, dead_letter, verify, completion)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -52,8 +65,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
+    parser = build_parser()
+    complete_if_asked(parser)
     try:
-        options = build_parser().parse_args(arguments)
+        options = parser.parse_args(arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else WRONG_USE
     try:

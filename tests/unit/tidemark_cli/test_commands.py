@@ -15,6 +15,9 @@ from tidemark_cli.output import columns
 
 ALL = (
     "demo",
+    "config show",
+    "config check",
+    "completion",
     "run",
     "coordinator",
     "assigner",
