@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -121,6 +121,12 @@ class EpochHistory:
         with self._lock:
             record = self._epochs.get(epoch)
             return None if record is None else dict(msgspec.to_builtins(record))
+
+    def of_instants(self, instants: Set[str]) -> dict[str, dict[str, Any]]:
+        """Hudi instant -> the document of the epoch that it committed, for those that are held."""
+        with self._lock:
+            found = [each for each in self._epochs.values() if each.instant in instants]
+            return {str(each.instant): msgspec.to_builtins(each) for each in found}
 
     def rewinds(self) -> list[str]:
         """Reasons of the rewinds since the coordinator started, oldest first."""

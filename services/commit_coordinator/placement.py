@@ -99,6 +99,12 @@ class Placement:
         if records:
             self._row_bytes = sum(want.arrow_bytes for want in wants) / records
 
+    def slices(self) -> list[tuple[str, str, int]]:
+        """(partition path, file id, bytes of its latest slice) of every file group that has one."""
+        with self._lock:
+            known = list(self._slice_bytes.items())
+        return [(partition_path, file_id, size) for (partition_path, file_id), size in known]
+
     def figures(self) -> dict[str, float]:
         """File groups and their sizes, for `status`."""
         with self._lock:
