@@ -1,23 +1,41 @@
-"""Counters, gauges and histograms with one naming scheme, and their exposition over HTTP.
+"""Counters, gauges and histograms of one service under one naming scheme.
 
-Names are `tidemark_<service>_<what>_<unit>`; counters end in `_total` (prometheus_client adds it), times are
-seconds, sizes bytes. Which table a process serves is in `tidemark_<service>_info`.
+Names are `tidemark_<part>_<what>_<unit>`: the last word is one of `UNITS` (times are seconds, sizes bytes),
+and counters have `_total` behind it. Every sample bears the table as label `table`. Labels are for a handful
+of values each: slots, lanes, tiers, steps, reasons, never keys, files or epochs. What a user may rely on is
+in docs/metrics.md; a test compares it with what is exposed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from threading import Thread
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from stream_runtime.config.model import Address
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 
+# When a counter began is the process's start; a series more for each would say the same.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_COUNTED: Final = (
+    *("records", "rows", "keys", "entries", "offsets", "transactions", "epochs", "epoch", "files", "groups"),
+    *("instants", "attempts", "rewinds", "claims", "lanes", "members", "starts", "tasks", "blocks", "shards"),
+    *("differences", "lookups", "spans"),
+)
+_ANSWERED_BY_1_OR_0: Final = ("up", "serving", "halted", "paused", "held", "agrees", "waiting")
+UNITS: Final = frozenset(("seconds", "bytes", *_COUNTED, *_ANSWERED_BY_1_OR_0))
 LATENCY_BUCKETS_S: Final = (
     0.001,
     0.002,
@@ -39,9 +57,26 @@ LABELS_MAX: Final = 4
 
 
 class MetricsError(StreamRuntimeError):
-    """A metric's name or labels break the scheme, or the address cannot be listened on."""
+    """A metric's name or labels break the scheme."""
 
     kind = ErrorKind.INVALID
+
+
+class TableRegistry(CollectorRegistry):
+    """Lays the label `table` over every sample that leaves it."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__()
+        self._table = table
+
+    def collect(self) -> Iterable[Metric]:
+        """What is exposed."""
+        for metric in super().collect():
+            labelled = Metric(metric.name, metric.documentation, metric.type, metric.unit)
+            labelled.samples = [
+                sample._replace(labels={"table": self._table, **sample.labels}) for sample in metric.samples
+            ]
+            yield labelled
 
 
 class Metrics:
@@ -50,11 +85,11 @@ class Metrics:
     A metric without labels is used directly; one with labels by `.labels(...)`, as in prometheus_client.
     """
 
-    def __init__(self, service: str, table: str) -> None:
-        self._service = service
-        self.registry = CollectorRegistry()
-        info = Info(f"tidemark_{self._checked(service)}", "What this process serves", registry=self.registry)
-        info.info({"table": table})
+    def __init__(self, part: str, table: str) -> None:
+        self._part = part
+        self.registry = TableRegistry(table)
+        Info(f"tidemark_{self._checked(part)}", "What this process serves", registry=self.registry)
+        ProcessCollector(namespace=f"tidemark_{part}", registry=self.registry)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(self._name(name), help_text, self._labels(labels), registry=self.registry)
@@ -73,20 +108,24 @@ class Metrics:
             self._name(name), help_text, self._labels(labels), registry=self.registry, buckets=buckets
         )
 
-    def serve(self, address: Address) -> MetricsServer:
-        """Starts `http://address/metrics`. Port 0 takes a free one. Raises MetricsError when it cannot
-        listen.
+    def on_scrape(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        """Has `collect` asked at each scrape, for what is known elsewhere; make its families with
+        `gauge_family` and `counter_family`.
         """
-        try:
-            server, thread = start_http_server(address.port, address.host, self.registry)
-        except OSError as error:
-            raise MetricsError(
-                f"cannot serve metrics on {address}: {error.strerror}; set services.metrics to a free address"
-            ) from None
-        return MetricsServer(server, thread, Address(address.host, server.server_port))
+        self.registry.register(_OnScrape(collect))
+
+    def gauge_family(self, name: str, help_text: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+        """A gauge as it stands at this scrape."""
+        return GaugeMetricFamily(self._name(name), help_text, labels=self._labels(labels))
+
+    def counter_family(self, name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
+        """A counter that is kept elsewhere, as it stands at this scrape."""
+        return CounterMetricFamily(self._name(name), help_text, labels=self._labels(labels))
 
     def _name(self, name: str) -> str:
-        return f"tidemark_{self._service}_{self._checked(name)}"
+        if self._checked(name).rsplit("_", 1)[-1] not in UNITS:
+            raise MetricsError(f"metric name {name!r} does not end with a unit: {', '.join(sorted(UNITS))}")
+        return f"tidemark_{self._part}_{name}"
 
     @staticmethod
     def _checked(name: str) -> str:
@@ -101,15 +140,13 @@ class Metrics:
         return [self._checked(label) for label in labels]
 
 
-class MetricsServer:
-    """A running exposition; `address` is where it listens."""
+class _OnScrape:
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
 
-    def __init__(self, server: WSGIServer, thread: Thread, address: Address) -> None:
-        self._server = server
-        self._thread = thread
-        self.address = address
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: who registers may not be able to answer yet."""
+        return []
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5.0)
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()

@@ -165,6 +165,11 @@ class CoordinatorService:
     @property
     def members(self) -> Members:
         """The leases, from `start` on."""
+    @property
+    def ready(self) -> threading.Event:
+        """Set once the table is taken over and its calls are answered."""
+        return self._ready
+
         assert self._members is not None
         return self._members
 

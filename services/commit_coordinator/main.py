@@ -10,14 +10,22 @@ from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from hudi_format.storage.locate import open_storage
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile
+from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.metrics import Metrics
+from stream_runtime.service_http import served
 
 
-def run(config: TableConfigFile, foreign_failpoints: frozenset[str] = frozenset()) -> None:
-    """Runs until SIGTERM or SIGINT. Raises SupersededError, TableMismatchError, UnsupportedTableError, …"""
+def run(
+    config: TableConfigFile,
+    foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
+) -> None:
+    """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises SupersededError, TableMismatchError,
+    UnsupportedTableError, ListenError, …
+    """
     clock = SystemClock.from_environment(os.environ)
     ports = Ports(
         kafka=ConfluentKafkaClient.from_config(config, clock=clock),
@@ -29,4 +37,6 @@ def run(config: TableConfigFile, foreign_failpoints: frozenset[str] = frozenset(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    CoordinatorService(config, ports).run(stop)
+    service = CoordinatorService(config, ports)
+    with served(http, config, Metrics("coordinator", config.table.name), service.ready):
+        service.run(stop)

@@ -92,6 +92,8 @@ class AssignerService:
 
     def run(self, stop: threading.Event) -> None:
         """Runs the stages until ``stop``. Raises the first error that stopped one of them."""
+        self.ready = threading.Event()
+        """Set once all stages run."""
         config = self._config
         channel = open_channel(config.services.coordinator, message_bytes_max=config.limits.rpc_message_bytes)
         stub = commit_pb2_grpc.CommitCoordinatorStub(channel)
@@ -116,6 +118,7 @@ class AssignerService:
             self._end(stop, threads, list(members.values()), server)
             channel.close()
         if self._failure is not None:
+            self.ready.set()
             raise self._failure
 
     def _end(

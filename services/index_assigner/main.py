@@ -16,10 +16,12 @@ from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.stage_context import StageFactory
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile
+from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.metrics import Metrics
+from stream_runtime.service_http import served
 
 FACTORIES: Final[Mapping[Stage, StageFactory]] = {
     Stage.SHUFFLE: shuffle_work,
@@ -32,8 +34,11 @@ def run(
     config: TableConfigFile,
     stages: Collection[Stage] = frozenset(Stage),
     foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
 ) -> None:
-    """Runs until SIGTERM or SIGINT. Raises what stopped it: InputLostError, SetupError, RpcError …"""
+    """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises what stopped it: InputLostError,
+    SetupError, RpcError, ListenError …
+    """
     # Records come and go by ten thousands, none of them part of a cycle: looking for cycles often is waste.
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
@@ -49,4 +54,5 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    service.run(stop)
+    with served(http, config, Metrics("assigner", config.table.name), service.ready):
+        service.run(stop)

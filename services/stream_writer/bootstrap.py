@@ -36,7 +36,9 @@ def run_writer(
     ids: IdSource,
     failpoints: FailpointRegistry,
 ) -> None:
-    """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first.
+    """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first. `ready` is
+    set when Spark is up and the coordinator answers.
+    ready: threading.Event,
 
     `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
     WriterError, StreamRuntimeError, HudiFormatError.
@@ -57,7 +59,8 @@ def run_writer(
     service = WriterService(coordinator, engine, _planner(config), clock, failpoints.hit)
     topic = TopicNames(config.table.name).epochs
     try:
-        wait_until_serving(config.services.coordinator, stop)
+        wait_until_serving(config.services.coordinator, stop, security)
+        ready.set()
         EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
     finally:
         coordinator.close()

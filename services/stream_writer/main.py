@@ -6,20 +6,27 @@ import os
 import threading
 
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile
+from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.logging import bound
+from stream_runtime.metrics import Metrics
+from stream_runtime.service_http import served
 from stream_writer.bootstrap import run_writer
 from stream_writer.failpoints import WriterFailpoint
 
 
-def run(config: TableConfigFile, foreign_failpoints: frozenset[str] = frozenset()) -> None:
-    """Runs until SIGTERM or SIGINT, the running epoch finished first.
+def run(
+    config: TableConfigFile,
+    foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
+) -> None:
+    """Runs until SIGTERM or SIGINT, the running epoch finished first; serves metrics at `http`.
 
-    `config` holds real addresses. Raises EngineSettingError, EngineLostError (a new process cures it),
-    StreamRuntimeError, HudiFormatError.
+    `config` holds real addresses. Raises ListenError, EngineSettingError, EngineLostError (a new process
+    cures it), StreamRuntimeError, HudiFormatError.
     """
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
-    with bound(table=config.table.name):
-        run_writer(config, threading.Event(), SystemClock(), SystemIds(), failpoints)
+    ready, metrics = threading.Event(), Metrics("writer", config.table.name)
+    with bound(table=config.table.name), served(http, config, metrics, ready):
+        run_writer(config, threading.Event(), SystemClock(), SystemIds(), failpoints, ready)

@@ -177,7 +177,8 @@ def test_metrics_are_served_where_the_run_file_says(tmp_path: Path, kafka: Embed
         with urllib.request.urlopen(f"http://{at}/metrics", timeout=10) as answer:
             page = answer.read().decode()
     assert 'tidemark_run_info{table="orders"} 1.0' in page
-    assert "tidemark_run_coordinator_up 0.0" in page
+    assert 'tidemark_run_coordinator_up{table="orders"} 0.0' in page
+    assert 'tidemark_run_service_up{role="writer",table="orders"} 0.0' in page
 
 
 def test_unreachable_kafka_ends_the_run_before_any_service(tmp_path: Path):

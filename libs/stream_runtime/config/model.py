@@ -230,6 +230,10 @@ class ServicesConfig:
     """`bind` is the interface to listen on where that is not the address that others dial (containers).
 
     The services have no authentication: they listen beyond this machine only with `allow_remote: true`.
+    http: Address | None = _field(_read_address, None)
+    """Where the coordinator serves HTTP: metrics, health, its page. None: `run` takes a free port, a
+    coordinator of its own serves none. Assigners and writers take theirs from `--http` alone.
+    """
     """
 
     coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))

@@ -24,7 +24,8 @@ STOPPED_NAME: Final = "run-stopped.txt"
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """`pids` by role (kafka, coordinator, assigner, writer); `run` is the supervisor's own process id.
+    """`pids` by role (kafka, coordinator, assigner, writer); `run` is the supervisor's own process id;
+    `http`: where each service serves its metrics.
 
     `stopped`: why a role is not started again. `failing`: why one dies again and again; it is still tried.
     """
@@ -36,6 +37,7 @@ class RunFile:
     pids: dict[str, list[int]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)
+    http: dict[str, str] = field(default_factory=dict)
 
 
 def run_file_path(state: Path) -> Path:
@@ -53,6 +55,7 @@ def write_run_file(state: Path, content: RunFile) -> None:
         "pids": content.pids,
         "stopped": content.stopped,
         "failing": content.failing,
+        "http": content.http,
     }
     partial = state / f"{NAME}.partial"
     partial.write_text(json.dumps(document, indent=2) + "\n")
@@ -72,6 +75,7 @@ def read_run_file(state: Path) -> RunFile | None:
             pids={str(role): [int(pid) for pid in pids] for role, pids in document["pids"].items()},
             stopped=_texts(document.get("stopped", {})),
             failing=_texts(document.get("failing", {})),
+            http=_texts(document.get("http", {})),
         )
     except FileNotFoundError:
         return None

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
-from stream_runtime.config.values import BadValueError, duration_ms
+from stream_runtime.config.model import Address
+from stream_runtime.config.values import BadValueError, duration_ms, host_and_port
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler: TypeAlias = Callable[[argparse.Namespace], int]
@@ -49,6 +50,14 @@ def duration(text: str) -> int:
     """`60s`, `500ms`, `2m` as milliseconds; a plain number is seconds."""
     try:
         return duration_ms(f"{text}s" if re.fullmatch(r"\d+(\.\d+)?", text) else text)
+    except BadValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def address(text: str) -> Address:
+    """`127.0.0.1:9100`; port 0 takes a free one."""
+    try:
+        return Address(*host_and_port(text))
     except BadValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

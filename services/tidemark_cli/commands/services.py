@@ -10,19 +10,20 @@ from typing import Final
 
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses
-from tidemark_cli.commands.arguments import Commands, add_command
+from tidemark_cli.commands.arguments import Commands, add_command, address
 
 STAGES: Final = ("shuffle", "assign")
 
 
 def add(commands: Commands) -> None:
     """Adds the three services."""
-    add_command(
+    coordinator = add_command(
         commands,
         "coordinator",
         run_coordinator,
         "run the commit coordinator of a table in the foreground",
-        "  tidemark coordinator -c flights.yaml",
+        "  tidemark coordinator -c flights.yaml\n"
+        "  tidemark coordinator -c flights.yaml --http 127.0.0.1:9100",
         json=False,
     )
     assigner = add_command(
@@ -41,7 +42,7 @@ def add(commands: Commands) -> None:
         metavar="S,S",
         help="shuffle, assign, or both separated by a comma (default: both)",
     )
-    add_command(
+    writer = add_command(
         commands,
         "writer",
         run_writer,
@@ -49,6 +50,14 @@ def add(commands: Commands) -> None:
         "  tidemark writer -c flights.yaml",
         json=False,
     )
+    for service in (coordinator, assigner, writer):
+        service.add_argument(
+            "--http",
+            type=address,
+            metavar="HOST:PORT",
+            help="serve /metrics (Prometheus) and /healthz here"
+            + (" (default: services.http)" if service is coordinator else " (default: nowhere)"),
+        )
 
 
 def stages(text: str) -> tuple[str, ...]:
@@ -67,7 +76,8 @@ def run_coordinator(options: argparse.Namespace) -> int:
     from stream_writer.failpoints import WriterFailpoint
 
     foreign = frozenset(AssignerFailpoint) | frozenset(WriterFailpoint)
-    run(_service_config(options, "coordinator"), foreign)
+    config = _service_config(options, "coordinator")
+    run(config, foreign, options.http or config.services.http)
     return 0
 
 
@@ -80,7 +90,7 @@ def run_assigner(options: argparse.Namespace) -> int:
 
     foreign = frozenset(CoordinatorFailpoint) | frozenset(WriterFailpoint)
     stages = frozenset(Stage(stage) for stage in options.stages)
-    run(_service_config(options, "assigner"), stages, foreign)
+    run(_service_config(options, "assigner"), stages, foreign, options.http)
     return 0
 
 
@@ -91,7 +101,7 @@ def run_writer(options: argparse.Namespace) -> int:
     from stream_writer.main import run
 
     foreign = frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint)
-    run(_service_config(options, "writer"), foreign)
+    run(_service_config(options, "writer"), foreign, options.http)
     return 0
 
 

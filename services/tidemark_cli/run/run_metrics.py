@@ -1,21 +1,33 @@
-"""Prometheus gauges of a running table, made of the coordinator's status document every two seconds."""
+"""The metrics of a `run`, at `services.metrics`: gauges of its own, and behind them those of its services.
+
+Its own are made of the coordinator's status document every two seconds; they say something also while a
+service is down. What the services serve is asked of them at each scrape; one that does not answer is left
+out, and `tidemark_run_service_up` says so.
+"""
 
 from __future__ import annotations
 
+import http.client
 import threading
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
-from stream_runtime.config import TableConfigFile
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.metrics import Metrics, MetricsServer
-from stream_runtime.rpc.server import check_listen_address
+from stream_runtime.http_server import Answer, HttpServer, Request, start_http_server
+from stream_runtime.metrics import Metrics
+from stream_runtime.rpc.server import ListenError
 from tidemark_cli.admin_client import AdminClient
 from tidemark_cli.run.supervised_process import SupervisedProcess
 from tidemark_cli.run.verification_metrics import VerificationMetrics
 
 _EVERY_S: Final = 2.0
 _TIMEOUT_S: Final = 2.0
+_SCRAPE_S: Final = 2.0
+_PAGE_BYTES_MAX: Final = 4 << 20
 _RECORDS: Final = ("input", "inserts", "updates", "deletes", "moves", "superseded", "no_ops")
 
 
@@ -26,14 +38,16 @@ class RunMetrics:
         self,
         config: TableConfigFile,
         processes: Mapping[str, SupervisedProcess],
+        http: Mapping[str, Address],
         say: Callable[[str], None],
     ) -> None:
         self._config = config
         self._processes = processes
+        self._http = http
         self._say = say
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._server: MetricsServer | None = None
+        self._server: HttpServer | None = None
         metrics = Metrics("run", config.table.name)
         self._metrics = metrics
         self._epoch = metrics.gauge("committed_epoch", "Last committed epoch")
@@ -46,13 +60,18 @@ class RunMetrics:
             "halted", "1 while tagging rests for a reason that somebody has to look at (`tidemark status`)"
         )
         self._up = metrics.gauge("coordinator_up", "1 while the coordinator answers")
+        self._service_up = metrics.gauge("service_up", "1 while a service answers with its metrics", ["role"])
         self._verification = VerificationMetrics(metrics)
 
     def start(self) -> None:
-        """Begins to listen. Raises MetricsError when the address is taken, ListenError for a remote one."""
-        services = self._config.services
-        check_listen_address(services.metrics, services.allow_remote)
-        self._server = self._metrics.serve(self._config.services.metrics)
+        """Begins to listen. Raises ListenError for an address that is taken, and for a remote one that
+        nobody allowed.
+        """
+        services, routes = self._config.services, {"/metrics": self._page}
+        try:
+            self._server = start_http_server(services.metrics, routes, allow_remote=services.allow_remote)
+        except ListenError as error:
+            raise ListenError(f"{error}: set services.metrics to a free address") from None
         self._thread.start()
 
     def stop(self) -> None:
@@ -63,6 +82,13 @@ class RunMetrics:
         if self._server is not None:
             self._server.close()
             self._server = None
+
+    def _page(self, _: Request) -> Answer:
+        pages = {role: scrape(address) for role, address in self._http.items()}
+        for role, page in pages.items():
+            self._service_up.labels(role).set(page is not None)
+        own = generate_latest(self._metrics.registry)
+        return Answer(b"".join([own, *filter(None, pages.values())]), CONTENT_TYPE_PLAIN_0_0_4)
 
     def _run(self) -> None:
         told = False
@@ -93,3 +119,17 @@ class RunMetrics:
         self._lag.labels("shuffle").set(document["lag"]["input_offsets_not_shuffled"])
         self._lag.labels("commit").set(document["lag"]["input_offsets_not_committed"])
         self._verification.show(document["verification"])
+
+
+def scrape(address: Address) -> bytes | None:
+    """What a service of this machine serves at /metrics, in Prometheus's text format; None without answer."""
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_SCRAPE_S)
+    try:
+        connection.request("GET", "/metrics", headers={"Accept": "text/plain; version=0.0.4"})
+        answer = connection.getresponse()
+        page = answer.read(_PAGE_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return page if answer.status == HTTPStatus.OK and len(page) <= _PAGE_BYTES_MAX else None

@@ -38,6 +38,7 @@ _GRACE_S: Final[Mapping[str, float]] = {"assigner": 10.0, "writer": 20.0, "coord
 _KAFKA_GRACE_S: Final = 15.0
 _TICK_S: Final = 0.1
 LOGS: Final = "logs"
+LOOPBACK: Final = "127.0.0.1"
 
 
 class Supervisor:
@@ -62,6 +63,7 @@ class Supervisor:
         self._kafka: SupervisedKafka | None = None
         self._processes: dict[str, SupervisedProcess] = {}
         self._written: RunFile | None = None
+        self._http: dict[str, Address] = {}
         self.stopped: dict[str, str] = {}
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
@@ -77,7 +79,7 @@ class Supervisor:
             metrics: RunMetrics | None = None
             try:
                 config = self._start()
-                metrics = RunMetrics(config, self._processes, self._say)
+                metrics = RunMetrics(config, self._processes, self._http, self._say)
                 metrics.start()
                 self._watch(stop)
             except CliError as error:
@@ -92,9 +94,10 @@ class Supervisor:
     def _start(self) -> TableConfigFile:
         config, state = self._config, self._config.state.path
         self._config = dataclasses.replace(config, services=self._with_ports(config))
+        self._http = self._http_addresses(config)
         for role in SERVICES:
             console = ConsoleLog(state / LOGS / f"{role}.log", self._forwarder(role))
-            command = self._command_of(role, config.file)
+            command = [*self._command_of(role, config.file), "--http", str(self._http[role])]
             self._processes[role] = SupervisedProcess(role, command, console, self._clock, self._say)
         if config.kafka.embedded:
             self._start_kafka()
@@ -166,6 +169,7 @@ class Supervisor:
             pids,
             dict(self.stopped),
             failing,
+            {role: str(at) for role, at in self._http.items()},
         )
         if content != self._written:
             write_run_file(self._config.state.path, content)
@@ -190,6 +194,17 @@ class Supervisor:
             coordinator=Address(coordinator.host, coordinator.port or ports[0]),
             metrics=Address(metrics.host, metrics.port or ports[1]),
         )
+
+    def _http_addresses(self, config: TableConfigFile) -> dict[str, Address]:
+        """Where each service serves its metrics: on this machine alone, unless the configuration says more
+        of the coordinator, whose page is for people.
+        """
+        ports = free_ports(len(SERVICES), self._ids.random())
+        found = {role: Address(LOOPBACK, port) for role, port in zip(SERVICES, ports, strict=True)}
+        if (wanted := config.services.http) is not None:
+            at = found["coordinator"]
+            found["coordinator"] = Address(wanted.host, wanted.port or at.port)
+        return found
 
     def _forwarder(self, role: str) -> Callable[[str], None]:
         return lambda line: self._say(f"[{role}] {line}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-import urllib.request
 
 import pytest
+from prometheus_client import generate_latest
 
-from stream_runtime.config import Address
 from stream_runtime.logging import LogFormat, bound, configure_logging, redact_settings, redact_text
 from stream_runtime.metrics import Metrics, MetricsError
 
@@ -112,28 +111,29 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
     assert "abc" not in stream.getvalue()
 
 
-def test_metrics_are_scraped_under_one_scheme():
+def test_metrics_are_exposed_under_one_scheme():
     metrics = Metrics("assigner", "flights")
     metrics.counter("records", "Records tagged", ["lane"]).labels("3").inc(5)
     metrics.gauge("uncommitted_entries", "In memory").set(7)
     metrics.histogram("commit_seconds", "Transactions").observe(0.003)
-    server = metrics.serve(Address("127.0.0.1", 0))
-    try:
-        with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=5) as answer:
-            page = answer.read().decode()
-        with pytest.raises(MetricsError, match="set services.metrics"):
-            metrics.serve(server.address)
-    finally:
-        server.close()
-    assert 'tidemark_assigner_records_total{lane="3"} 5.0' in page
-    assert "tidemark_assigner_uncommitted_entries 7.0" in page
-    assert 'tidemark_assigner_commit_seconds_bucket{le="0.005"} 1.0' in page
+    held = metrics.counter_family("tagged_records", "Kept elsewhere", ["tag"])
+    held.add_metric(["insert"], 2)
+    metrics.on_scrape(lambda: [held])
+    page = generate_latest(metrics.registry).decode()
+    assert 'tidemark_assigner_records_total{lane="3",table="flights"} 5.0' in page
+    assert 'tidemark_assigner_uncommitted_entries{table="flights"} 7.0' in page
+    assert 'tidemark_assigner_commit_seconds_bucket{le="0.005",table="flights"} 1.0' in page
+    assert 'tidemark_assigner_tagged_records_total{table="flights",tag="insert"} 2.0' in page
     assert 'tidemark_assigner_info{table="flights"} 1.0' in page
+    assert 'tidemark_assigner_process_resident_memory_bytes{table="flights"}' in page
+    assert "_created" not in page
 
 
 def test_metric_outside_the_scheme_is_refused():
     metrics = Metrics("assigner", "flights")
     with pytest.raises(MetricsError, match="lower case"):
         metrics.counter("Records-Total", "x")
+    with pytest.raises(MetricsError, match="'lag' does not end with a unit"):
+        metrics.gauge("lag", "x")
     with pytest.raises(MetricsError, match="at most 4 labels"):
-        metrics.gauge("x", "x", ["a", "b", "c", "d", "e"])
+        metrics.gauge("x_seconds", "x", ["a", "b", "c", "d", "e"])

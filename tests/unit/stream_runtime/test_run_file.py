@@ -25,10 +25,12 @@ from tests.unit.tidemark_cli.table_files import write_config
 
 KAFKA = "127.0.0.1:19092"
 COORDINATOR = Address("127.0.0.1", 17411)
+HTTP = {"writer": "127.0.0.1:17413"}
 
 
 def running(run: int) -> RunFile:
-    return RunFile(KAFKA, COORDINATOR, Address("127.0.0.1", 17412), run, {"kafka": [1, 2], "writer": []})
+    pids = {"kafka": [1, 2], "writer": []}
+    return RunFile(KAFKA, COORDINATOR, Address("127.0.0.1", 17412), run, pids, http=HTTP)
 
 
 def ended_pid() -> int:
@@ -43,6 +45,7 @@ def test_written_file_has_the_documented_keys_and_reads_back(tmp_path: Path):
     assert document["kafka"] == KAFKA
     assert document["coordinator"] == "127.0.0.1:17411"
     assert document["metrics"] == "127.0.0.1:17412"
+    assert document["http"] == HTTP
     assert document["pids"] == {"kafka": [1, 2], "writer": []}
     assert read_run_file(tmp_path) == running(os.getpid())
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

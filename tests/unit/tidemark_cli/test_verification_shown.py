@@ -21,7 +21,7 @@ def shown(*documents: dict[str, Any] | None) -> list[str]:
     verification = VerificationMetrics(metrics)
     for document in documents:
         verification.show(document)
-    page = generate_latest(metrics.registry).decode().splitlines()
+    page = generate_latest(metrics.registry).decode().replace('{table="t"}', "").splitlines()
     return sorted(line.removeprefix("tidemark_run_") for line in page if line.startswith("tidemark_run_ver"))
 
 

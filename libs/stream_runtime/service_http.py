@@ -1,0 +1,66 @@
+"""The HTTP side of one service process: `/metrics` and `/healthz`, and what else the service gives.
+
+Served where `--http` says, or for the coordinator `services.http`; nowhere when neither is given. A port that
+is taken ends the service: who asked for metrics wants to hear that there are none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from stream_runtime.clock import SystemClock
+from stream_runtime.config.model import Address, TableConfigFile
+from stream_runtime.http_access import access_guard
+from stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
+from stream_runtime.metrics import Metrics
+from stream_runtime.security.listening import ListenError, is_loopback
+from stream_runtime.security.server import ServerSecurity, server_security
+
+_log = logging.getLogger("tidemark.http")
+
+
+def start_guarded_server(
+    listen: Address, routes: Routes, config: TableConfigFile, security: ServerSecurity
+) -> HttpServer:
+    """Serves HTTP as the configuration's `security:` says: tokens always where there are any; HTTPS beyond
+    loopback, for on this machine it protects nothing and every browser asks back. Raises ListenError.
+    """
+    loopback = is_loopback(listen.host)
+    return start_http_server(
+        listen,
+        routes,
+        allow_remote=config.services.allow_remote,
+        guard=access_guard(security.access, loopback=loopback),
+        tls=None if loopback or security.tls is None else security.tls.https_context(),
+        security=security.config,
+    )
+
+
+@contextmanager
+def served(
+    http: Address | None,
+    config: TableConfigFile,
+    metrics: Metrics,
+    ready: threading.Event,
+    pages: Mapping[str, Route] | None = None,
+) -> Iterator[None]:
+    """Serves while the block runs; `ready` is what `/healthz` says, `pages` are routes of the service's own.
+
+    Raises ListenError.
+    """
+    if http is None:
+        yield
+        return
+    routes = {**service_routes(metrics.registry, ready.is_set), **(pages or {})}
+    try:
+        server = start_guarded_server(http, routes, config, server_security(config, SystemClock()))
+    except ListenError as error:
+        raise ListenError(f"{error} (--http, services.http)") from None
+    _log.info("metrics at http://%s/metrics", server.address)
+    try:
+        yield
+    finally:
+        server.close()
