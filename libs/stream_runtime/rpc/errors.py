@@ -9,7 +9,8 @@
 | CORRUPT   | DATA_LOSS           |
 
 Every error with a `kind` of those names is mapped, whichever of our packages it comes from. One without is a
-defect: INTERNAL.
+defect: INTERNAL. A wait that ended before its condition held is DEADLINE_EXCEEDED, and a `StatusError` has a
+status of its own. What else an error says goes into its details (`error_details`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, Final
 
 import grpc
 
-from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from stream_runtime.rpc.error_details import ErrorDetails, decode_details
 
 _STATUS_OF_KIND: Final[Mapping[ErrorKind, grpc.StatusCode]] = {
     ErrorKind.CONFLICT: grpc.StatusCode.ABORTED,
@@ -39,6 +41,9 @@ _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
 }
 
 
+_NO_INFO: Final = ErrorDetails()
+
+
 class StatusError(StreamRuntimeError):
     """Base of refusals with a status of their own, where that of a kind says too little (NOT_FOUND,
     UNAUTHENTICATED, PERMISSION_DENIED, …); `kind` still says what the caller must do.
@@ -49,21 +54,29 @@ class StatusError(StreamRuntimeError):
 
 class RpcError(StreamRuntimeError):
     """A call to another service failed; `kind` is what that service meant, `status` how gRPC carried it,
-    `details` its words alone.
+    `details` its words alone, `info` what it said for programs.
     """
 
-    def __init__(self, method: str, status: grpc.StatusCode, details: str) -> None:
+    def __init__(
+        self, method: str, status: grpc.StatusCode, details: str, info: ErrorDetails = _NO_INFO
+    ) -> None:
         self.details = details or status.name
         super().__init__(f"{method}: {self.details}")
         self.method = method
         self.status = status
+        self.info = info
         self.kind = kind_of_status(status)
+        if status is grpc.StatusCode.RESOURCE_EXHAUSTED and info.retry_after_s is not None:
+            # Too many calls at once; a message that is too large says nothing of another try.
+            self.kind = ErrorKind.RETRYABLE
 
 
 def status_of(error: BaseException) -> grpc.StatusCode:
     """The status for an exception of any of our packages."""
     if isinstance(error, StatusError):
         return error.status
+    if isinstance(error, DeadlineExceededError):
+        return grpc.StatusCode.DEADLINE_EXCEEDED
     name = getattr(getattr(error, "kind", None), "name", None)
     if not isinstance(name, str) or name not in ErrorKind.__members__:
         return grpc.StatusCode.INTERNAL
@@ -77,4 +90,4 @@ def kind_of_status(status: grpc.StatusCode) -> ErrorKind:
 
 def from_grpc(method: str, error: Any) -> RpcError:
     """Our error for a `grpc.RpcError`."""
-    return RpcError(method, error.code(), error.details() or "")
+    return RpcError(method, error.code(), error.details() or "", decode_details(error))

@@ -1,90 +1,35 @@
-"""The interceptors of a server of ours as one list, and how each wraps a method's handler.
+"""The interceptors of a server of ours, as one list.
 
-Order, outermost first: errors by kind, then what the caller of `start_server` adds (who may call what), then
-the handler. An error that an inner one raises, at the call or in a handler that it returns, becomes the
-status of its kind.
+Outermost first: the call gets its request id, its errors become statuses, its deadline holds; then come those
+that the caller of `start_server` adds (who may call what), then the handler. An error that an inner one
+raises, at the call or in a handler that it returns, becomes the status of its kind, with details.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 import grpc
 
-from stream_runtime.rpc.errors import status_of
+from stream_runtime.clock import Clock, SystemClock
+from stream_runtime.ids import IdSource, SystemIds
+from stream_runtime.rpc.deadlines import Deadlines
+from stream_runtime.rpc.errors_by_kind import ErrorsByKind
+from stream_runtime.rpc.request_ids import RequestIds
 
-Handler = Callable[[Any, Any], Any]
-"""Of (request, or an iterator of requests; servicer context); a streaming one answers an iterator."""
-_log = logging.getLogger("tidemark.rpc")
-
-
-def interceptor_chain(added: Sequence[grpc.ServerInterceptor] = ()) -> list[grpc.ServerInterceptor]:
-    """All interceptors of a server, outermost first; `added` stand inside ours."""
-    return [ErrorsByKind(), *added]
+_NO_LIMITS: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-class HandlerInterceptor(grpc.ServerInterceptor):
-    """Wraps every handler; a subclass says what happens around one that answers once, and around one that
-    streams. `method` is the full path, `/package.Service/Method`.
-
-    A handler that sends by itself, without holding a thread (health's `Watch`), is left as it is.
+def interceptor_chain(
+    added: Sequence[grpc.ServerInterceptor] = (),
+    longest_s: Mapping[str, float] = _NO_LIMITS,
+    clock: Clock | None = None,
+    ids: IdSource | None = None,
+) -> list[grpc.ServerInterceptor]:
+    """All interceptors of a server. `longest_s`: limits of methods (`Deadlines`). `clock` and `ids`: the
+    machine's own when not given.
     """
-
-    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        handler = continuation(handler_call_details)
-        if handler is None:
-            return None
-        kind = "_".join(
-            "stream" if streams else "unary"
-            for streams in (handler.request_streaming, handler.response_streaming)
-        )
-        behavior = getattr(handler, kind)
-        if getattr(behavior, "experimental_non_blocking", False):
-            return handler
-        around = self.around_stream if handler.response_streaming else self.around
-        make: Final = getattr(grpc, f"{kind}_rpc_method_handler")
-        return make(
-            partial(around, handler_call_details.method, behavior),
-            handler.request_deserializer,
-            handler.response_serializer,
-        )
-
-    def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
-        """Answers a call with one response."""
-        return handler(request, context)
-
-    def around_stream(self, method: str, handler: Handler, request: Any, context: Any) -> Iterator[Any]:
-        """Answers a call with a stream of responses."""
-        yield from handler(request, context)
-
-
-class ErrorsByKind(HandlerInterceptor):
-    """Turns an exception of a handler into the status of its kind; one without a kind is logged as a
-    defect.
-    """
-
-    def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
-        try:
-            return handler(request, context)
-        except Exception as error:
-            _abort(context, method, error)
-
-    def around_stream(self, method: str, handler: Handler, request: Any, context: Any) -> Iterator[Any]:
-        try:
-            yield from handler(request, context)
-        except Exception as error:
-            _abort(context, method, error)
-
-
-def _abort(context: Any, method: str, error: Exception) -> None:
-    if context.code() is not None:
-        # The handler ended the call itself: abort() tells so by an exception without content.
-        raise error
-    status = status_of(error)
-    if status is grpc.StatusCode.INTERNAL:
-        _log.exception("unexpected error in %s", method)
-        context.abort(status, f"{type(error).__name__}: {error}")
-    context.abort(status, str(error))
+    deadlines = Deadlines(clock or SystemClock(), longest_s)
+    return [RequestIds(ids or SystemIds()), ErrorsByKind(), deadlines, *added]

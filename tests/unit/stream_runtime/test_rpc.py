@@ -14,7 +14,7 @@ from stream_runtime.config import Address
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
-from stream_runtime.rpc.interceptors import HandlerInterceptor
+from stream_runtime.rpc.handler_interceptor import HandlerInterceptor
 from stream_runtime.rpc.server import ListenError, check_listen_address, start_server
 from tests.chaos.link import Cut, Link
 
