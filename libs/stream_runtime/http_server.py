@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from stream_runtime.config.model import Address
-from stream_runtime.rpc.server import ListenError, check_listen_address
+from stream_runtime.config.security_model import SecurityConfig
+from stream_runtime.security.listening import ListenError, check_listen_address
 
 CONNECTIONS_MAX: Final = 64
 REQUEST_TARGET_CHARS_MAX: Final = 8_192
@@ -41,11 +43,15 @@ _log = logging.getLogger("tidemark.http")
 
 @dataclass(frozen=True)
 class Request:
-    """`query` holds the first value of each field; `headers` have lower case names."""
+    """`query` holds the first value of each field; `headers` have lower case names. `certificate_names`: who
+    asks, as a client certificate that TLS verified says; `peer`: where from, for logs.
+    """
 
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
+    certificate_names: tuple[str, ...] = ()
+    peer: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,14 +93,21 @@ class HttpServer:
 
 
 def start_http_server(
-    listen: Address, routes: Routes, *, allow_remote: bool = False, guard: Guard | None = None
+    listen: Address,
+    routes: Routes,
+    *,
+    allow_remote: bool = False,
+    guard: Guard | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
+    security: SecurityConfig | None = None,
 ) -> HttpServer:
-    """Serves `routes` at `listen` until `close`. Raises ListenError for a port that is taken, and for an
-    address beyond loopback that nobody allowed.
+    """Serves `routes` at `listen` until `close`. `tls` gives the context of the next connection; None: in the
+    clear. Raises ListenError for a port that is taken, and for an address beyond loopback that `security`
+    does not protect and nobody allowed.
     """
-    check_listen_address(listen, allow_remote)
+    check_listen_address(listen, allow_remote, security)
     try:
-        server = _Server(listen, routes, guard)
+        server = _Server(listen, routes, guard, tls)
     except OSError as error:
         raise ListenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
     return HttpServer(server, Address(listen.host, server.server_port))
@@ -118,10 +131,17 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
 
-    def __init__(self, listen: Address, routes: Routes, guard: Guard | None) -> None:
+    def __init__(
+        self,
+        listen: Address,
+        routes: Routes,
+        guard: Guard | None,
+        tls: Callable[[], ssl.SSLContext] | None,
+    ) -> None:
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         self.routes = dict(routes)
         self.guard = guard
+        self._tls = tls
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         super().__init__((listen.host, listen.port), _Handler)
 
@@ -131,6 +151,14 @@ class _Server(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[Any, Any]:
+        """The handshake is the connection's own thread's: nobody waits for a client that is slow at it."""
+        connection, address = super().get_request()
+        if self._tls is not None:
+            connection.settimeout(_SOCKET_TIMEOUT_S)
+            connection = self._tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
@@ -173,7 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
         except ValueError:
             return text_answer(400, "this address cannot be read")
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(target.path, {name: values[0] for name, values in fields.items()}, headers)
+        query = {name: values[0] for name, values in fields.items()}
+        request = Request(target.path, query, headers, _certificate_names(self.connection), self._peer)
         try:
             refused = self.server.guard(request) if self.server.guard is not None else None
             if refused is not None:
@@ -184,6 +213,10 @@ class _Handler(BaseHTTPRequestHandler):
             _log.exception("GET %s failed", target.path)
             return text_answer(500, "this failed; the service's log says why")
 
+    @property
+    def _peer(self) -> str:
+        return f"{self.client_address[0]}:{self.client_address[1]}"
+
     def _send(self, answer: Answer, with_body: bool) -> None:
         self.send_response(answer.status)
         fields = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body)), **_ALWAYS}
@@ -192,6 +225,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body:
             self.wfile.write(answer.body)
+
+
+def _certificate_names(connection: Any) -> tuple[str, ...]:
+    if not isinstance(connection, ssl.SSLSocket):
+        return ()
+    found: Any = connection.getpeercert() or {}
+    alternatives = [value for _, value in found.get("subjectAltName", ())]
+    common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
+    return (*alternatives, *common)
 
 
 def _route(routes: Routes, path: str) -> Route | None:

@@ -61,6 +61,8 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import Admin, KafkaClient
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.rpc.server import RpcServer, start_server
+from stream_runtime.security.client import client_security
+from stream_runtime.security.server import server_security
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 
@@ -106,6 +108,7 @@ class CoordinatorService:
         self._open_transactions = OpenTransactions(
             ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
         )
+        self._security = server_security(config, ports.clock)
         self._placement = Placement(target_file_bytes(config), ports.ids)
         self._members: Members | None = None
         self._shown_owner = ""
@@ -163,13 +166,13 @@ class CoordinatorService:
         return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board)
 
     @property
-    def members(self) -> Members:
-        """The leases, from `start` on."""
-    @property
     def ready(self) -> threading.Event:
         """Set once the table is taken over and its calls are answered."""
         return self._ready
 
+    @property
+    def members(self) -> Members:
+        """The leases, from `start` on."""
         assert self._members is not None
         return self._members
 
@@ -228,7 +231,13 @@ class CoordinatorService:
             self._inbox,
             self._farewells.say,
         )
-        lookups = KeyLookups(config.table.name, members, table.num_shards, config.table.index.lanes)
+        lookups = KeyLookups(
+            config.table.name,
+            members,
+            table.num_shards,
+            config.table.index.lanes,
+            client_security(config, self._ports.clock),
+        )
         admin = AdminService(
             config.table.name,
             self._board,
@@ -248,6 +257,7 @@ class CoordinatorService:
             Address(config.services.bind or at.host, at.port),
             services,
             allow_remote=config.services.allow_remote,
+            security=self._security,
             message_bytes_max=config.limits.rpc_message_bytes,
         )
 

@@ -14,6 +14,7 @@ from hudi_format.record_index_hash import record_index_shard
 from stream_runtime.config.model import Address
 from stream_runtime.errors import ErrorKind
 from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.admin.v1 import admin_pb2
 from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
 
@@ -27,11 +28,19 @@ class NoAssignerError(CoordinatorError):
 class KeyLookups:
     """Routes keys to the holders of their lanes; one call an assigner."""
 
-    def __init__(self, table: str, members: Members, num_shards: int, lanes: int) -> None:
+    def __init__(
+        self,
+        table: str,
+        members: Members,
+        num_shards: int,
+        lanes: int,
+        security: ClientSecurity = IN_THE_CLEAR,
+    ) -> None:
         self._table = table
         self._members = members
         self._num_shards = num_shards
         self._lanes = lanes
+        self._security = security
 
     def lookup(self, keys: list[str]) -> Iterable[admin_pb2.LookupResponse.Found]:
         """Answers in the order of the keys. Raises NoAssignerError."""
@@ -61,7 +70,7 @@ class KeyLookups:
 
     def _ask(self, address: str, keys: list[str]) -> Iterable[assigner_pb2.LookupResponse.Found]:
         host, _, port = address.rpartition(":")
-        channel = open_channel(Address(host.strip("[]"), int(port)))
+        channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
         try:
             stub = assigner_pb2_grpc.IndexAssignerStub(channel)
             answer = call(stub.Lookup, assigner_pb2.LookupRequest(table=self._table, keys=keys))

@@ -18,6 +18,7 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import read_table_config
 from index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
+from index_assigner.assigner_metrics import AssignerMetrics
 from index_assigner.errors import SetupError
 from index_assigner.membership import Identity, JoinFacts, MembershipClient
 from index_assigner.pace import TransactionLimits
@@ -38,6 +39,9 @@ from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.rpc.channel import open_channel
 from stream_runtime.rpc.server import RpcServer, start_server
+from stream_runtime.security.client import client_security
+from stream_runtime.security.listening import is_loopback
+from stream_runtime.security.server import server_security
 from tidemark.assigner.v1 import assigner_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 
@@ -89,19 +93,25 @@ class AssignerService:
         self._lookups = LookupGate()
         self._failure: BaseException | None = None
         self._ended = threading.Event()
+        self.metrics = AssignerMetrics(config)
+        self.ready = threading.Event()
+        """Set once all stages run."""
 
     def run(self, stop: threading.Event) -> None:
         """Runs the stages until ``stop``. Raises the first error that stopped one of them."""
-        self.ready = threading.Event()
-        """Set once all stages run."""
         config = self._config
-        channel = open_channel(config.services.coordinator, message_bytes_max=config.limits.rpc_message_bytes)
+        channel = open_channel(
+            config.services.coordinator,
+            message_bytes_max=config.limits.rpc_message_bytes,
+            security=client_security(config, self._ports.clock),
+        )
         stub = commit_pb2_grpc.CommitCoordinatorStub(channel)
         server = self._serve()
         address = self._address(server)
         members = {stage: self._member(stage, stub, address) for stage in self._factories}
         threads: list[threading.Thread] = []
         try:
+            self.metrics.watch(members)
             for member in members.values():
                 member.start()
             for stage, member in members.items():
@@ -111,6 +121,7 @@ class AssignerService:
                 loop = self._loop(stage, self._context(facts, stub, stop), member)
                 threads.append(self._start(stage, loop, stop))
             server.set_serving(True)
+            self.ready.set()
             _log.info("running %s of table %s", ", ".join(s.value for s in members), config.table.name)
             while not stop.wait(0.2) and not self._ended.is_set():
                 pass
@@ -118,7 +129,6 @@ class AssignerService:
             self._end(stop, threads, list(members.values()), server)
             channel.close()
         if self._failure is not None:
-            self.ready.set()
             raise self._failure
 
     def _end(
@@ -167,6 +177,7 @@ class AssignerService:
             ids=self._ports.ids,
             failpoints=self._ports.failpoints,
             owner=self._process_id,
+            observer=self.metrics,
         )
         return SlotLoop(parts, self._factories[stage](context))
 
@@ -199,6 +210,7 @@ class AssignerService:
             clock=ports.clock,
             ids=ports.ids,
             process_id=self._process_id,
+            observer=self.metrics,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:
@@ -240,13 +252,13 @@ class AssignerService:
                 )
             ],
             allow_remote=services.allow_remote,
+            security=server_security(self._config, self._ports.clock),
             message_bytes_max=self._config.limits.rpc_message_bytes,
         )
 
     def _address(self, server: RpcServer) -> str:
         """Where the coordinator finds this process."""
-        remote = self._config.services.allow_remote
-        host = socket.gethostname() if remote else server.address.host
+        host = server.address.host if is_loopback(server.address.host) else socket.gethostname()
         return str(Address(host, server.address.port))
 
 

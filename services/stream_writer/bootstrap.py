@@ -16,6 +16,7 @@ from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from stream_runtime.rpc.health import wait_until_serving
+from stream_runtime.security.client import client_security
 from stream_writer.coordinator_client import GrpcCoordinator
 from stream_writer.epoch_stream import EpochStream
 from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
@@ -35,10 +36,10 @@ def run_writer(
     clock: Clock,
     ids: IdSource,
     failpoints: FailpointRegistry,
+    ready: threading.Event,
 ) -> None:
     """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first. `ready` is
     set when Spark is up and the coordinator answers.
-    ready: threading.Event,
 
     `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
     WriterError, StreamRuntimeError, HudiFormatError.
@@ -53,8 +54,9 @@ def run_writer(
     # After the session: PySpark takes SIGINT for itself when it starts.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    security = client_security(config, clock)
     coordinator = GrpcCoordinator(
-        config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes
+        config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes, security
     )
     service = WriterService(coordinator, engine, _planner(config), clock, failpoints.hit)
     topic = TopicNames(config.table.name).epochs

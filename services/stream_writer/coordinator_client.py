@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, Protocol
 
 from stream_runtime.config.model import Address
 from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from stream_writer.task_outcome import TaskSucceeded
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 
@@ -44,8 +45,15 @@ class Coordinator(Protocol):
 class GrpcCoordinator:
     """The port over a gRPC channel. `message_bytes_max` bounds messages both ways."""
 
-    def __init__(self, address: Address, table: str, writer_id: str, message_bytes_max: int) -> None:
-        self._channel = open_channel(address, message_bytes_max=message_bytes_max)
+    def __init__(
+        self,
+        address: Address,
+        table: str,
+        writer_id: str,
+        message_bytes_max: int,
+        security: ClientSecurity = IN_THE_CLEAR,
+    ) -> None:
+        self._channel = open_channel(address, message_bytes_max=message_bytes_max, security=security)
         self._stub = commit_pb2_grpc.CommitCoordinatorStub(self._channel)
         self._table = table
         self._writer_id = writer_id

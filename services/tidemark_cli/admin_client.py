@@ -13,6 +13,7 @@ from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses, why_silent
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError
+from stream_runtime.security.client import client_security
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark_cli.errors import CliError
@@ -33,7 +34,11 @@ class AdminClient:
         self._address = config.services.coordinator
         self._file = config.file
         self._state = config.state.path
-        self._channel = open_channel(self._address, message_bytes_max=config.limits.rpc_message_bytes)
+        self._channel = open_channel(
+            self._address,
+            message_bytes_max=config.limits.rpc_message_bytes,
+            security=client_security(config),
+        )
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
     def served(self) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from stream_runtime.config.run_file import read_run_file
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.rpc.health import is_serving
+from stream_runtime.security.client import client_security
 from tidemark_cli.errors import CliError
 from tidemark_cli.reachable_kafka import reachable_kafka
 
@@ -97,7 +98,7 @@ def refuse_while_serving(config: TableConfigFile) -> None:
     if running is not None:
         raise CliError(f"`tidemark run` (process {running.run}) serves this table: stop it first")
     at = config.services.coordinator
-    if at.port and is_serving(at):
+    if at.port and is_serving(at, security=client_security(config)):
         raise CliError(f"a coordinator serves at {at}: stop the table's services first")
 
 

@@ -30,6 +30,7 @@ from stream_runtime.config.model import (
     TableConfigFile,
     VerifyConfig,
 )
+from stream_runtime.config.security_model import SecurityConfig, check_security
 
 _LANES_DEFAULT_MAX: Final = 8
 _INPUT_PARTITIONS_DEFAULT: Final = 4
@@ -42,6 +43,7 @@ _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "verify": VerifyConfig,
     "services": ServicesConfig,
     "limits": LimitsConfig,
+    "security": SecurityConfig,
 }
 _PASS_THROUGH: Final = ("kafka", "spark", "hoodie")
 
@@ -63,6 +65,7 @@ def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = No
     _check_schema(file, table)
     check_input(file, sections["input"], table)
     _check_limits(file, sections["limits"])
+    check_security(file, sections["security"])
     kafka = pass_through(file, "kafka", document.get("kafka"))
     if not kafka.get("bootstrap.servers"):
         raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from stream_runtime.config import values
+from stream_runtime.config.security_model import SecurityConfig
+from stream_runtime.config.settings import setting as _field
 
 EMBEDDED: Final = "embedded"
 _KIB: Final = 1024
@@ -89,11 +91,9 @@ def _read_address(text: object) -> Address:
     return Address(*values.host_and_port(text))
 
 
-def _field(read: values.Read, default: Any = values.REQUIRED, *, key: str | None = None) -> Any:
-    metadata = {"read": read, "key": key}
-    if default is values.REQUIRED:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
+def _read_address_or_off(text: object) -> Address | None:
+    # YAML 1.1 reads a bare `off` as false.
+    return None if text is False or text == "off" else _read_address(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,15 +229,18 @@ class VerifyConfig:
 class ServicesConfig:
     """`bind` is the interface to listen on where that is not the address that others dial (containers).
 
-    The services have no authentication: they listen beyond this machine only with `allow_remote: true`.
-    http: Address | None = _field(_read_address, None)
-    """Where the coordinator serves HTTP: metrics, health, its page. None: `run` takes a free port, a
-    coordinator of its own serves none. Assigners and writers take theirs from `--http` alone.
-    """
+    The services listen beyond this machine where `security:` encrypts calls and knows the callers, or with
+    `allow_remote: true`.
     """
 
     coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))
     metrics: Address = _field(_read_address, Address("127.0.0.1", 7412))
+    http: Address | None = _field(_read_address, None)
+    """Where the coordinator serves HTTP: metrics, health, its page. None: `run` takes a free port, a
+    coordinator of its own serves none. Assigners and writers take theirs from `--http` alone.
+    """
+    web: Address | None = _field(_read_address_or_off, Address("127.0.0.1", 7413))
+    """Where the coordinator serves its page for people. None (`off`): nowhere."""
     bind: str | None = _field(values.text, None)
     allow_remote: bool = _field(values.boolean, False)
 
@@ -282,5 +285,6 @@ class TableConfigFile:
     verify: VerifyConfig = VerifyConfig()
     services: ServicesConfig = ServicesConfig()
     limits: LimitsConfig = LimitsConfig()
+    security: SecurityConfig = SecurityConfig()
     spark: Mapping[str, str] = field(default_factory=dict)
     hoodie: Mapping[str, str] = field(default_factory=dict)

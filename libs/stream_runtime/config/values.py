@@ -6,6 +6,7 @@ A reader raises `BadValueError` with a text that says what to write instead; `de
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -181,6 +182,13 @@ def host_and_port(value: Any) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def variable_name(value: Any) -> str:
+    """The name of a variable of the environment; the value is not shown, lest it is the secret itself."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise BadValueError("must be the name of an environment variable, not its content")
+    return value
+
+
 def source_position(value: Any) -> str:
     """What of a change event says where in the source's log it stands: `source.lsn`, `ts_ms` …"""
     if not isinstance(value, str) or not _SOURCE_POSITION.fullmatch(value):
@@ -219,6 +227,10 @@ def _resolve_local(folder: Path, value: str) -> Path:
     return (folder / Path(value).expanduser()).resolve()
 
 
+def _absolute(folder: Path, value: str) -> Path:
+    return Path(os.path.abspath(folder / Path(value).expanduser()))
+
+
 def _resolve_path_or_uri(folder: Path, value: str) -> str:
     return value if _URI.match(value) else str(_resolve_local(folder, value))
 
@@ -231,5 +243,6 @@ def _resolve_existing_file(folder: Path, value: str) -> Path:
 
 
 local_path: Final = PathReader(_resolve_local)
+linked_path: Final = PathReader(_absolute)
 path_or_uri: Final = PathReader(_resolve_path_or_uri)
 existing_file: Final = PathReader(_resolve_existing_file)

@@ -10,8 +10,11 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from stream_runtime.config.model import Address
+from stream_runtime.rpc.call_details import CallDetails
 from stream_runtime.rpc.errors import from_grpc
 from stream_runtime.rpc.server import MESSAGE_BYTES_MAX
+from stream_runtime.rpc.show_token import ShowToken
+from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
 DEADLINE_S: Final = 10.0
 _RECONNECT_MS_MIN: Final = 100
@@ -23,30 +26,44 @@ T = TypeVar("T")
 
 
 def open_channel(
-    address: Address, *, deadline_s: float = DEADLINE_S, message_bytes_max: int = MESSAGE_BYTES_MAX
+    address: Address,
+    *,
+    deadline_s: float = DEADLINE_S,
+    message_bytes_max: int = MESSAGE_BYTES_MAX,
+    security: ClientSecurity = IN_THE_CLEAR,
 ) -> grpc.Channel:
     """A channel whose unary calls end within `deadline_s` unless they say otherwise. Connects lazily, and
-    again.
+    again. Raises SecurityConfigError where its token would travel in the clear.
     """
-    channel = grpc.insecure_channel(
-        str(address),
-        options=[
-            ("grpc.max_receive_message_length", message_bytes_max),
-            ("grpc.max_send_message_length", message_bytes_max),
-            ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS_MIN),
-            ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
-            ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
-            # A peer that vanished without closing is noticed by pings, also between calls.
-            ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-            # Without it a ping that no frozen peer answers is waited for a minute.
-            ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-            ("grpc.keepalive_permit_without_calls", 1),
-            # A proxy of the environment has no business between services of one machine or cluster.
-            ("grpc.enable_http_proxy", 0),
-        ],
+    security.token_for(address)
+    options = _options(message_bytes_max)
+    if security.server_name is not None:
+        options.append(("grpc.ssl_target_name_override", security.server_name))
+    if security.credentials is None:
+        channel = grpc.insecure_channel(str(address), options=options)
+    else:
+        channel = grpc.secure_channel(str(address), security.credentials, options=options)
+    return grpc.intercept_channel(
+        channel, _DefaultDeadline(deadline_s), ShowToken(lambda: security.token_for(address))
     )
-    return grpc.intercept_channel(channel, _DefaultDeadline(deadline_s))
+
+
+def _options(message_bytes_max: int) -> list[tuple[str, int | str]]:
+    return [
+        ("grpc.max_receive_message_length", message_bytes_max),
+        ("grpc.max_send_message_length", message_bytes_max),
+        ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+        ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+        ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
+        # A peer that vanished without closing is noticed by pings, also between calls.
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        # Without it a ping that no frozen peer answers is waited for a minute.
+        ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+        ("grpc.keepalive_permit_without_calls", 1),
+        # A proxy of the environment has no business between services of one machine or cluster.
+        ("grpc.enable_http_proxy", 0),
+    ]
 
 
 def call(method: Callable[..., T], request: Any, timeout_s: float | None = None) -> T:
@@ -65,16 +82,4 @@ class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor):
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         if client_call_details.timeout is not None:
             return continuation(client_call_details, request)
-        return continuation(_WithTimeout(client_call_details, self._deadline_s), request)
-
-
-class _WithTimeout(grpc.ClientCallDetails):
-    """The details of a call, with a deadline."""
-
-    def __init__(self, details: Any, timeout_s: float) -> None:
-        self.method = details.method
-        self.timeout = timeout_s
-        self.metadata = details.metadata
-        self.credentials = details.credentials
-        self.wait_for_ready = details.wait_for_ready
-        self.compression = details.compression
+        return continuation(CallDetails(client_call_details, timeout_s=self._deadline_s), request)

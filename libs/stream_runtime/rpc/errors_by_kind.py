@@ -1,7 +1,7 @@
 """Exceptions of handlers as statuses with details (`error_details`), and in the log.
 
 The log has every failed call at level info, with its request id; UNAVAILABLE, which clients answer by asking
-again, at debug. An exception without a kind is a defect: INTERNAL, with its traceback.
+again, at debug, as refusals of strangers, who could fill it (`security.access` tells of those). An exception without a kind is a defect: INTERNAL, with its traceback.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from stream_runtime.rpc.handler_interceptor import Handler, HandlerInterceptor
 from stream_runtime.rpc.request_ids import current_request_id
 
 _MESSAGE_BYTES_MAX: Final = 1_200
+_QUIET: Final = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
+)
 _log = logging.getLogger("tidemark.rpc")
 
 
@@ -50,7 +53,7 @@ def _abort(context: Any, method: str, error: Exception) -> None:
         _log.exception("unexpected error in %s", method)
         said = f"{type(error).__name__}: {error}"
     else:
-        level = logging.DEBUG if status is grpc.StatusCode.UNAVAILABLE else logging.INFO
+        level = logging.DEBUG if status in _QUIET else logging.INFO
         _log.log(level, "%s: %s %s: %s", method, status.name, reason_of(error), said)
     # It travels in the header block, with up to three characters a byte.
     said = redact_text(said).encode()[:_MESSAGE_BYTES_MAX].decode(errors="ignore")

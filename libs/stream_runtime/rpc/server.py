@@ -1,13 +1,11 @@
-"""A gRPC server as every service of ours runs it: limits, health, reflection, errors by kind.
+"""A gRPC server as every service of ours runs it: limits, health, reflection, TLS, callers, errors by kind.
 
-There is no authentication, so it listens on loopback only, unless the configuration says
-`services.allow_remote: true`.
+Beyond loopback it listens only where calls are encrypted and callers known (`security`), or when the
+configuration says `services.allow_remote: true`.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -17,8 +15,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from stream_runtime.config.model import Address
-from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.rpc.access import AccessInterceptor
 from stream_runtime.rpc.interceptors import interceptor_chain
+from stream_runtime.security.listening import ListenError, check_listen_address
+from stream_runtime.security.server import ServerSecurity, open_security
+
+__all__ = ["MESSAGE_BYTES_MAX", "ListenError", "RpcServer", "check_listen_address", "start_server"]
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 _WORKERS: Final = 16
@@ -26,12 +28,6 @@ _CONCURRENT_CALLS_MAX: Final = 256
 _STOP_GRACE_S: Final = 5.0
 
 Register = Callable[[grpc.Server], None]
-
-
-class ListenError(StreamRuntimeError):
-    """The server may not, or cannot, listen at its address."""
-
-    kind = ErrorKind.INVALID
 
 
 class RpcServer:
@@ -62,18 +58,21 @@ def start_server(
     services: Sequence[tuple[str, Register]],
     *,
     allow_remote: bool = False,
+    security: ServerSecurity | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     interceptors: Sequence[grpc.ServerInterceptor] = (),
 ) -> RpcServer:
     """Starts serving; health says NOT_SERVING until `set_serving(True)`.
 
     `services`: full proto name and a function that adds the servicer. `interceptors`: outermost first, inside
-    our own (`interceptor_chain`). Raises ListenError.
+    our own (`interceptor_chain`). `security` None: in the clear, open to whoever reaches the port. Raises
+    ListenError.
     """
-    check_listen_address(listen, allow_remote)
+    security = security or open_security()
+    check_listen_address(listen, allow_remote, security.config)
     server = grpc.server(
         ThreadPoolExecutor(_WORKERS, thread_name_prefix="rpc"),
-        interceptors=interceptor_chain(interceptors),
+        interceptors=interceptor_chain([AccessInterceptor(security.access), *interceptors]),
         maximum_concurrent_rpcs=_CONCURRENT_CALLS_MAX,
         options=[
             ("grpc.max_receive_message_length", message_bytes_max),
@@ -91,7 +90,10 @@ def start_server(
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        port = server.add_insecure_port(str(listen))
+        if security.tls is None:
+            port = server.add_insecure_port(str(listen))
+        else:
+            port = server.add_secure_port(str(listen), security.tls.grpc_credentials())
     except RuntimeError:
         port = 0
     if port == 0:
@@ -102,21 +104,3 @@ def start_server(
     running.set_serving(False)
     server.start()
     return running
-
-
-def check_listen_address(listen: Address, allow_remote: bool) -> None:
-    """Raises ListenError for an address beyond loopback that nobody allowed."""
-    if allow_remote or _is_loopback(listen.host):
-        return
-    raise ListenError(
-        f"{listen} can be reached from other machines, and the services have no authentication: "
-        "use 127.0.0.1, or set services.allow_remote: true in a network that you trust"
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(str(entry[4][0]).split("%")[0]).is_loopback for entry in found)

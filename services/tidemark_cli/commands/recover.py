@@ -28,13 +28,14 @@ def run_recover(options: argparse.Namespace) -> int:
     from stream_runtime.ids import SystemIds
     from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
     from stream_runtime.rpc.health import is_serving
+    from stream_runtime.security.client import client_security
     from tidemark_cli.errors import CliError
     from tidemark_cli.reachable_kafka import reachable_kafka
 
     output, clock = Output(options.json), SystemClock()
     with reachable_kafka(load_config(options.config), clock, output.say, "tidemark recover") as config:
         at = config.services.coordinator
-        if at.port and is_serving(at):
+        if at.port and is_serving(at, security=client_security(config)):
             raise CliError(f"a coordinator serves at {at}: it recovers the table by itself. Stop it first")
         client = ConfluentKafkaClient.from_config(config, clock=clock)
         done = recover(config, client, open_storage(config.table.path), clock, SystemIds())

@@ -1,0 +1,106 @@
+"""What a caller needs: whom to trust, what to show. Used by every client of ours, services included.
+
+The token is looked for in this order: TIDEMARK_TOKEN_FILE (`--token-file`), TIDEMARK_TOKEN, `security.token`,
+the token that a `tidemark run` on this machine left for its own processes. It is read again when its file
+changes. It never travels in the clear, but on loopback or where `services.allow_remote: true` says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import grpc
+
+from stream_runtime.clock import Clock, SystemClock
+from stream_runtime.config.model import Address, TableConfigFile
+from stream_runtime.config.security_model import SecretSource, TlsConfig
+from stream_runtime.security.certificates import load_authority, load_own
+from stream_runtime.security.errors import SecurityConfigError
+from stream_runtime.security.listening import is_loopback
+from stream_runtime.security.local_token import local_token_path
+from stream_runtime.security.secret_file import Reloaded
+from stream_runtime.security.tokens import checked_token, read_source
+
+TOKEN_VARIABLE: Final = "TIDEMARK_TOKEN"
+TOKEN_FILE_VARIABLE: Final = "TIDEMARK_TOKEN_FILE"
+_log = logging.getLogger("tidemark.security")
+
+
+@dataclass(frozen=True)
+class ClientSecurity:
+    """`token` gives the newest one, or None. `credentials` None: in the clear."""
+
+    credentials: grpc.ChannelCredentials | None = None
+    server_name: str | None = None
+    token: Callable[[], str | None] = lambda: None
+    clear_text_allowed: bool = False
+
+    def token_for(self, address: Address) -> str | None:
+        """What to show there. Raises SecurityConfigError rather than send it in the clear."""
+        token = self.token()
+        clear = self.credentials is None and not self.clear_text_allowed
+        if token is not None and clear and not is_loopback(address.host):
+            raise SecurityConfigError(
+                f"the token is not sent to {address} in the clear: configure security.tls, or say "
+                "services.allow_remote: true in a network that you trust"
+            )
+        return token
+
+
+IN_THE_CLEAR: Final = ClientSecurity()
+
+
+def client_security(
+    config: TableConfigFile, clock: Clock | None = None, env: Mapping[str, str] | None = None
+) -> ClientSecurity:
+    """What the configuration and the environment ask for. Raises SecurityConfigError."""
+    tls = config.security.tls
+    return ClientSecurity(
+        credentials=None if tls is None else _credentials(tls, clock or SystemClock()),
+        server_name=None if tls is None else tls.server_name,
+        token=_token(config, os.environ if env is None else env),
+        clear_text_allowed=config.services.allow_remote,
+    )
+
+
+def _credentials(tls: TlsConfig, clock: Clock) -> grpc.ChannelCredentials:
+    own = load_own(tls, clock)
+    authority = load_authority(tls, clock)
+    if own is None:
+        return grpc.ssl_channel_credentials(authority)
+    return grpc.ssl_channel_credentials(authority, own.key, own.chain)
+
+
+def _token(config: TableConfigFile, env: Mapping[str, str]) -> Callable[[], str | None]:
+    source, setting = config.security.token, "security.token"
+    if env.get(TOKEN_FILE_VARIABLE):
+        source, setting = SecretSource(file=Path(env[TOKEN_FILE_VARIABLE]).absolute()), TOKEN_FILE_VARIABLE
+    elif env.get(TOKEN_VARIABLE):
+        source, setting = SecretSource(env=TOKEN_VARIABLE), TOKEN_VARIABLE
+    if source is None:
+        return _local_token(config)
+
+    def load() -> str:
+        return checked_token(read_source(source, setting, env), f"{setting}: {source}")
+
+    if source.file is None:
+        token = load()
+        return lambda: token
+    return Reloaded((source.file,), load, _log.error).current
+
+
+def _local_token(config: TableConfigFile) -> Callable[[], str | None]:
+    if not config.security.knows_callers:
+        return lambda: None
+    path = local_token_path(config.state.path)
+    source = SecretSource(file=path)
+
+    def load() -> str | None:
+        return checked_token(read_source(source, "security.token"), str(path)) if path.exists() else None
+
+    return Reloaded((path,), load, _log.error).current

@@ -1,0 +1,95 @@
+"""Which role each method of every gRPC service asks for. What is not in the table is refused.
+
+A method that is new in `proto/` gets its line here; a unit test walks all services that we define.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class Role(Enum):
+    """What a caller may do. Roles do not follow from each other, but for `GRANTS`."""
+
+    READ = "read"
+    """Look: status, lookups, epochs, metrics, the web page."""
+    OPERATE = "operate"
+    """Also change how the table is served: flush, pause, resume, retry."""
+    SERVICE = "service"
+    """Be one of the table's own processes: take leases, begin and report epochs."""
+
+
+GRANTS: Final[Mapping[Role, frozenset[Role]]] = MappingProxyType(
+    {
+        Role.READ: frozenset({Role.READ}),
+        Role.OPERATE: frozenset({Role.READ, Role.OPERATE}),
+        Role.SERVICE: frozenset({Role.SERVICE}),
+    }
+)
+EVERYTHING: Final = frozenset(Role)
+
+
+class Caller(NamedTuple):
+    """Who calls, by the name that the tokens' file gives them."""
+
+    name: str
+    roles: frozenset[Role]
+
+
+# Whether a process serves is what load balancers and probes ask; the answer is one word.
+OPEN: Final = frozenset(
+    {
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/List",
+        "/grpc.health.v1.Health/Watch",
+    }
+)
+
+_ADMIN: Final[Mapping[str, Role]] = {
+    "Serves": Role.READ,
+    "Status": Role.READ,
+    "Lookup": Role.READ,
+    "ListEpochs": Role.READ,
+    "ShowEpoch": Role.READ,
+    "Flush": Role.OPERATE,
+    "RetryEpoch": Role.OPERATE,
+    "Pause": Role.OPERATE,
+    "Resume": Role.OPERATE,
+}
+_COMMIT: Final[Mapping[str, Role]] = {
+    "Join": Role.SERVICE,
+    "Renew": Role.SERVICE,
+    "Leave": Role.SERVICE,
+    "LeaseFileGroups": Role.SERVICE,
+    "WantRewind": Role.SERVICE,
+    "NextEpoch": Role.SERVICE,
+    "Begin": Role.SERVICE,
+    "ReportWritten": Role.SERVICE,
+    "ReportFailed": Role.SERVICE,
+}
+_ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE}
+_REFLECTION: Final[Mapping[str, Role]] = {"ServerReflectionInfo": Role.READ}
+
+_BY_SERVICE: Final[Mapping[str, Mapping[str, Role]]] = {
+    "tidemark.admin.v1.Admin": _ADMIN,
+    "tidemark.commit.v1.CommitCoordinator": _COMMIT,
+    "tidemark.assigner.v1.IndexAssigner": _ASSIGNER,
+    "grpc.reflection.v1alpha.ServerReflection": _REFLECTION,
+    "grpc.reflection.v1.ServerReflection": _REFLECTION,
+}
+METHOD_ROLES: Final[Mapping[str, Role]] = MappingProxyType(
+    {
+        f"/{service}/{method}": role
+        for service, methods in _BY_SERVICE.items()
+        for method, role in methods.items()
+    }
+)
+"""By full method name (`/package.Service/Method`)."""
+
+
+def is_allowed(method: str, roles: frozenset[Role]) -> bool:
+    """Whether a caller with these roles may call the method; False for one that no table names."""
+    return method in OPEN or METHOD_ROLES.get(method) in roles

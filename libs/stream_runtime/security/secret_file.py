@@ -1,0 +1,93 @@
+"""Reads files that hold secrets, and notices when they were replaced.
+
+A file that anybody on the machine can read or write is refused. Its group may read it: that is how containers
+get mounted secrets. A link is followed, for the same reason; what counts is the file it leads to.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from stream_runtime.security.errors import SecurityConfigError
+
+BYTES_MAX: Final = 1 << 20
+_OPEN_TO_OTHERS: Final = stat.S_IWGRP | stat.S_IRWXO
+
+Stamp = tuple[int, int, int, int]
+T = TypeVar("T")
+
+
+def read_file(path: Path, setting: str) -> bytes:
+    """The content of a file that is no secret. Raises SecurityConfigError."""
+    return _read(path, setting, secret=False)
+
+
+def read_secret(path: Path, setting: str) -> bytes:
+    """The content of a file that only its owner and group can read. Raises SecurityConfigError."""
+    return _read(path, setting, secret=True)
+
+
+def _read(path: Path, setting: str, *, secret: bool) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise SecurityConfigError(f"{setting}: {path} is no file")
+            if secret and found.st_mode & _OPEN_TO_OTHERS:
+                raise SecurityConfigError(
+                    f"{setting}: {path} can be read or changed by others (mode "
+                    f"{stat.S_IMODE(found.st_mode):04o}): chmod 600 it"
+                )
+            content = file.read(BYTES_MAX + 1)
+    except OSError as error:
+        raise SecurityConfigError(f"{setting}: {path}: {error.strerror}") from None
+    if len(content) > BYTES_MAX:
+        raise SecurityConfigError(f"{setting}: {path} is larger than {BYTES_MAX} bytes")
+    return content
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Changes when the file is replaced or written; None while there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Reloaded(Generic[T]):
+    """What is read from files, read anew when one of them changed. Thread-safe.
+
+    When the new content cannot be used the former one stays, and `complain` hears why, once a change.
+    """
+
+    def __init__(
+        self, paths: tuple[Path, ...], load: Callable[[], T], complain: Callable[[str], None]
+    ) -> None:
+        """Loads at once: raises what `load` raises."""
+        self._paths = paths
+        self._load = load
+        self._complain = complain
+        self._lock = threading.Lock()
+        self._stamps = self._look()
+        self._value = load()
+
+    def current(self) -> T:
+        """The newest content that could be used."""
+        with self._lock:
+            stamps = self._look()
+            if stamps != self._stamps:
+                self._stamps = stamps
+                try:
+                    self._value = self._load()
+                except SecurityConfigError as error:
+                    self._complain(f"{error}; what was read before stays in use")
+            return self._value
+
+    def _look(self) -> list[Stamp | None]:
+        return [stamp(path) for path in self._paths]
