@@ -1,0 +1,169 @@
+"""What a file slice says of one key: its base row, every version in its log files, and what they merge to.
+
+For people who want to see why a row is as it is. Versions are in the order in which readers merge them.
+Memory is bounded: of a base file one row group at a time, of a log file the whole of it, up to a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hudi_format.errors import CorruptFileError
+from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY
+from hudi_format.file_group.changes import Changes
+from hudi_format.file_group.log_blocks import read_data_log
+from hudi_format.file_group.merge import apply_log
+from hudi_format.file_group.names import parse_data_file
+from hudi_format.file_group.slice_reader import merge_columns
+from hudi_format.file_group.slices import FileSlice
+from hudi_format.ordering import NO_ORDERING, OrderingField
+from hudi_format.schema import TableSchema, cast_rows
+from hudi_format.storage.base import Storage, join_path
+from hudi_format.table_config import MergeMode
+
+VERSIONS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersion:
+    """A row (all columns, meta columns first), or a delete: `row` None, with the ordering value it carries,
+    or none when it deletes whatever there is. `instant`: the one in the file's name.
+    """
+
+    file: str
+    instant: str
+    is_base: bool
+    row: dict[str, Any] | None
+    deletes: bool
+    ordering: Any
+
+
+@dataclass(frozen=True, slots=True)
+class KeyVersions:
+    """`versions` in the order of merging. `merged`: the row that readers see, None when there is none.
+    `left_out`: files that were too large, or too many, to be read here; then `merged` is not known.
+    """
+
+    versions: tuple[KeyVersion, ...]
+    merged: dict[str, Any] | None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def winner(self) -> int | None:
+        """The position of the version that readers see."""
+        if self.merged is None:
+            return None
+        number = self.merged[COMMIT_SEQNO]
+        found = [at for at, each in enumerate(self.versions) if each.row and each.row[COMMIT_SEQNO] == number]
+        return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class KeyReader:
+    """Reads slices of one table. `check` is called before each file and row group; it may raise to end it.
+    `file_bytes_max`: larger log files are left out.
+    """
+
+    storage: Storage
+    schema: TableSchema
+    mode: MergeMode
+    ordering: OrderingField | None
+    file_bytes_max: int
+    check: Callable[[], None] = lambda: None
+
+    def versions(self, file_slice: FileSlice, key: str) -> KeyVersions:
+        """Raises `FileMissingError` (the slice was cleaned away), `CorruptFileError`,
+        `UnsupportedTableError`, and what `check` raises.
+        """
+        columns = merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
+        base = self.base_row(file_slice, key, columns)
+        versions = [] if base is None else self._rows_of(str(file_slice.base_file), base, is_base=True)
+        tables: list[pa.Table] = [columns.empty_table()]
+        parts: list[Changes] = []
+        left_out: list[str] = []
+        for name in file_slice.log_files:
+            self.check()
+            path = join_path(file_slice.partition_path, name)
+            info = self.storage.stat(path)
+            if len(versions) >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
+                left_out.append(name)
+                continue
+            rows, changes = self._in_log(path, key, columns)
+            versions += self._changes_of(name, rows, changes)
+            tables.append(rows)
+            parts.append(changes)
+        if left_out:
+            return KeyVersions(tuple(versions), None, tuple(left_out))
+        changes = Changes.concat(parts, [table.num_rows for table in tables[1:]])
+        merged = apply_log(base, pa.concat_tables(tables), changes, self.mode, self.ordering).to_pylist()
+        return KeyVersions(tuple(versions), merged[0] if merged else None)
+
+    def base_row(self, file_slice: FileSlice, key: str, columns: pa.Schema | None = None) -> pa.Table | None:
+        """The key's row of the slice's base file, as a table of one row; None when it is not there."""
+        if file_slice.base_file is None:
+            return None
+        wanted = columns or merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
+        path = join_path(file_slice.partition_path, file_slice.base_file)
+        with self.storage.open_input(path) as source:
+            try:
+                found = self._find(pq.ParquetFile(source), key, wanted)
+            except (pa.ArrowException, OSError) as error:
+                raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
+        return None if found is None else cast_rows(found, wanted)
+
+    def _find(self, file: pq.ParquetFile, key: str, wanted: pa.Schema) -> pa.Table | None:
+        stored = [name for name in wanted.names if name in file.schema_arrow.names]
+        for group in range(file.num_row_groups):
+            self.check()
+            at = pc.index(file.read_row_group(group, [RECORD_KEY]).column(0), key).as_py()
+            if at >= 0:
+                return file.read_row_group(group, stored).slice(at, 1)
+        return None
+
+    def _in_log(self, path: str, key: str, columns: pa.Schema) -> tuple[pa.Table, Changes]:
+        """The key's rows in a log file, and its changes, which point into them."""
+        content = read_data_log(self.storage, path, columns, self.mode, self.ordering)
+        changes = content.changes.take(np.flatnonzero(np.asarray(pc.equal(content.changes.keys, key))))
+        has_row = changes.row >= 0
+        rows = content.rows.take(pa.array(changes.row[has_row]))
+        renumbered = np.full(len(changes), -1, np.int64)
+        renumbered[has_row] = np.arange(rows.num_rows)
+        return rows, Changes(
+            changes.keys, changes.ordering, changes.is_delete, changes.unconditional, renumbered
+        )
+
+    def _changes_of(self, name: str, rows: pa.Table, changes: Changes) -> list[KeyVersion]:
+        found = iter(self._rows_of(name, rows, is_base=False))
+        versions = []
+        for at in range(len(changes)):
+            if changes.row[at] >= 0:
+                version = next(found)
+                deletes = bool(changes.is_delete[at])
+                versions.append(KeyVersion(name, version.instant, False, version.row, deletes, None))
+            else:
+                value = None if changes.unconditional[at] else self._ordering_value(int(changes.ordering[at]))
+                versions.append(KeyVersion(name, _instant_of(name), False, None, True, value))
+        return versions
+
+    def _ordering_value(self, ordering: int) -> Any:
+        if self.ordering is None or ordering == NO_ORDERING:
+            return None
+        return self.ordering.from_int64(np.array([ordering], np.int64))[0].as_py()
+
+    def _rows_of(self, name: str, rows: pa.Table, *, is_base: bool) -> list[KeyVersion]:
+        return [
+            KeyVersion(name, _instant_of(name), is_base, row, deletes=False, ordering=None)
+            for row in rows.to_pylist()
+        ]
+
+
+def _instant_of(name: str) -> str:
+    parsed = parse_data_file(name)
+    return parsed.instant if parsed is not None else ""

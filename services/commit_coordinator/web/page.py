@@ -1,0 +1,164 @@
+"""Serves the page and the documents behind it at `services.web`; all of it read-only.
+
+The coordinator's loop does nothing for it: documents are made on the server's threads, at most one a second
+however many browsers look, of pictures that the loop leaves behind anyway. A port that is taken is tried
+again until it is free: a page is no reason to keep a table waiting, and a predecessor may still have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.placement import Placement
+from commit_coordinator.view import ViewBoard
+from commit_coordinator.web.answers import error_answer, json_answer, own_hosts_only, page_files
+from commit_coordinator.web.cached import Cached
+from commit_coordinator.web.group_sizes import group_sizes
+from commit_coordinator.web.key_story import KeyStories
+from commit_coordinator.web.overview import EPOCHS_SHOWN, Facts, overview
+from commit_coordinator.web.rates import Rates
+from hudi_format.errors import HudiFormatError
+from stream_runtime.clock import Clock
+from stream_runtime.config.model import Address, ServicesConfig
+from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from stream_runtime.http_server import Answer, HttpServer, Request, Route, start_http_server
+from stream_runtime.rpc.server import ListenError, check_listen_address
+
+_OVERVIEW_AGE_S: Final = 1.0
+_SLOW_AGE_S: Final = 5.0
+_LISTEN_EVERY_S: Final = 5.0
+_STATUS_OF_KIND: Final = {
+    ErrorKind.RETRYABLE: 503,
+    ErrorKind.FENCED: 503,
+    ErrorKind.CONFLICT: 409,
+    ErrorKind.INVALID: 400,
+    ErrorKind.CORRUPT: 500,
+}
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class PageSources:
+    """What the page is made of. `letters`: the newest dead letters, as a document."""
+
+    facts: Facts
+    status: Callable[[], dict[str, Any]]
+    board: ViewBoard
+    history: EpochHistory
+    placement: Placement
+    stories: KeyStories
+    letters: Callable[[], dict[str, Any]]
+    clock: Clock
+
+
+class WebPage:
+    """`start` once, `close` at the end."""
+
+    def __init__(self, sources: PageSources, at: Address, services: ServicesConfig) -> None:
+        self._sources = sources
+        self._listen = Address(services.bind or at.host, at.port)
+        self._names = frozenset((at.host.lower(), "localhost"))
+        self._allow_remote = services.allow_remote
+        clock = sources.clock
+        self._rates = Rates(lambda: sources.board.current, clock)
+        self._overview = Cached(self._make_overview, _OVERVIEW_AGE_S, clock)
+        self._sizes = Cached(self._make_sizes, _SLOW_AGE_S, clock)
+        self._letters = Cached(sources.letters, _SLOW_AGE_S, clock)
+        self._stopped = threading.Event()
+        self._server: HttpServer | None = None
+        self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve, at once where the port is free. Raises ListenError for an address that nobody
+        allowed.
+        """
+        check_listen_address(self._listen, self._allow_remote)
+        self._rates.start()
+        if not self._try_to_listen(logging.WARNING):
+            self._listener.start()
+
+    @property
+    def address(self) -> Address | None:
+        """Where it is served; None while the port is taken."""
+        return self._server.address if self._server is not None else None
+
+    def close(self) -> None:
+        """Repeatable."""
+        self._stopped.set()
+        if self._listener.is_alive():
+            self._listener.join(_LISTEN_EVERY_S)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._rates.stop()
+        self._sources.stories.close()
+
+    def routes(self) -> dict[str, Route]:
+        """By path."""
+        return {
+            **page_files(),
+            "/api/overview": partial(self._document, self._overview.get),
+            "/api/file-groups": partial(self._document, self._sizes.get),
+            "/api/dead-letters": partial(self._document, self._letters.get),
+            "/api/key": self._story,
+        }
+
+    def _try_to_listen(self, level: int) -> bool:
+        guard = own_hosts_only(self._names)
+        try:
+            self._server = start_http_server(
+                self._listen, self.routes(), allow_remote=self._allow_remote, guard=guard
+            )
+        except ListenError as error:
+            _log.log(level, "no page yet, it is tried again: %s (services.web)", error)
+            return False
+        _log.info("the page is at http://%s", self._server.address)
+        return True
+
+    def _listen_when_free(self) -> None:
+        while not self._stopped.wait(_LISTEN_EVERY_S):
+            if self._try_to_listen(logging.DEBUG):
+                return
+
+    def _make_overview(self) -> dict[str, Any]:
+        sources = self._sources
+        return overview(
+            sources.facts,
+            sources.status(),
+            sources.history.newest(EPOCHS_SHOWN),
+            self._rates.document(),
+            sources.clock.now_ms(),
+        )
+
+    def _make_sizes(self) -> dict[str, Any]:
+        return group_sizes(self._sources.placement.slices(), self._sources.facts.target_bytes)
+
+    def _document(self, make: Callable[[], dict[str, Any]], _: Request) -> Answer:
+        return _answered(make)
+
+    def _story(self, request: Request) -> Answer:
+        key = request.query.get("key", "")
+        if not key:
+            return error_answer(400, "name a key: /api/key?key=…")
+        stories = self._sources.stories
+        if len(key.encode("utf-8", "replace")) > stories.key_bytes_max:
+            return error_answer(400, f"keys have at most {stories.key_bytes_max} bytes (limits.key_bytes)")
+        return _answered(lambda: stories.story(key))
+
+
+def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
+    """The document, or why there is none: other parts do not answer, not this one."""
+    try:
+        return json_answer(make())
+    except DeadlineExceededError as error:
+        return error_answer(504, str(error))
+    except StreamRuntimeError as error:
+        return error_answer(_STATUS_OF_KIND[error.kind], str(error))
+    except (HudiFormatError, OSError) as error:
+        return error_answer(503, str(error))

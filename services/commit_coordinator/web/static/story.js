@@ -1,0 +1,117 @@
+// The story of a key: asked for once, drawn once. The key stands in the address, so that a story can be passed on.
+
+import { byId, el, say } from "/dom.js";
+import { ago, count, dayAndTime, instantMs, plural, shortened } from "/format.js";
+
+const TIERS = {
+  uncommitted: "tagged and not committed yet: the newest version is not in the files so far",
+  hot: "answered from memory (hot cache)",
+  rocksdb: "answered from local disk (RocksDB)",
+  mdt: "answered from the record index itself",
+};
+
+export class Story {
+  constructor() {
+    this.form = byId("story-form");
+    this.input = byId("story-key");
+    this.button = this.form.querySelector("button");
+    this.result = byId("story");
+    this.asked = null;
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask(this.input.value);
+    });
+    window.addEventListener("hashchange", () => this.fromAddress());
+    this.fromAddress();
+  }
+
+  hint({ record_key: fields }) {
+    const text = fields.length === 1 ? `the value of ${fields[0]}` : fields.map((field) => `${field}:…`).join(",");
+    if (this.input.placeholder !== text) {
+      this.input.placeholder = text;
+      say(byId("story-hint"), fields.length === 1
+        ? "The record key, exactly as in the table."
+        : `A key of this table is written ${fields.map((field) => `${field}:VALUE`).join(",")}`);
+    }
+  }
+
+  fromAddress() {
+    const key = new URLSearchParams(window.location.hash.slice(1)).get("key");
+    if (key && key !== this.asked) {
+      this.input.value = key;
+      this.ask(key);
+    }
+  }
+
+  async ask(key) {
+    if (!key) return;
+    this.asked = key;
+    window.history.replaceState(null, "", `#${new URLSearchParams({ key })}`);
+    this.button.disabled = true;
+    this.result.setAttribute("aria-busy", "true");
+    this.result.replaceChildren(el("p", { class: "nothing" }, "Looking it up…"));
+    try {
+      const answer = await fetch(`/api/key?${new URLSearchParams({ key })}`, { cache: "no-store" });
+      const story = await answer.json();
+      this.result.replaceChildren(...(answer.ok ? told(story) : [problem(story.error)]));
+    } catch {
+      this.result.replaceChildren(problem("The coordinator does not answer: try again once it does."));
+    } finally {
+      this.button.disabled = false;
+      this.result.removeAttribute("aria-busy");
+    }
+  }
+}
+
+const problem = (text) => el("p", { class: "problem" }, text);
+
+function told(story) {
+  if (!story.found) {
+    return [el("p", { class: "verdict" }, "Not in the table: ", el("code", {}, story.key), " was never there, or was deleted.")];
+  }
+  const parts = [el("p", { class: "verdict" }, el("code", {}, story.key), " lives in ",
+    story.partition_path ? el("span", {}, "partition ", el("b", {}, story.partition_path), ", ") : "", "file group ", el("code", {}, story.file_id), "."),
+  el("ul", { class: "facts" },
+    el("li", { "data-tier": story.tier }, el("b", {}, story.tier), " ", TIERS[story.tier] ?? ""),
+    el("li", {}, `shard ${story.shard} of the record index`),
+    story.ordering_field && story.ordering !== null ? el("li", {}, `${story.ordering_field} `, el("b", {}, value(story.ordering))) : null,
+    story.slice ? el("li", {}, story.slice.base_file ? "base file" : "no base file", `, ${plural(story.slice.log_files, "log file")} in the slice`) : null)];
+  if (story.files_error) parts.push(problem(`Its files cannot be shown: ${story.files_error}`));
+  if (story.versions.length) parts.push(versions(story.versions));
+  if (story.left_out?.length) parts.push(problem(`${plural(story.left_out.length, "log file")} of the slice ${story.left_out.length === 1 ? "was" : "were"} too large to be read here: what readers see is not worked out.`));
+  if (story.merged) parts.push(el("h3", { class: "minor" }, "What readers see"), row(story.merged, null, "merged"));
+  else if (story.slice && !story.left_out?.length && !story.files_error) parts.push(el("p", { class: "nothing" }, "Readers see no row: the newest version deletes it, or the row is not committed yet."));
+  return parts;
+}
+
+function versions(all) {
+  let before = null;
+  const items = all.map((version) => {
+    const item = versionItem(version, before);
+    if (version.row) before = new Map(version.row);
+    return item;
+  });
+  return el("ol", { class: "versions" }, ...items);
+}
+
+function versionItem(version, before) {
+  const at = instantMs(version.completion);
+  const kind = version.deletes ? "delete" : before === null ? "first version here" : "update";
+  const where = `${version.slice === "earlier" ? "former " : ""}${version.kind === "base" ? "base file" : "log file"}`;
+  const epoch = version.epoch === null ? "another writer’s commit, or an old one" : `epoch ${count(version.epoch)}`;
+  const changed = version.row && before ? version.row.filter(([name, now]) => before.get(name) !== now) : null;
+  return el("li", { class: "version", "data-read": version.is_read, "data-kind": version.deletes ? "delete" : version.kind },
+    el("p", { class: "version-head" }, el("b", {}, epoch), " ", el("span", { class: "version-kind" }, kind), version.is_read ? el("span", { class: "version-kind", "data-read": true }, "what readers see") : null),
+    el("p", { class: "soft small" }, at ? `${dayAndTime(at)} (${ago(Date.now() - at)}) · ` : "", `${where} `, el("code", { title: version.file }, shortened(version.file, 60)), ` · instant ${version.instant}`),
+    version.ordering !== null && version.ordering !== undefined ? el("p", { class: "small" }, `deletes what is not newer than ${version.ordering}`) : null,
+    changed?.length ? row(changed, before, "changed") : changed ? el("p", { class: "small soft" }, "no column differs from the version before") : null,
+    version.row ? el("details", { class: "quiet" }, el("summary", {}, `whole row, ${plural(version.row.length, "column")}`), row(version.row, null, "")) : null);
+}
+
+function row(columns, before, kind) {
+  return el("dl", { class: `pairs ${kind}` }, ...columns.map(([name, now]) => el("div", {},
+    el("dt", {}, name),
+    el("dd", {}, before ? el("s", { class: "soft" }, value(before.get(name))) : null, before ? " → " : null, value(now)))));
+}
+
+const value = (content) => (content === null || content === undefined ? el("i", { class: "soft" }, "null") : String(content));
