@@ -43,6 +43,8 @@ from commit_coordinator.trimming import Trimmer
 from commit_coordinator.unreported import unreported
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
+from commit_coordinator.web.open_page import Shown, open_page
+from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from epoch_protocol.lanes import assign_lane, shuffle_lane
 from hudi_format.commit.lock import TableLock, read_lock
@@ -86,7 +88,8 @@ class Ports:
 class CoordinatorService:
     """One coordinator process: gRPC on its threads, the protocol on the caller's."""
 
-    def __init__(self, config: TableConfigFile, ports: Ports) -> None:
+    def __init__(self, config: TableConfigFile, ports: Ports, with_page: bool = False) -> None:
+        """``with_page``: `services.web` is served as well."""
         self._config = config
         self._ports = ports
         self._topics = TopicNames(config.table.name)
@@ -113,6 +116,8 @@ class CoordinatorService:
         self._members: Members | None = None
         self._shown_owner = ""
         self._server: RpcServer | None = None
+        self._with_page = with_page
+        self._page: WebPage | None = None
         self._context: Context | None = None
         self._log = DecisionsLog(
             ports.kafka,
@@ -178,6 +183,8 @@ class CoordinatorService:
 
     def close(self) -> None:
         """Answers no more calls and lets the clients go."""
+        if self._page is not None:
+            self._page.close()
         if self._server is not None:
             self._server.stop()
         if self._members is not None:
@@ -249,6 +256,10 @@ class CoordinatorService:
             awaited,
             lambda: (self._ports.storage.base_uri, self._shown_owner),
         )
+        if self._with_page:
+            pictures = (self._board, self._history, placement)
+            shown = Shown(table.config, status.document, *pictures, lookups.lookup)
+            self._page = open_page(config, self._ports.kafka, self._ports.storage, self._ports.clock, shown)
         services: list[tuple[str, Any]] = [
             (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
             (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),

@@ -37,6 +37,6 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    service = CoordinatorService(config, ports)
+    service = CoordinatorService(config, ports, with_page=True)
     with served(http, config, Metrics("coordinator", config.table.name), service.ready):
         service.run(stop)

@@ -38,6 +38,7 @@ class RunFile:
     stopped: dict[str, str] = field(default_factory=dict)
     failing: dict[str, str] = field(default_factory=dict)
     http: dict[str, str] = field(default_factory=dict)
+    web: str = ""
 
 
 def run_file_path(state: Path) -> Path:
@@ -56,6 +57,7 @@ def write_run_file(state: Path, content: RunFile) -> None:
         "stopped": content.stopped,
         "failing": content.failing,
         "http": content.http,
+        "web": content.web,
     }
     partial = state / f"{NAME}.partial"
     partial.write_text(json.dumps(document, indent=2) + "\n")
@@ -76,6 +78,7 @@ def read_run_file(state: Path) -> RunFile | None:
             stopped=_texts(document.get("stopped", {})),
             failing=_texts(document.get("failing", {})),
             http=_texts(document.get("http", {})),
+            web=str(document.get("web", "")),
         )
     except FileNotFoundError:
         return None

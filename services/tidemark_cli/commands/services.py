@@ -6,6 +6,7 @@ TIDEMARK_FAILPOINT may name places of several services: each is told the others'
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Final
 
 from stream_runtime.config import TableConfigFile, load_config
@@ -50,6 +51,12 @@ def add(commands: Commands) -> None:
         "  tidemark writer -c flights.yaml",
         json=False,
     )
+    coordinator.add_argument(
+        "--web",
+        type=address,
+        metavar="HOST:PORT",
+        help="serve the page for people here (default: services.web)",
+    )
     for service in (coordinator, assigner, writer):
         service.add_argument(
             "--http",
@@ -77,6 +84,8 @@ def run_coordinator(options: argparse.Namespace) -> int:
 
     foreign = frozenset(AssignerFailpoint) | frozenset(WriterFailpoint)
     config = _service_config(options, "coordinator")
+    if options.web is not None:
+        config = replace(config, services=replace(config.services, web=options.web))
     run(config, foreign, options.http or config.services.http)
     return 0
 

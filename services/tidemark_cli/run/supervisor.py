@@ -27,6 +27,7 @@ from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
+from tidemark_cli.run.page_address import page_address
 from tidemark_cli.run.run_metrics import RunMetrics
 from tidemark_cli.run.state_lock import state_lock
 from tidemark_cli.run.supervised_kafka import SupervisedKafka
@@ -64,6 +65,7 @@ class Supervisor:
         self._processes: dict[str, SupervisedProcess] = {}
         self._written: RunFile | None = None
         self._http: dict[str, Address] = {}
+        self._page: Address | None = None
         self.stopped: dict[str, str] = {}
 
     def run(self, stop: threading.Event, hurry: threading.Event | None = None) -> None:
@@ -95,9 +97,12 @@ class Supervisor:
         config, state = self._config, self._config.state.path
         self._config = dataclasses.replace(config, services=self._with_ports(config))
         self._http = self._http_addresses(config)
+        self._page = page_address(config.services, self._ids.random(), self._say)
         for role in SERVICES:
             console = ConsoleLog(state / LOGS / f"{role}.log", self._forwarder(role))
             command = [*self._command_of(role, config.file), "--http", str(self._http[role])]
+            if role == "coordinator" and self._page is not None:
+                command += ["--web", str(self._page)]
             self._processes[role] = SupervisedProcess(role, command, console, self._clock, self._say)
         if config.kafka.embedded:
             self._start_kafka()
@@ -109,6 +114,8 @@ class Supervisor:
         self._update_run_file()
         kafka, at = self._config.kafka.bootstrap_servers, self._config.services.coordinator
         self._say(f"table {config.table.name}: Kafka at {kafka}, coordinator at {at}, logs in {state / LOGS}")
+        if self._page is not None:
+            self._say(f"a page to look at: http://{self._page}")
         return self._config
 
     def _start_kafka(self) -> None:
@@ -170,6 +177,7 @@ class Supervisor:
             dict(self.stopped),
             failing,
             {role: str(at) for role, at in self._http.items()},
+            str(self._page) if self._page is not None else "",
         )
         if content != self._written:
             write_run_file(self._config.state.path, content)
