@@ -259,7 +259,8 @@ class CoordinatorService:
         if self._with_page:
             pictures = (self._board, self._history, placement)
             shown = Shown(table.config, status.document, *pictures, lookups.lookup)
-            self._page = open_page(config, self._ports.kafka, self._ports.storage, self._ports.clock, shown)
+            world = (self._ports.kafka, self._ports.storage, self._ports.clock)
+            self._page = open_page(config, *world, self._security, shown)
         services: list[tuple[str, Any]] = [
             (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
             (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),

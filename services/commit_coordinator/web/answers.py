@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from stream_runtime.http_server import Answer, Guard, Request, Route
+from stream_runtime.http_server import Answer, Request, Route
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {
@@ -53,27 +53,23 @@ def _always(file: Path) -> Route:
     return lambda _: answer
 
 
-def own_hosts_only(names: frozenset[str]) -> Guard:
+def own_pages_only(route: Route, hosts: frozenset[str] | None) -> Route:
     """Refuses what a web page elsewhere could make a browser ask.
 
     A foreign name that leads to this address (DNS rebinding) would make that page's scripts ours: so a
-    request names one of `names`, or a number, which leads nowhere else. The documents of `/api/` are for our
-    own page.
+    request names one of `hosts` (None: any), or a number, which leads nowhere else. The documents of `/api/`
+    are for our own page.
     """
 
-    def guard(request: Request) -> Answer | None:
-        if not _is_ours(request.headers.get("host", ""), names):
-            return error_answer(
-                421, "this page does not answer under that name: use the address it listens on"
-            )
-        if request.path.startswith("/api/") and request.headers.get("sec-fetch-site") in (
-            "cross-site",
-            "same-site",
-        ):
+    def guarded(request: Request) -> Answer:
+        if hosts is not None and not _is_ours(request.headers.get("host", ""), hosts):
+            return error_answer(421, "this page does not answer under that name (services.web)")
+        site = request.headers.get("sec-fetch-site")
+        if request.path.startswith("/api/") and site in ("cross-site", "same-site"):
             return error_answer(403, "only the page itself may ask for this")
-        return None
+        return route(request)
 
-    return guard
+    return guarded
 
 
 def _is_ours(host: str, names: frozenset[str]) -> bool:

@@ -18,8 +18,11 @@ from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableConfig
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import InputPartitioning
+from stream_runtime.config.model import Address, InputPartitioning
 from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.security.listening import check_listen_address
+from stream_runtime.security.server import ServerSecurity
+from stream_runtime.service_http import start_guarded_server
 
 
 @dataclass(frozen=True)
@@ -35,14 +38,21 @@ class Shown:
 
 
 def open_page(
-    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, shown: Shown
+    config: TableConfigFile,
+    kafka: KafkaClient,
+    storage: Storage,
+    clock: Clock,
+    security: ServerSecurity,
+    shown: Shown,
 ) -> WebPage | None:
     """Starts to serve the page; None where `services.web` is off. Raises ListenError for an address beyond
     this machine that nobody allowed.
     """
-    at = config.services.web
-    if at is None:
+    services = config.services
+    if services.web is None:
         return None
+    listen = Address(services.bind or services.web.host, services.web.port)
+    check_listen_address(listen, services.allow_remote, security.config)
     stories = KeyStories(
         shown.lookup, storage, shown.table, shown.history.of_instants, clock, config.limits.key_bytes
     )
@@ -56,7 +66,9 @@ def open_page(
         letters=lambda: newest_letters(kafka, config.table.name, clock),
         clock=clock,
     )
-    page = WebPage(sources, at, config.services)
+    # Who shows a token is no stranger, whatever name led here: browsers send it to nobody else.
+    hosts = frozenset((services.web.host.lower(), "localhost")) if security.access.is_open else None
+    page = WebPage(sources, lambda routes: start_guarded_server(listen, routes, config, security), hosts)
     page.start()
     return page
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -17,7 +17,7 @@ from typing import Any, Final
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.placement import Placement
 from commit_coordinator.view import ViewBoard
-from commit_coordinator.web.answers import error_answer, json_answer, own_hosts_only, page_files
+from commit_coordinator.web.answers import error_answer, json_answer, own_pages_only, page_files
 from commit_coordinator.web.cached import Cached
 from commit_coordinator.web.group_sizes import group_sizes
 from commit_coordinator.web.key_story import KeyStories
@@ -25,10 +25,10 @@ from commit_coordinator.web.overview import EPOCHS_SHOWN, Facts, overview
 from commit_coordinator.web.rates import Rates
 from hudi_format.errors import HudiFormatError
 from stream_runtime.clock import Clock
-from stream_runtime.config.model import Address, ServicesConfig
+from stream_runtime.config.model import Address
 from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
-from stream_runtime.http_server import Answer, HttpServer, Request, Route, start_http_server
-from stream_runtime.rpc.server import ListenError, check_listen_address
+from stream_runtime.http_server import Answer, HttpServer, Request, Route
+from stream_runtime.security.listening import ListenError
 
 _OVERVIEW_AGE_S: Final = 1.0
 _SLOW_AGE_S: Final = 5.0
@@ -57,14 +57,19 @@ class PageSources:
     clock: Clock
 
 
+Serve = Callable[[Mapping[str, Route]], HttpServer]
+
+
 class WebPage:
     """`start` once, `close` at the end."""
 
-    def __init__(self, sources: PageSources, at: Address, services: ServicesConfig) -> None:
+    def __init__(self, sources: PageSources, serve: Serve, hosts: frozenset[str] | None) -> None:
+        """``serve`` starts a server with routes, or raises ListenError while it cannot. ``hosts``: the names
+        under which browsers may ask; None: any.
+        """
         self._sources = sources
-        self._listen = Address(services.bind or at.host, at.port)
-        self._names = frozenset((at.host.lower(), "localhost"))
-        self._allow_remote = services.allow_remote
+        self._serve = serve
+        self._hosts = hosts
         clock = sources.clock
         self._rates = Rates(lambda: sources.board.current, clock)
         self._overview = Cached(self._make_overview, _OVERVIEW_AGE_S, clock)
@@ -75,10 +80,7 @@ class WebPage:
         self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
 
     def start(self) -> None:
-        """Begins to serve, at once where the port is free. Raises ListenError for an address that nobody
-        allowed.
-        """
-        check_listen_address(self._listen, self._allow_remote)
+        """Begins to serve, at once where the port is free."""
         self._rates.start()
         if not self._try_to_listen(logging.WARNING):
             self._listener.start()
@@ -101,20 +103,18 @@ class WebPage:
 
     def routes(self) -> dict[str, Route]:
         """By path."""
-        return {
+        routes: dict[str, Route] = {
             **page_files(),
             "/api/overview": partial(self._document, self._overview.get),
             "/api/file-groups": partial(self._document, self._sizes.get),
             "/api/dead-letters": partial(self._document, self._letters.get),
             "/api/key": self._story,
         }
+        return {path: own_pages_only(route, self._hosts) for path, route in routes.items()}
 
     def _try_to_listen(self, level: int) -> bool:
-        guard = own_hosts_only(self._names)
         try:
-            self._server = start_http_server(
-                self._listen, self.routes(), allow_remote=self._allow_remote, guard=guard
-            )
+            self._server = self._serve(self.routes())
         except ListenError as error:
             _log.log(level, "no page yet, it is tried again: %s (services.web)", error)
             return False
