@@ -70,7 +70,9 @@ def shown_token(headers: Mapping[str, str]) -> str | None:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether a Host header names this machine by a name that no other can have."""
+    """Whether a Host header names this machine by a name that no other can have; browsers always send one."""
+    if not host:
+        return True
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     name = name.strip("[]").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):

@@ -15,9 +15,9 @@ class Role(Enum):
     """What a caller may do. Roles do not follow from each other, but for `GRANTS`."""
 
     READ = "read"
-    """Look: status, lookups, epochs, metrics, the web page."""
+    """Look: status, lookups, epochs, dead letters with their records, metrics, the web page."""
     OPERATE = "operate"
-    """Also change how the table is served: flush, pause, resume, retry."""
+    """Also change how the table is served: flush, pause, resume, retry, replay; or has it read: verify, replay, verify."""
     SERVICE = "service"
     """Be one of the table's own processes: take leases, begin and report epochs."""
 
@@ -54,10 +54,22 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "Lookup": Role.READ,
     "ListEpochs": Role.READ,
     "ShowEpoch": Role.READ,
+    "ListDeadLetters": Role.READ,
+    "ShowDeadLetter": Role.READ,
+    "LastVerification": Role.READ,
+    "DescribeTable": Role.READ,
+    "DescribeTable": Role.READ,
+    "ListDeadLetters": Role.READ,
+    "ShowDeadLetter": Role.READ,
+    "LastVerification": Role.READ,
     "Flush": Role.OPERATE,
     "RetryEpoch": Role.OPERATE,
     "Pause": Role.OPERATE,
     "Resume": Role.OPERATE,
+    "ReplayDeadLetters": Role.OPERATE,
+    "Verify": Role.OPERATE,
+    "ReplayDeadLetters": Role.OPERATE,
+    "Verify": Role.OPERATE,
 }
 _COMMIT: Final[Mapping[str, Role]] = {
     "Join": Role.SERVICE,
