@@ -17,11 +17,12 @@ from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from stream_runtime.rpc.health import wait_until_serving
 from stream_runtime.security.client import client_security
+from stream_writer.cluster import with_certificates
 from stream_writer.coordinator_client import GrpcCoordinator
 from stream_writer.epoch_stream import EpochStream
 from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from stream_writer.java_kafka import java_settings
-from stream_writer.job import start_engine
+from stream_writer.job import read_master, start_engine
 from stream_writer.service import PlanTasks, WriterService
 from tidemark.commit.v1 import commit_pb2
 
@@ -72,6 +73,8 @@ def run_writer(
 def _planner(config: TableConfigFile) -> PlanTasks:
     """Reads the table's properties when its first epoch comes: only then is the table sure to exist."""
     plan: PlanTasks | None = None
+    settings = config.kafka.settings
+    kafka = settings if read_master(config.spark).is_local else with_certificates(settings)
 
     def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         nonlocal plan
@@ -80,7 +83,7 @@ def _planner(config: TableConfigFile) -> PlanTasks:
             facts = table_facts(
                 read_table_config(open_storage(config.table.path)),
                 config.table.path,
-                config.kafka.settings,
+                kafka,
                 names.data,
                 names.index,
             )

@@ -28,3 +28,7 @@ class EngineLostError(WriterError):
 
 class EngineSettingError(WriterError):
     """A key of the `spark:` section contradicts what the writer rests on."""
+
+
+class TableNotSeenError(WriterError):
+    """An executor's machine has nothing at the table's path."""

@@ -18,9 +18,12 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from stream_runtime.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
 from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.platform.spark_env import spark_environment, spark_settings
+from stream_runtime.platform.spark_env import hide_secrets, spark_environment, spark_settings
+from stream_writer import cluster
 from stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
+from stream_writer.executor_archive import write_archive
 from stream_writer.task_entry import TaskEntry
 
 TASK_ATTEMPTS_MAX: Final = 4
@@ -38,7 +41,7 @@ _MESSAGE_CHARS_MAX: Final = 4_000
 
 WRITER_SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "tidemark-writer",
-    "spark.master": "local[2]",
+    "spark.master": DEFAULT_MASTER,
     "spark.python.daemon.module": "stream_writer.spark_daemon",
     # The driver's JVM only hands tasks out: the first-tier compiler is enough and quicker to be warm.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
@@ -63,19 +66,32 @@ _OURS: Final[Mapping[str, str]] = {
 def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
     """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
 
-    `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone.
-    Raises EngineSettingError for a key that the writer rests on, and a heap that Spark could not start with.
+    `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone. For
+    every other master our code's archive is named, which `start_engine` makes.
+    Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap that
+    Spark could not start with.
     """
     for key in _OURS.keys() & section.keys():
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
     settings = {**spark_settings(jars, scratch), **WRITER_SETTINGS, **section, **_OURS}
     _check_heap(settings["spark.driver.memory"])
+    master = read_master(section)
+    if not master.is_local:
+        settings = cluster.lay_over(settings, section, master, scratch / cluster.ARCHIVE)
     local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
     if local:
         settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
     if not settings["spark.jars"]:
         del settings["spark.jars"]
     return settings
+
+
+def read_master(section: Mapping[str, str]) -> SparkMaster:
+    """Raises EngineSettingError for a master that the writer cannot use."""
+    try:
+        return parse_master(section.get("spark.master", DEFAULT_MASTER))
+    except ValueError as error:
+        raise EngineSettingError(f"spark.master: {error}") from None
 
 
 class SparkEngine:
@@ -115,7 +131,8 @@ class SparkEngine:
             slices = self._context.parallelize(tasks, min(partitions, len(tasks)))
             outcomes: list[bytes] = slices.mapPartitions(self._entry).collect()
         except (Py4JError, OSError) as error:
-            raise self._failure(error, f" after {timeout_s:.0f} s" if expired.is_set() else "") from error
+            when = f" after {timeout_s:.0f} s{self._executors()}" if expired.is_set() else ""
+            raise self._failure(error, when) from error
         finally:
             timer.cancel()
         if len(outcomes) != len(tasks):
@@ -132,6 +149,16 @@ class SparkEngine:
     def _expire(self, expired: threading.Event) -> None:
         expired.set()
         self.cancel()
+
+    def _executors(self) -> str:
+        """What a job that never ran has to say: that nobody was there to run it."""
+        try:
+            # The driver is one of them.
+            known = int(self._context._jsc.sc().getExecutorMemoryStatus().size())
+        except (Py4JError, OSError, AttributeError):
+            return ""
+        is_local = self._context.master.startswith("local")
+        return "" if is_local or known > 1 else ", with no executor: look at the master's page and logs"
 
     def _failure(self, error: Exception, when: str) -> EngineFailedError | EngineLostError:
         text = str(error)[:_MESSAGE_CHARS_MAX]
@@ -157,13 +184,13 @@ def start_engine(
 ) -> SparkEngine:
     """Starts the session (3 s) and lays Spark's variables over this process's environment.
 
-    `section` is the table's `spark:` section, `scratch` a folder for Spark's temporary files, `log` takes
-    Spark's warnings (None: stderr). Raises EngineSettingError.
+    `section` is the table's `spark:` section, `scratch` a folder for Spark's temporary files and our code's
+    archive, `log` takes Spark's warnings (None: stderr). Raises EngineSettingError.
     """
     settings = session_settings(section, jars, scratch)
-    os.environ.update(spark_environment(java, scratch, log))
+    os.environ.update(_environment(section, java, scratch, log))
     configuration = SparkConf()
-    for key, value in settings.items():
+    for key, value in hide_secrets(settings, scratch).items():
         configuration.set(key, value)
     try:
         session: Any = SparkSession.builder.config(conf=configuration).getOrCreate()
@@ -173,6 +200,19 @@ def start_engine(
             raise
         raise refused from error
     return SparkEngine(session, runner)
+
+
+def _environment(
+    section: Mapping[str, str], java: JavaRuntime, scratch: Path, log: Path | None
+) -> dict[str, str]:
+    """The driver's; for executors elsewhere the archive of our code is made anew."""
+    master = read_master(section)
+    if master.is_local:
+        return spark_environment(java, scratch, log)
+    cluster.check_surroundings(master, section, os.environ)
+    write_archive(scratch / cluster.ARCHIVE)
+    python = cluster.executor_python(section, os.environ)
+    return spark_environment(java, scratch, log, python=python, loopback=master.is_loopback)
 
 
 def refused_setting(text: str) -> EngineSettingError | None:

@@ -19,7 +19,9 @@ import gc
 import importlib
 import io
 import os
+import platform
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final
@@ -86,10 +88,18 @@ def preload() -> None:
     """Imports what tasks need and keeps the collector away from it.
 
     Raises RuntimeError when an import started a thread: a worker forked with it could hang in a lock that
-    nobody holds any more.
+    nobody holds any more; ImportError when this interpreter lacks something, which Spark shows the driver.
     """
     for module in PRELOADED:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ImportError(
+                f"{error}: the Python of this executor, {sys.executable} {platform.python_version()} on "
+                f"{platform.node()}, cannot run the writer's tasks. Install Tidemark's packages for a Python "
+                f"3.11 there and name it in spark.pyspark.python, or ship what `tidemark archive "
+                f"--dependencies` makes (docs/spark-cluster.md)"
+            ) from error
     if threading.active_count() > 1:
         raise RuntimeError(f"an import of {PRELOADED} started a thread: workers cannot be forked safely")
     gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from concurrent.futures import Future
 
@@ -10,12 +11,14 @@ import msgspec
 from epoch_protocol.entries import Topic
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import PROPERTIES_PATH
 from hudi_format.timeline import load_timeline
 from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch, collect_named, covering_range
 from stream_runtime.kafka.ports import RangeReader, TopicPartition
 from stream_writer.data_task import DataPartitionWriter
 from stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
+from stream_writer.errors import TableNotSeenError
 from stream_writer.index_task import write_index_partition
 from stream_writer.publishing import Publishers
 from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
@@ -58,6 +61,12 @@ def _write(
     timeline = load_timeline(storage)
     stats: list[Future[WriteStat]] = []
     shards: list[Future[RecordIndexFile]] = []
+    if not timeline.instants and not storage.exists(PROPERTIES_PATH):
+        # Else its staging folder would be missed first, as if the attempt were void.
+        raise TableNotSeenError(
+            f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
+            "on every machine that runs Spark executors"
+        )
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:

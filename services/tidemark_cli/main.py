@@ -18,6 +18,7 @@ from typing import Final
 
 from tidemark_cli.commands import (
     admin,
+    archive,
     completion,
     config,
     dead_letter,
@@ -45,7 +46,20 @@ Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table,
 4 stored data contradicts itself or is gone.
 Errors show their traceback with TIDEMARK_DEBUG=1.
 """
-_GROUPS: Final = (demo, config, run, services, table, recover, admin, epoch, dead_letter, verify, completion)
+_GROUPS: Final = (
+    demo,
+    config,
+    run,
+    services,
+    archive,
+    table,
+    recover,
+    admin,
+    epoch,
+    dead_letter,
+    verify,
+    completion,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -31,6 +31,7 @@ from stream_runtime.config.model import (
     VerifyConfig,
 )
 from stream_runtime.config.security_model import SecurityConfig, check_security
+from stream_runtime.config.spark_master import check_spark
 
 _LANES_DEFAULT_MAX: Final = 8
 _INPUT_PARTITIONS_DEFAULT: Final = 4
@@ -69,10 +70,12 @@ def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = No
     kafka = pass_through(file, "kafka", document.get("kafka"))
     if not kafka.get("bootstrap.servers"):
         raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")
+    spark = pass_through(file, "spark", document.get("spark"))
+    check_spark(file, spark)
     return TableConfigFile(
         file=file,
         kafka=KafkaSection(kafka),
-        spark=pass_through(file, "spark", document.get("spark")),
+        spark=spark,
         hoodie=pass_through(file, "hoodie", document.get("hoodie")),
         **sections,
     )

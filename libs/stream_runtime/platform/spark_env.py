@@ -6,14 +6,20 @@ the first session is built. A table's own `spark:` section is laid over the sett
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from stream_runtime.platform.java import JavaRuntime
 
 DAEMON_MODULE: Final = "stream_runtime.platform.spark_daemon"
+
+# Spark's own idea of a secret (spark.redaction.regex): what its pages and logs do not show.
+_SECRET_KEY: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
+_DEFAULTS_FILE: Final = "spark-defaults.conf"
 
 _LOG4J_SETTINGS: Final = """\
 rootLogger.level = WARN
@@ -43,24 +49,46 @@ appender.out.strategy.type = DefaultRolloverStrategy
 appender.out.strategy.max = 3"""
 
 
-def spark_environment(java: JavaRuntime, scratch: Path, log: Path | None = None) -> dict[str, str]:
+def spark_environment(
+    java: JavaRuntime,
+    scratch: Path,
+    log: Path | None = None,
+    *,
+    python: str = sys.executable,
+    loopback: bool = True,
+) -> dict[str, str]:
     """Environment variables of a driver process; lay them over `os.environ` before the first session.
 
     `scratch` takes Spark's temporary files and its log settings and is created. Warnings go to `log` (rolled
-    at 8 MiB, three kept), else to stderr.
+    at 8 MiB, three kept), else to stderr. `python` runs the executors' workers; without `loopback` the driver
+    can be reached by executors on other machines.
     """
-    settings = scratch / "spark-conf"
-    settings.mkdir(parents=True, exist_ok=True)
+    settings = _settings_folder(scratch)
     appender = _CONSOLE_APPENDER if log is None else _FILE_APPENDER.format(log=log)
     (settings / "log4j2.properties").write_text(_LOG4J_SETTINGS.format(appender=appender))
-    return {
+    environment = {
         "JAVA_HOME": str(java.home),
-        # The workers must run this very interpreter: another one would lack our packages.
-        "PYSPARK_PYTHON": sys.executable,
+        # On this machine the workers must run this very interpreter: another one would lack our packages.
+        "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(settings),
-        "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    return {**environment, "SPARK_LOCAL_IP": "127.0.0.1"} if loopback else environment
+
+
+def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The settings that may be arguments of the driver's JVM, which everybody on the machine can read.
+
+    Those that Spark takes for secrets are written where Spark looks for defaults, for this user alone.
+    """
+    secrets = {key: value for key, value in settings.items() if _SECRET_KEY.search(key)}
+    file = _settings_folder(scratch) / _DEFAULTS_FILE
+    file.unlink(missing_ok=True)
+    if secrets:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as handle:
+            handle.writelines(f"{key}={_property(value)}\n" for key, value in sorted(secrets.items()))
+    return {key: value for key, value in settings.items() if key not in secrets}
 
 
 def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") -> dict[str, str]:
@@ -78,6 +106,21 @@ def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") ->
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+
+
+def _settings_folder(scratch: Path) -> Path:
+    folder = scratch / "spark-conf"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _property(value: str) -> str:
+    """As a Java properties file has it: ASCII, with everything else escaped."""
+    units = value.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(
+        chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes
+    )
 
 
 def _java_folders(scratch: Path) -> str:
