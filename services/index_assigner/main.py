@@ -20,7 +20,6 @@ from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.metrics import Metrics
 from stream_runtime.service_http import served
 
 FACTORIES: Final[Mapping[Stage, StageFactory]] = {
@@ -54,5 +53,5 @@ def run(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with served(http, config, Metrics("assigner", config.table.name), service.ready):
+    with served(http, config, service.metrics.metrics, service.ready):
         service.run(stop)

@@ -118,6 +118,12 @@ class MembershipClient:
         with self._state:
             self._report = report
 
+    @property
+    def reported(self) -> tuple[int, StageReport]:
+        """Slot and newest report of the stage; slot -1: none yet."""
+        with self._state:
+            return self._lease.slot if self._lease is not None else -1, self._report
+
     def renew_now(self) -> Lease | None:
         with self._calls:
             return self._guarded(self._renew)

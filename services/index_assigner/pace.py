@@ -30,6 +30,11 @@ class TransactionPace:
         self._first_record_s: float | None = None
         self.progressed = True
 
+    @property
+    def records(self) -> int:
+        """How many records wait for the next transaction."""
+        return self._gathered.records
+
     def budget(self) -> Budget | None:
         """What may still be gathered; None when the transaction is full."""
         left = Budget(

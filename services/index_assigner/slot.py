@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from epoch_protocol.entries import LanesClaimed, Stage
 from epoch_protocol.fold import Verdict
@@ -23,6 +23,7 @@ from epoch_protocol.state import LaneState
 from index_assigner.errors import InputWaitsError
 from index_assigner.lane_table import LaneTable
 from index_assigner.lease import Lease, SlotLease, StageReport
+from index_assigner.observer import NOBODY, AssignerObserver, CountedTransaction
 from index_assigner.pace import TransactionLimits, TransactionPace
 from index_assigner.slot_counters import SlotCounters
 from index_assigner.slot_producer import SlotProducer
@@ -33,7 +34,7 @@ from stream_runtime.errors import ErrorKind
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.ledger_transaction import TransactionOutcome
+from stream_runtime.kafka.ledger_transaction import TransactionOutcome, TransactionResult
 from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.kafka.topics import TopicNames
 
@@ -59,6 +60,17 @@ class SlotParts:
     ids: IdSource
     failpoints: FailpointRegistry
     owner: str
+    observer: AssignerObserver = NOBODY
+
+
+class _Pending(NamedTuple):
+    """The own transaction that was committed, and whose verdict is awaited."""
+
+    prepared: PreparedTransaction
+    offset: int
+    records: int
+    began_ms: int
+    ended_ms: int
 
 
 class SlotLoop:
@@ -70,7 +82,7 @@ class SlotLoop:
         self._stage = work.stage
         self._lanes = LaneTable()
         self._producer = SlotProducer(parts.client, parts.topics, self._stage, parts.failpoints)
-        self._pending: tuple[PreparedTransaction, int] | None = None
+        self._pending: _Pending | None = None
         self._pace = TransactionPace(parts.limits, parts.clock)
         self._reported_s = -1.0
         self._resets = parts.folds.resets
@@ -128,6 +140,8 @@ class SlotLoop:
     def _follow_fold(self) -> None:
         applied = self._parts.folds.poll(self._fold_wait_s())
         self._work.observe(applied)
+        for each in applied:
+            self._parts.observer.applied(each)
         if self._parts.folds.resets != self._resets:
             self._resets = self._parts.folds.resets
             self._doubt_all("the fold was reloaded")
@@ -149,8 +163,8 @@ class SlotLoop:
             return _VERDICT_WAIT_S
         return 0.0 if self._pace.progressed else _NO_PROGRESS_WAIT_S
 
-    def _settle(self, pending: tuple[PreparedTransaction, int], applied: Iterable[Applied]) -> None:
-        prepared, offset = pending
+    def _settle(self, pending: _Pending, applied: Iterable[Applied]) -> None:
+        prepared, offset = pending.prepared, pending.offset
         own = [each for each in applied if each.offset == offset and _nonce_of(each) == prepared.nonce]
         if not own:
             return
@@ -160,10 +174,21 @@ class SlotLoop:
             self.counters.counted += 1
             self._failures = 0
             self._work.counted(prepared, offset)
+            self._parts.observer.counted(self._seen(pending))
             return
         assert must_claim_anew(verdict), verdict
         self.counters.not_counted += 1
         self._doubt_all(f"own transaction does not count: {verdict.value}")
+
+    def _seen(self, pending: _Pending) -> CountedTransaction:
+        return CountedTransaction(
+            self._stage,
+            self._producer.slot,
+            pending.offset,
+            pending.records,
+            pending.began_ms,
+            pending.ended_ms,
+        )
 
     def _lane_states(self) -> dict[str, LaneState]:
         state = self._parts.folds.fold.state
@@ -212,7 +237,9 @@ class SlotLoop:
         generation = state.generation if self._stage is Stage.ASSIGN else 0
         claim = LanesClaimed(self._stage, wanted, generation, self._producer.slot, self._parts.owner)
         self._producer.hit("claim")
+        started_s = self._parts.clock.monotonic_s()
         result = self._producer.run(self._parts.ids.uuid(), [], lambda _: claim)
+        self._ended(result, started_s)
         if result.outcome is not TransactionOutcome.COMMITTED or result.entry_offset is None:
             # New claims that are read back will tell what became of it.
             self._doubt_all(f"claim {result.outcome.value}: {result.error}")
@@ -255,6 +282,7 @@ class SlotLoop:
     def _run_transaction(self) -> None:
         # First, as it may fail: what was prepared and not published would be lost.
         self._producer.ready()
+        clock, records, began_ms = self._parts.clock, self._pace.records, self._parts.clock.now_ms()
         prepared = self._work.prepare(self._parts.ids.uuid())
         if prepared is None:
             return
@@ -263,13 +291,20 @@ class SlotLoop:
         terms = {part.lane: self._lanes[part.lane].term for part in prepared.consumed}
         facts = ClaimFacts(self._producer.slot, terms, max(lane.generation for lane in lanes))
         self.counters.transactions += 1
+        started_s = clock.monotonic_s()
         result = self._producer.run(
             prepared.nonce, prepared.messages, lambda offsets: prepared.build_entry(offsets, facts)
         )
+        self._ended(result, started_s)
         if result.outcome is not TransactionOutcome.COMMITTED or result.entry_offset is None:
             self._doubt_all(f"transaction {result.outcome.value}: {result.error}")
             return
-        self._pending = (prepared, result.entry_offset)
+        self._pending = _Pending(prepared, result.entry_offset, records, began_ms, clock.now_ms())
+
+    def _ended(self, result: TransactionResult, started_s: float) -> None:
+        self.counters.ended(result.outcome)
+        seconds = self._parts.clock.monotonic_s() - started_s
+        self._parts.observer.transaction(self._stage, result.outcome.value, seconds)
 
     # ------------------------------------------------------------ doubt
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stream_runtime.kafka.ledger_transaction import TransactionOutcome
+
 
 @dataclass
 class SlotCounters:
-    """``doubts``: why everything held was dropped, and how often. ``input_waits``: records wait for something
+    """``aborted``, ``unknown``: transactions, claims among them, that did not commit, or nobody knows.
+    ``doubts``: why everything held was dropped, and how often. ``input_waits``: records wait for something
     else than Kafka before they can be decoded.
     """
 
@@ -15,6 +18,8 @@ class SlotCounters:
     transactions: int = 0
     counted: int = 0
     not_counted: int = 0
+    aborted: int = 0
+    unknown: int = 0
     doubts: dict[str, int] = field(default_factory=dict)
     input_waits: bool = False
 
@@ -23,6 +28,11 @@ class SlotCounters:
         kind = reason.split(":")[0]
         self.doubts[kind] = self.doubts.get(kind, 0) + 1
 
+    def ended(self, outcome: TransactionOutcome) -> None:
+        """Counts a transaction that did not commit."""
+        self.aborted += outcome is TransactionOutcome.ABORTED
+        self.unknown += outcome is TransactionOutcome.UNKNOWN
+
     def figures(self) -> dict[str, float]:
         """Name -> value."""
         return {
@@ -30,6 +40,8 @@ class SlotCounters:
             "transactions": float(self.transactions),
             "transactions_counted": float(self.counted),
             "transactions_not_counted": float(self.not_counted),
+            "transactions_aborted": float(self.aborted),
+            "transactions_unknown": float(self.unknown),
             "doubts": float(sum(self.doubts.values())),
             "input_waits": float(self.input_waits),
         }

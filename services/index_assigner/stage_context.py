@@ -14,6 +14,7 @@ from hudi_format.table_config import TableConfig
 from index_assigner.adapters import LookupGate
 from index_assigner.formats.choose import record_decoder
 from index_assigner.membership import JoinFacts
+from index_assigner.observer import AssignerObserver
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import KeyedSource
@@ -47,6 +48,7 @@ class StageContext:
     clock: Clock
     ids: IdSource
     process_id: str
+    observer: AssignerObserver
 
     @property
     def ordering(self) -> OrderingField | None:

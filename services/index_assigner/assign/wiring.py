@@ -47,7 +47,18 @@ def assign_work(context: StageContext) -> StageWork:
     ttl_ms = config.table.index.tombstone_ttl_ms
     deletes_stay = ordered and context.table.is_merge_on_read
     parts = OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms)
-    index = TieredIndex(context.storage, rocks, locations, shards, lanes, ordered, limits, parts, clock)
+    index = TieredIndex(
+        context.storage,
+        rocks,
+        locations,
+        shards,
+        lanes,
+        ordered,
+        limits,
+        parts,
+        clock,
+        context.observer.tier_read,
+    )
     leases = CoordinatorLeases(
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )

@@ -8,6 +8,7 @@ RocksDB would otherwise be stamped with an epoch whose entries it does not hold,
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +36,7 @@ from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
 from index_assigner.index.errors import LaneNotOpenError
 from index_assigner.index.ports import KeyIndex
+from index_assigner.shuffle.dead_letters import by_reason, reason_of
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied, FoldReader
@@ -80,6 +82,7 @@ class _InFlight:
     nonce: str
     lanes: set[int]
     counts: Counts
+    reasons: Counter[str]
     tombstones_next: dict[int, int] = field(default_factory=dict)
 
 
@@ -96,6 +99,7 @@ class AssignWork:
         self._failures = 0
         self._figures: dict[str, float] = {}
         self._figures_until_s = 0.0
+        self._reasons: Counter[str] = Counter()
         self.counts = Counts()
 
     @property
@@ -228,10 +232,12 @@ class AssignWork:
         slices, self._slices = self._slices, []
         for lane, changes in tagged.staged.items():
             parts.index.stage(lane, changes)
-        self._in_flight = in_flight = _InFlight(nonce, {int(each.lane) for each in slices}, tagged.counts)
+        letters = [letter for each in slices for letter in each.dead_letters]
+        reasons = Counter(map(reason_of, letters))
+        lanes = {int(each.lane) for each in slices}
+        self._in_flight = in_flight = _InFlight(nonce, lanes, tagged.counts, reasons)
         consumed = consumed_ranges(slices)
         messages = outgoing(batches, parts.topics, nonce, parts.schema.fingerprint)
-        letters = [letter for each in slices for letter in each.dead_letters]
 
         def build_entry(offsets: Sequence[int], facts: ClaimFacts) -> LedgerEntry:
             entry = tagged_entry(
@@ -258,6 +264,7 @@ class AssignWork:
     def _take_counted(self, in_flight: _InFlight, offset: int) -> None:
         self._parts.index.counted(sorted(in_flight.lanes), offset, in_flight.tombstones_next)
         self.counts += in_flight.counts
+        self._reasons.update(in_flight.reasons)
         self._in_flight = None
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -280,6 +287,7 @@ class AssignWork:
             self._figures_until_s = now_s + _FIGURES_EVERY_S
             self._figures |= self._parts.index.figures()
             self._figures |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
+            self._figures |= by_reason(self._reasons)
             self._figures |= self._lags()
         return self._figures
 

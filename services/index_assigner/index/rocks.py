@@ -212,6 +212,10 @@ class RocksTier:
             self._written = 0
         return self._measured + self._written
 
+    def entries(self) -> int:
+        """How many entries there are, by RocksDB's own estimate."""
+        return self._guarded(lambda: self._db.property_int_value("rocksdb.estimate-num-keys")) or 0
+
     def _guarded(self, operation: Callable[[], _T]) -> _T:
         """Turns damage into CacheCorruptError, and marks the folder so that the next start rebuilds it; a
         disk that does not take more into CacheDiskError.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -39,18 +39,22 @@ class TierReads:
         slices: SliceValues,
         limits: IndexLimits,
         clock: Clock,
+        tier_read: Callable[[str, float], None],
     ) -> None:
+        """``tier_read`` is told each look: which tier, how many seconds."""
         self._rocks, self._stored, self._store, self._hot = rocks, stored, store, hot
         self._mdt, self._tombstones, self._slices = mdt, tombstones, slices
         self._limits, self._clock = limits, clock
+        self._tier_read = tier_read
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def seconds(self) -> dict[str, float]:
-        """Time spent in the tiers that read files, and in all of them."""
+        """Time spent in each tier."""
         return {f"{name}_seconds": spent for name, spent in self._seconds.items()}
 
     def uncommitted(self, entries: LaneEntries, keys: list[bytes], columns: AnswerColumns) -> None:
         """The lane's entries in memory; deleted keys are absent here, with their tombstone."""
+        started = self._clock.monotonic_s()
         slots = entries.find(keys)
         known = slots >= 0
         rows = entries.rows(slots[known])
@@ -63,13 +67,18 @@ class TierReads:
             rows["exact"] & rows["has_ordering"],
         )
         columns.deleted_from[at] = np.where(rows["location"] < 0, rows["deleted_from"], -1)
+        self._spent("uncommitted", started)
 
     def hot(self, keys: list[bytes], columns: AnswerColumns) -> None:
         """Committed locations that were used lately."""
+        if not columns.open.size:
+            return
+        started = self._clock.monotonic_s()
         known, rows = self._hot.get(columns.open_keys(keys))
         columns.close(
             known, Tier.HOT, rows["location"], rows["ordering"], rows["has_ordering"], rows["exact"]
         )
+        self._spent("hot", started)
 
     def rocksdb(
         self, held: Mapping[int, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
@@ -96,7 +105,7 @@ class TierReads:
             exact,
         )
         self._to_hot(at, keys, shards, columns)
-        self._seconds["rocksdb"] += self._clock.monotonic_s() - started
+        self._spent("rocksdb", started)
 
     def mdt(
         self,
@@ -124,7 +133,7 @@ class TierReads:
         none = np.zeros(count, np.bool_)
         at = columns.close(known, Tier.MDT, located[known], np.zeros(count, np.int64), none, none)
         self._to_hot(at, composite, shards, columns)
-        self._seconds["mdt"] += self._clock.monotonic_s() - started
+        self._spent("mdt", started)
 
     def tombstones(self, composite: list[bytes], keys: pa.StringArray, columns: AnswerColumns) -> None:
         """Ordering values of absent keys. Expired ones count as long as a slice still holds the key."""
@@ -139,6 +148,11 @@ class TierReads:
             known[over] = False
             self._tombstones.remove(composite[each] for each in absent[over].tolist())
         columns.add_tombstones(absent[known], rows["ordering"][known], rows["location"][known])
+
+    def _spent(self, tier: str, started_s: float) -> None:
+        seconds = self._clock.monotonic_s() - started_s
+        self._seconds[tier] += seconds
+        self._tier_read(tier, seconds)
 
     def _to_hot(self, at: Int64Array, keys: list[bytes], shards: Int32Array, columns: AnswerColumns) -> None:
         at = at[columns.location[at] >= 0]

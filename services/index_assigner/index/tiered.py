@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -68,6 +68,7 @@ class TieredIndex:
         limits: IndexLimits,
         ordering: OrderingParts,
         clock: Clock,
+        tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
     ) -> None:
         self._storage, self._num_shards, self._lanes = storage, num_shards, lanes
         self._locations, self._ordered, self._clock = locations, ordered, clock
@@ -85,8 +86,18 @@ class TieredIndex:
         self._hot = HotCache(limits.hot_cache)
         self._mdt = MetadataTableReader(self._store, limits.decoded_blocks)
         self._reads = TierReads(
-            rocks, stored, self._store, self._hot, self._mdt, self._tombstones, self._slices, limits, clock
+            rocks,
+            stored,
+            self._store,
+            self._hot,
+            self._mdt,
+            self._tombstones,
+            self._slices,
+            limits,
+            clock,
+            tier_read,
         )
+        self._tier_read = tier_read
         self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._held: dict[int, HeldLane] = {}
@@ -191,7 +202,9 @@ class TieredIndex:
         started = self._clock.monotonic_s()
         composite = composite_keys(keys, record_index_shard(keys, self._num_shards))
         ordering, proven = exact_values(self._slices, held.entries, keys, composite, locations)
-        self._exact_seconds += self._clock.monotonic_s() - started
+        seconds = self._clock.monotonic_s() - started
+        self._exact_seconds += seconds
+        self._tier_read("exact", seconds)
         self._answered["exact"] += len(keys)
         if not proven.all():
             error = mismatch(keys, locations, proven, self._locations)
@@ -297,6 +310,7 @@ class TieredIndex:
             "hot_bytes": self._hot.nbytes,
             "block_cache_bytes": self._mdt.nbytes,
             "rocksdb_bytes": self._rocks.disk_bytes(),
+            "rocksdb_entries": self._rocks.entries(),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,
             "tombstones_removed": self._sweep.removed,

@@ -13,7 +13,7 @@ message with the header ``tm-replayed`` and, as its value, the JSON list of the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from epoch_protocol.dead_letter_headers import (
@@ -32,6 +32,7 @@ from index_assigner.shuffle.refusals import Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import Headers, Message, TopicPartition
 
+REASON_FIGURE: Final = "dead_letters_"
 _DETAIL_BYTES_MAX: Final = 1_000
 _HEADERS_BYTES_MAX: Final = 64 << 10
 
@@ -42,6 +43,16 @@ def dead_letters(
     """One message per refusal; positions in the refusals are those of ``messages``."""
     target = TopicPartition(topic, 0)
     return [_dead_letter(messages[r.position], r, target, value_bytes_max) for r in refused]
+
+
+def reason_of(letter: OutgoingMessage) -> str:
+    """Why the record was refused: a value of `Reason`."""
+    return next((value or b"").decode() for name, value in letter.headers if name == HEADER_REASON)
+
+
+def by_reason(counts: Mapping[str, int]) -> dict[str, float]:
+    """Dead letters by reason as figures of a stage."""
+    return {f"{REASON_FIGURE}{reason}": float(count) for reason, count in counts.items()}
 
 
 def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, limit: int) -> OutgoingMessage:

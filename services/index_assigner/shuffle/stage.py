@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -10,7 +11,7 @@ from typing import Final, NamedTuple
 
 from epoch_protocol.entries import BatchShuffled, Consumed, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
-from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
@@ -61,6 +62,7 @@ class _Counts(NamedTuple):
 
     records: int
     dead_letters: int
+    reasons: Counter[str]
 
 
 class ShuffleWork:
@@ -78,7 +80,8 @@ class ShuffleWork:
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
         self._dead_letters = 0
-        self._last = _Counts(0, 0)
+        self._reasons: Counter[str] = Counter()
+        self._last = _Counts(0, 0, Counter())
 
     def drop(self, lanes: Collection[str]) -> None:
         known = [name for name in lanes if name in self._lanes]
@@ -130,6 +133,7 @@ class ShuffleWork:
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         self._records += self._last.records
         self._dead_letters += self._last.dead_letters
+        self._reasons.update(self._last.reasons)
 
     def uncommitted_entries(self) -> int:
         return 0
@@ -139,6 +143,7 @@ class ShuffleWork:
             "shuffled_records": float(self._records),
             "dead_letters": float(self._dead_letters),
             "gathered_bytes": float(self._gathered_bytes),
+            **by_reason(self._reasons),
         }
 
     def close(self) -> None:
@@ -163,7 +168,8 @@ class ShuffleWork:
         refused = keyed.refused + encoded.refused
         letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)
         batches = encoded.batches
-        self._last = _Counts(len(messages), len(refused))
+        reasons = Counter(refusal.reason.value for refusal in refused)
+        self._last = _Counts(len(messages), len(refused), reasons)
 
         def build_entry(offsets: Sequence[int], claims: ClaimFacts) -> BatchShuffled:
             return BatchShuffled(
