@@ -69,7 +69,7 @@ def open_table(
         _check_columns(file, configured)
         create_new_table(file, storage, clock, configured)
     config = check_servable(storage, own_pending)
-    _check_same(file, config)
+    check_same(file, config)
     schema = union_with_table(storage, config, configured)
     _check_columns(file, schema)
     shards = MetadataTableSnapshot.load(storage).num_shards
@@ -157,7 +157,8 @@ def union_with_table(storage: Storage, config: TableConfig, configured: TableSch
         ) from error
 
 
-def _check_same(file: TableConfigFile, config: TableConfig) -> None:
+def check_same(file: TableConfigFile, config: TableConfig) -> None:
+    """Raises TableMismatchError naming every key that the table has otherwise."""
     table = file.table
     pairs = {
         "table.type": (_TYPES[table.type].name.lower(), config.table_type.name.lower()),

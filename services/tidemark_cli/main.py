@@ -23,6 +23,7 @@ from tidemark_cli.commands import (
     config,
     dead_letter,
     demo,
+    doctor,
     epoch,
     recover,
     run,
@@ -49,6 +50,7 @@ Errors show their traceback with TIDEMARK_DEBUG=1.
 _GROUPS: Final = (
     demo,
     config,
+    doctor,
     run,
     services,
     archive,

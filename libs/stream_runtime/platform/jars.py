@@ -102,6 +102,13 @@ def ensure_jars(
     return [target / jar for jar in sorted(expected)]
 
 
+def cached_jars(name: str, cache: Path | None = None) -> Path | None:
+    """The folder of a set that the cache holds; None when it would have to be fetched."""
+    expected = read_lock().get(name, {})
+    target = (cache or cache_dir()) / "jars" / f"{name}-{_key(JAR_SETS[name], expected)}"
+    return target if target.is_dir() else None
+
+
 def class_path(jars: Sequence[Path]) -> str:
     """What `java -cp` takes. Raises JarsUnavailableError when a folder name holds the separator."""
     if any(":" in str(jar) for jar in jars):

@@ -18,6 +18,7 @@ ALL = (
     "config show",
     "config check",
     "completion",
+    "doctor",
     "run",
     "coordinator",
     "assigner",

@@ -8,6 +8,7 @@ from typing import Final
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config.model import TableConfigFile
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
 from stream_runtime.kafka.confluent.plain_producer import ConfluentPlainProducer
 from stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
@@ -67,3 +68,7 @@ class ConfluentKafkaClient:
 
     def admin(self) -> ConfluentAdmin:
         return ConfluentAdmin(self._settings, self._clock)
+
+    def inspection(self) -> ClusterInspection:
+        """For diagnosis; no service needs it."""
+        return ClusterInspection(self._settings)

@@ -1,0 +1,60 @@
+"""The table as its files show it: a version that is served, as configured, its lock free or in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from commit_coordinator.table_open import check_same
+from hudi_format.commit.lock import read_lock
+from hudi_format.storage.base import Storage
+from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import PROPERTIES_PATH, read_table_config
+from hudi_format.validation import check_indexes, check_servable
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from tidemark_cli.doctor.checks import Finding, fails, ok, skipped, warning
+
+_HELD_MS_MAX: Final = 60_000
+
+
+def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Finding]:
+    """`served`: a coordinator of the table answers, so what is pending is its own.
+
+    Raises UnsupportedTableError, TableMismatchError and CorruptFileError, which say what to do.
+    """
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH):
+        used = [each.name for each in storage.list("") if each.name != ".hoodie"]
+        if used:
+            yield fails(
+                f"{storage.base_uri} is no Hudi table and not empty (it holds {used[0]!r})",
+                "Choose another table.path, or empty the folder",
+            )
+        else:
+            yield skipped("there is no table yet: the first start makes it")
+        return
+    if served:
+        check_indexes(storage)
+        found = read_table_config(storage)
+    else:
+        found = check_servable(storage)
+    check_same(config, found)
+    yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
+    yield from _lock(storage, clock, served)
+
+
+def _lock(storage: Storage, clock: Clock, served: bool) -> Iterator[Finding]:
+    holder = read_lock(storage)
+    if holder is None:
+        yield ok("its lock is free")
+        return
+    held_s = max(clock.now_ms() - holder.since_ms, 0) / 1_000
+    who = "another writer" if holder.is_foreign else f"coordinator term {holder.term}"
+    text = f"its lock is held by {who}, since {held_s:.0f} s"
+    if served or held_s * 1_000 < _HELD_MS_MAX:
+        yield ok(text)
+    elif holder.is_foreign:
+        yield warning(text, "Look for a writer of Hudi on Spark; a dead one's lock file is deleted by hand")
+    else:
+        yield warning(text, "No coordinator answers: start `tidemark run`, or free it by `tidemark recover`")

@@ -1,0 +1,261 @@
+"""`tidemark doctor` without a broker: what it says of a sound and of an unsound machine, and that it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_runtime.clock import ManualClock, SystemClock
+from stream_runtime.config import load_config
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.confluent import inspection
+from stream_runtime.kafka.confluent.inspection import TopicFacts
+from stream_runtime.kafka.memory.broker import MemoryBroker
+from stream_runtime.kafka.memory.client import MemoryKafkaClient
+from stream_runtime.kafka.ports import Isolation
+from stream_runtime.kafka.topics import topic_specs
+from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tidemark_cli.doctor import broker, files, machine, places, trial
+from tidemark_cli.doctor.checks import (
+    Check,
+    Finding,
+    SkippedError,
+    Status,
+    fails,
+    ok,
+    run_checks,
+    warning,
+)
+from tidemark_cli.main import main
+
+
+def statuses(findings: Iterator[Finding]) -> list[Status]:
+    return [each.status for each in findings]
+
+
+def doctor(config: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, dict[str, Any]]:
+    code = main(["doctor", "-c", str(config), "--json", *more])
+    document = json.loads(capsys.readouterr().out)
+    return code, {each["check"]: each for each in document["checks"]}
+
+
+def test_an_error_is_a_finding_with_the_checks_remedy():
+    def broken() -> Iterator[Finding]:
+        yield ok("so far")
+        raise OSError("disk on fire")
+
+    def not_asked() -> Iterator[Finding]:
+        raise SkippedError("nobody home")
+
+    checks = [Check("broken", broken, "call somebody"), Check("skipped", not_asked, "-")]
+    first, second = run_checks(checks, SystemClock(), 60.0)
+    assert (first.status, second.status) == (Status.FAILS, Status.SKIPPED)
+    assert first.findings == (ok("so far"), fails("disk on fire", "call somebody"))
+
+
+def test_a_check_that_hangs_fails_in_time_and_may_clean_up_at_the_end():
+    release, cleaned = threading.Event(), threading.Event()
+
+    def hangs() -> Iterator[Finding]:
+        release.wait(60.0)
+        cleaned.set()
+        yield ok("too late")
+
+    def next_one() -> Iterator[Finding]:
+        release.set()
+        yield ok("done")
+
+    results = list(
+        run_checks([Check("hangs", hangs, "wait"), Check("next", next_one, "")], SystemClock(), 0.2)
+    )
+    assert [each.status for each in results] == [Status.FAILS, Status.OK]
+    assert "no answer within 0.2 s" in results[0].findings[0].text
+    assert cleaned.is_set()
+
+
+def test_the_worst_finding_is_the_checks_status():
+    checks = [
+        Check("slow", lambda: [ok("a"), warning("b", "c")], ""),
+        Check("broken", lambda: [fails("a", "b"), warning("c", "d")], ""),
+    ]
+    results = run_checks(checks, SystemClock(), 60.0)
+    assert [each.status for each in results] == [Status.WARNING, Status.FAILS]
+
+
+def test_this_machines_file_system_does_what_publishing_needs(tmp_path: Path):
+    found = files.try_out(tmp_path, SystemClock())
+    assert found.lacks == ()
+    assert abs(found.skew_ms) < 60_000
+
+
+def test_a_clock_that_is_off_is_noticed(tmp_path: Path):
+    found = files.try_out(tmp_path, ManualClock(start_ms=SystemClock().now_ms() - 3_600_000))
+    assert found.skew_ms == pytest.approx(3_600_000, abs=600_000)
+    findings = list(places._behaviour(found, tmp_path, "table.path"))
+    assert [each.status for each in findings if "off this machine's clock" in each.text] == [Status.WARNING]
+
+
+def test_a_file_system_that_copies_instead_of_linking_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(os, "link", lambda source, target: Path(target).write_bytes(source.read_bytes()))
+    assert files.try_out(tmp_path, SystemClock()).lacks == ("a link takes the place of a file that is there",)
+
+
+def test_a_file_system_that_renames_over_folders_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = os.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if target.is_dir():
+            shutil.rmtree(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    assert files.try_out(tmp_path, SystemClock()).lacks == ("a rename replaces a folder that is not empty",)
+
+
+def test_a_file_system_without_links_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def link(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", link)
+    assert "no hard links" in files.try_out(tmp_path, SystemClock()).lacks[0]
+
+
+def test_file_system_type_is_that_of_the_innermost_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 8:1 / / rw - ext4 /dev/a rw\n"
+        f"23 22 0:5 / {tmp_path} rw shared:1 - nfs4 server:/x rw\n"
+        f"24 22 0:6 / {tmp_path}-other rw - tmpfs t rw\n"
+    )
+    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    assert files.file_system(tmp_path) == "nfs4"
+    assert files.file_system(Path("/")) == "ext4"
+
+
+def test_transactions_are_tried_and_nothing_is_left():
+    memory = MemoryBroker(SystemClock(), SeededIds(2))
+    client = MemoryKafkaClient(memory)
+    findings = list(trial.transactions(client, "orders", SystemClock(), SeededIds(1)))
+    assert {each.status for each in findings} == {Status.OK}
+    assert memory.topic(f"orders.doctor-{SeededIds(1).uuid()[:8]}") is None
+
+
+def test_readers_that_see_what_was_aborted_are_refused(monkeypatch: pytest.MonkeyPatch):
+    client = MemoryKafkaClient(MemoryBroker(SystemClock(), SeededIds(2)))
+    real = client.partition_reader
+    monkeypatch.setattr(client, "partition_reader", lambda _: real(Isolation.READ_UNCOMMITTED))
+    findings = list(trial.transactions(client, "orders", SystemClock(), SeededIds(1)))
+    assert [each.status for each in findings] == [Status.FAILS]
+    assert "readers see 3" in findings[0].text
+
+
+def test_skew_of_the_broker_is_a_warning():
+    assert statuses(trial._skew(10_500, 10_000, 11_000)) == [Status.OK]
+    assert statuses(trial._skew(4_000, 10_000, 11_000)) == [Status.WARNING]
+    assert "-6.0 s" in next(trial._skew(4_000, 10_000, 11_000)).text
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ({"transaction.partition.verification.enable": "true"}, Status.OK),
+        ({"transaction.partition.verification.enable": "false"}, Status.FAILS),
+        ({}, Status.FAILS),
+        (
+            {"transaction.partition.verification.enable": "true", "transaction.max.timeout.ms": "5000"},
+            Status.FAILS,
+        ),
+    ],
+)
+def test_brokers_have_to_verify_transactions(settings: dict[str, str], status: Status):
+    assert statuses(broker._broker(1, settings, 10_000)) == [status]
+
+
+def test_own_topics_that_were_changed_are_named_with_the_way_back(tmp_path: Path):
+    config = load_config(write_config(tmp_path))
+    spec = next(each for each in topic_specs(config) if each.name == "orders.ledger")
+    sound = TopicFacts(spec.partitions, 1, dict(spec.config), None)
+    assert list(broker._differences(spec, sound)) == []
+    changed = TopicFacts(2, 1, {**spec.config, "retention.ms": "1000", "max.message.bytes": "5"}, None)
+    findings = list(broker._differences(spec, changed))
+    assert [each.status for each in findings] == [Status.FAILS] * 3
+    assert "retention.ms=-1" in findings[1].remedy
+    assert list(broker._differences(spec, TopicFacts(1, 1, None, None))) == []
+
+
+def test_missing_rights_on_a_topic_are_named():
+    facts = TopicFacts(1, 1, None, frozenset({"DESCRIBE", "READ"}))
+    (finding,) = broker._allowed("in", facts, frozenset({"READ", "WRITE"}))
+    assert (finding.status, "may not WRITE" in finding.text) == (Status.FAILS, True)
+    assert list(broker._allowed("in", facts, frozenset({"READ"}))) == []
+
+
+def test_more_memory_than_there_is_fails(tmp_path: Path):
+    file = write_config(tmp_path)
+    file.write_text(file.read_text().replace("path: ./state", "path: ./state, memory: 100TiB"))
+    assert statuses(machine.memory(load_config(file))) == [Status.FAILS]
+
+
+def test_broker_that_does_not_answer_fails_and_what_rests_on_it_is_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(inspection, "_TIMEOUT_S", 1.0)
+    new_table(tmp_path / "table")
+    (tmp_path / "state").mkdir(mode=0o755)
+    before = sorted(each.relative_to(tmp_path) for each in tmp_path.rglob("*"))
+    code, found = doctor(write_config(tmp_path), capsys)
+    assert (code, found["kafka"]["status"]) == (1, "fails")
+    assert "kafka.bootstrap.servers" in found["kafka"]["findings"][0]["remedy"]
+    assert {found[name]["status"] for name in ("input topics", "own topics", "transactions")} == {"skipped"}
+    assert found["table"]["status"] == "ok"
+    assert any("chmod 700" in (each["remedy"] or "") for each in found["state folder"]["findings"])
+    left = {each.relative_to(tmp_path) for each in tmp_path.rglob("*")} - {
+        Path("orders.avsc"),
+        Path("orders.yaml"),
+    }
+    assert sorted(left) == before
+
+
+def test_configuration_that_cannot_be_used_is_one_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = write_config(tmp_path)
+    file.write_text(file.read_text().replace("ordering: at", "ordering: att"))
+    code, found = doctor(file, capsys)
+    assert code == 1
+    assert "has no field att" in found["configuration"]["findings"][0]["text"]
+    assert [name for name, each in found.items() if each["status"] == "fails"] == ["configuration"]
+
+
+def test_port_in_use_by_a_stranger_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        file = write_config(tmp_path, "embedded", f"127.0.0.1:{taken.getsockname()[1]}")
+        _, found = doctor(file, capsys)
+    assert found["ports"]["status"] == "fails"
+    assert f"process {os.getpid()}" in found["ports"]["findings"][0]["text"]
+
+
+def test_table_of_another_shape_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    new_table(tmp_path / "table")
+    file = write_config(tmp_path, "embedded")
+    file.write_text(file.read_text().replace("record_key: [id]", "record_key: [day]"))
+    _, found = doctor(file, capsys)
+    assert found["table"]["status"] == "fails"
+    assert "table.record_key" in found["table"]["findings"][0]["text"]
+
+
+def test_without_a_file_the_machine_alone_is_looked_at(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("python           ok       Python 3.11")
+    assert "\x1b" not in out
