@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED: Final = (
     *("records", "rows", "keys", "entries", "offsets", "transactions", "epochs", "epoch", "files", "groups"),
     *("instants", "attempts", "rewinds", "claims", "lanes", "members", "starts", "tasks", "blocks", "shards"),
-    *("differences", "doubts", "commits"),
+    *("differences", "doubts", "recommits"),
 )
 _ANSWERED_BY_1_OR_0: Final = ("up", "serving", "halted", "paused", "held", "agrees", "waiting")
 UNITS: Final = frozenset(("seconds", "bytes", *_COUNTED, *_ANSWERED_BY_1_OR_0))

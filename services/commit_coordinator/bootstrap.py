@@ -6,7 +6,8 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
 from commit_coordinator.admin_service import AdminService, HoldsRecords
@@ -16,6 +17,8 @@ from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.coordinator_metrics import CoordinatorMetrics
+from commit_coordinator.dead_letter_desk import DeadLetterDesk
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.farewells import Farewell, Farewells
@@ -32,6 +35,7 @@ from commit_coordinator.open_transactions import OpenTransactions
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.schemas import SchemaRegistry
+from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.staging import load_document, show_owner
 from commit_coordinator.status import StatusSource, holds_records, input_ends
 from commit_coordinator.table_loop import TableLoop
@@ -54,7 +58,7 @@ from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action
-from ledger_client.fold_reader import FoldReader
+from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import Address, InputPartitioning
@@ -125,15 +129,17 @@ class CoordinatorService:
             f"{config.table.name}-coordinator",
             self._reader,
             ports.clock,
-            self._history.observe,
+            self._observe,
         )
 
+        self.metrics = CoordinatorMetrics(config.table.name, ports.clock, lambda: self._log.term)
     def run(self, stop: threading.Event) -> None:
         """Serves the table until ``stop``. Raises SupersededError when a newer coordinator claims it."""
         try:
             loop = self.start()
             self.members.start()
             loop.run(stop, self.load_sizes)
+            self.metrics.start()
             assert self._context is not None
             _free_lock(self._context)
         except (StagingGoneError, LockLostError):
@@ -187,6 +193,9 @@ class CoordinatorService:
             self._page.close()
         if self._server is not None:
             self._server.stop()
+        self.metrics.stop()
+        # Who waits for a verification is told before the server goes.
+        self._verification.stop()
         if self._members is not None:
             self._members.stop()
         self._verification.stop()
@@ -196,6 +205,14 @@ class CoordinatorService:
         self._admin.close()
 
     def _known_pending(self) -> Sequence[str]:
+    def _show_health(self, view: CoordinatorView) -> None:
+        if self._server is not None and self._ready.is_set():
+            show_health(self._server, view.halted is not None)
+
+    def _observe(self, applied: Applied) -> None:
+        self._history.observe(applied)
+        self.metrics.counters.observe(applied)
+
         """Our own pending instants, as the topics know them; none before the first start."""
         if self._admin.partitions(self._topics.epochs) is None:
             return []
@@ -228,6 +245,8 @@ class CoordinatorService:
         lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
         status = self._status_source(table, lag, members)
         commit = CommitService(
+        ends = partial(input_ends, self._admin, lanes)
+        self.metrics.watch(status, SampledFigures(status, ends, awaited, _is_sharded(config)))
             _facts(config, table),
             members,
             placement,
@@ -341,7 +360,7 @@ class CoordinatorService:
             config.epoch.interval_ms, config.epoch.max_bytes, attempts_max, gather_ms, retry_ms=RETRY_MS
         )
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
-        coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification])
+        coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification, self.metrics])
         _free_lock(context)
         if state.planned is None and timelines.foreign_after(state.handled, None):
             coordinator.seen.rewind_due = "commits of other writers before the start"

@@ -14,7 +14,6 @@ from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.metrics import Metrics
 from stream_runtime.service_http import served
 
 
@@ -38,5 +37,5 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     service = CoordinatorService(config, ports, with_page=True)
-    with served(http, config, Metrics("coordinator", config.table.name), service.ready):
+    with served(http, config, service.metrics.metrics, service.ready):
         service.run(stop)

@@ -23,6 +23,7 @@ from stream_writer.epoch_stream import EpochStream
 from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from stream_writer.java_kafka import java_settings
 from stream_writer.job import read_master, start_engine
+from stream_writer.observer import WriterObserver
 from stream_writer.service import PlanTasks, WriterService
 from tidemark.commit.v1 import commit_pb2
 
@@ -38,6 +39,7 @@ def run_writer(
     ids: IdSource,
     failpoints: FailpointRegistry,
     ready: threading.Event,
+    observer: WriterObserver,
 ) -> None:
     """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first. `ready` is
     set when Spark is up and the coordinator answers.
@@ -59,8 +61,17 @@ def run_writer(
     coordinator = GrpcCoordinator(
         config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes, security
     )
-    service = WriterService(coordinator, engine, _planner(config), clock, failpoints.hit)
-    topic = TopicNames(config.table.name).epochs
+    table = config.table.name
+    service = WriterService(
+        coordinator,
+        engine,
+        _planner(config),
+        clock,
+        failpoints.hit,
+        observer,
+        lambda text: engine.describe(f"{table}: {text}"),
+    )
+    topic = TopicNames(table).epochs
     try:
         wait_until_serving(config.services.coordinator, stop, security)
         ready.set()

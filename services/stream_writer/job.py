@@ -102,6 +102,11 @@ class SparkEngine:
         self._session = session
         self._context: SparkContext = session.sparkContext
         self._entry = TaskEntry(runner, TASK_ATTEMPTS_MAX)
+        self._description = "tidemark epoch"
+
+    def describe(self, text: str) -> None:
+        """What Spark's page says of the jobs from now on."""
+        self._description = text
 
     @property
     def session(self) -> SparkSession:
@@ -127,7 +132,7 @@ class SparkEngine:
         timer.daemon = True
         timer.start()
         try:
-            self._context.setJobGroup(_GROUP, "tidemark epoch", interruptOnCancel=True)
+            self._context.setJobGroup(_GROUP, self._description, interruptOnCancel=True)
             slices = self._context.parallelize(tasks, min(partitions, len(tasks)))
             outcomes: list[bytes] = slices.mapPartitions(self._entry).collect()
         except (Py4JError, OSError) as error:

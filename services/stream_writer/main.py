@@ -10,10 +10,10 @@ from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.logging import bound
-from stream_runtime.metrics import Metrics
 from stream_runtime.service_http import served
 from stream_writer.bootstrap import run_writer
 from stream_writer.failpoints import WriterFailpoint
+from stream_writer.writer_metrics import WriterMetrics
 
 
 def run(
@@ -27,6 +27,7 @@ def run(
     cures it), StreamRuntimeError, HudiFormatError.
     """
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
-    ready, metrics = threading.Event(), Metrics("writer", config.table.name)
-    with bound(table=config.table.name), served(http, config, metrics, ready):
-        run_writer(config, threading.Event(), SystemClock(), SystemIds(), failpoints, ready)
+    ready, clock = threading.Event(), SystemClock()
+    observer = WriterMetrics(config.table.name, clock)
+    with bound(table=config.table.name), served(http, config, observer.metrics, ready):
+        run_writer(config, threading.Event(), clock, SystemIds(), failpoints, ready, observer)

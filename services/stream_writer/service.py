@@ -21,7 +21,8 @@ from stream_writer import task_outcome
 from stream_writer.coordinator_client import Coordinator, PlannedEpoch
 from stream_writer.errors import EngineFailedError
 from stream_writer.failpoints import WriterFailpoint
-from stream_writer.task_outcome import TaskFailed, TaskSucceeded
+from stream_writer.observer import NOBODY, WriterObserver, WrittenEpoch
+from stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 from tidemark.commit.v1 import commit_pb2
 
 ASK_WAIT_S: Final = 2.0
@@ -60,8 +61,14 @@ class WriterService:
         plan_tasks: PlanTasks,
         clock: Clock,
         reached: Callable[[WriterFailpoint], None] = lambda _: None,
+        observer: WriterObserver = NOBODY,
+        describe: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`reached` is told each step that is done: the place for failpoints."""
+        """`reached` is told each step that is done: the place for failpoints. `describe` is told what the
+        next job of the engine is, in words for people.
+        """
+        self._observer = observer
+        self._describe = describe
         self._reached = reached
         self._coordinator = coordinator
         self._engine = engine
@@ -91,31 +98,47 @@ class WriterService:
     def run_once(self, wait_s: float) -> bool:
         """Whether an epoch was planned within `wait_s`, written, and its report taken."""
         planned = self._coordinator.next_epoch(wait_s)
+        self._observer.asked()
         if planned is None:
             return False
         with bound(epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant):
             return self._write(planned)
 
     def _write(self, planned: PlannedEpoch) -> bool:
-        started_s = self._clock.monotonic_s()
+        began_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
         begun = self._coordinator.begin(planned)
         self._reached(WriterFailpoint.WRITER_BEGUN)
         tasks = self._plan_tasks(begun, self._engine.slots)
-        job_s = self._clock.monotonic_s()
+        self._describe(describe_job(begun, len(tasks)))
+        job_ms, job_s = self._clock.now_ms(), self._clock.monotonic_s()
+        outcomes = self._run_job(planned, tasks)
+        ended_s, job_ended_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        timings_ms = {"job": (ended_s - job_s) * 1_000, "write": (ended_s - started_s) * 1_000}
+        taken = outcomes is not None and self._report(planned, outcomes, timings_ms)
+        times_ms = (began_ms, job_ms, job_ended_ms, self._clock.now_ms())
+        self._observer.ended(WrittenEpoch(planned, *times_ms, outcomes or (), taken))
+        if taken:
+            _log.info("epoch written: %s", describe_job(begun, len(tasks)), extra={"ms": timings_ms["write"]})
+        return taken
+
+    def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
+        """None when Spark gave up, which is reported."""
         try:
-            outcomes = [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
+            return [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
         except EngineFailedError as error:
             _log.error("%s", error)
             self._coordinator.report_failed(planned, str(error)[:_REASON_CHARS_MAX], checksum_mismatch=False)
-            return False
+            return None
+
+    def _report(
+        self, planned: PlannedEpoch, outcomes: Sequence[TaskOutcome], timings_ms: dict[str, float]
+    ) -> bool:
         failures = [outcome for outcome in outcomes if isinstance(outcome, TaskFailed)]
         if failures:
             self._report_failed(planned, failures)
             return False
         written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
-        ended_s = self._clock.monotonic_s()
-        written.timings_ms["job"] = (ended_s - job_s) * 1_000
-        written.timings_ms["write"] = (ended_s - started_s) * 1_000
+        written.timings_ms.update(timings_ms)
         self._reached(WriterFailpoint.WRITER_WRITTEN)
         self._coordinator.report_written(planned, written)
         self._reached(WriterFailpoint.WRITER_REPORTED)
@@ -131,6 +154,12 @@ class WriterService:
         self._coordinator.report_failed(
             planned, reason[:_REASON_CHARS_MAX], checksum_mismatch=torn is not None
         )
+
+
+def describe_job(begun: commit_pb2.BeginResponse, tasks: int) -> str:
+    """For Spark's page and the log: `epoch 12 attempt 1, 4000 rows in 2 tasks`."""
+    rows = sum(each.records for partition in begun.data for each in partition.ranges)
+    return f"epoch {begun.epoch} attempt {begun.attempt}, {rows} rows in {tasks} tasks"
 
 
 def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:

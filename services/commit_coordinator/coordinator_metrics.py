@@ -1,0 +1,218 @@
+"""The metrics of a coordinator (docs/metrics.md): durations as epochs end, all else at each scrape from the
+picture that its loop shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from prometheus_client.metrics_core import Metric
+
+from commit_coordinator.context import Report
+from commit_coordinator.epoch_counters import EpochCounters
+from commit_coordinator.members import Members
+from commit_coordinator.placement import Placement
+from commit_coordinator.sampled_figures import SampledFigures
+from commit_coordinator.status import StatusSource
+from commit_coordinator.view import CoordinatorView
+from epoch_protocol.entries import Counts, EpochPlanned, Stage
+from epoch_protocol.fold import Fold
+from hudi_format.model import instant_to_ms
+from stream_runtime.clock import Clock
+from stream_runtime.metrics import Metrics
+
+# A writer of another version may report other steps: they are not allowed to become series.
+STEPS: Final = (
+    *("plan_lock", "plan_append", "plan_open", "plan_unlock", "write", "job", "task_read", "task_write"),
+    *("decide_lock", "decide_store", "decide_append", "commit_metadata", "commit_data", "commit_clean_up"),
+)
+_TAGS: Final[Mapping[str, str]] = {
+    "inserts": "insert",
+    "updates": "update",
+    "moves": "move",
+    "deletes": "delete",
+    "superseded": "superseded",
+    "no_ops": "no_op",
+    "dead_letters": "dead_letter",
+}
+
+
+class CoordinatorMetrics:
+    """A `CommitListener`; `watch` says where the figures are."""
+
+    def __init__(self, table: str, clock: Clock, term: Callable[[], int]) -> None:
+        """``term``: this coordinator's, -1 before it has one."""
+        self.metrics = metrics = Metrics("coordinator", table)
+        self._clock = clock
+        self.counters = EpochCounters(term)
+        self._watched: tuple[StatusSource, SampledFigures] | None = None
+        self._steps = metrics.histogram("epoch_step_seconds", "Steps of committed epochs", ["step"])
+        self._epochs = metrics.histogram("epoch_seconds", "Epochs, from plan to commit")
+        metrics.on_scrape(self._collect)
+
+    def watch(self, status: StatusSource, sampled: SampledFigures) -> None:
+        """From now on scrapes ask these."""
+        self._watched = status, sampled
+
+    def start(self) -> None:
+        """Begins to sample what costs something."""
+        assert self._watched is not None
+        self._watched[1].start()
+
+    def stop(self) -> None:
+        """Repeatable."""
+        if self._watched is not None:
+            self._watched[1].stop()
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """Nothing to do before a commit."""
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        self._epochs.observe(max(self._clock.now_ms() - planned.planned_ms, 0) / 1000)
+        for step, took_ms in (report.timings_ms if report is not None else {}).items():
+            if step in STEPS:
+                self._steps.labels(step).observe(took_ms / 1000)
+
+    def rewinding(self) -> None:
+        """Counted when the entry is read back."""
+
+    def _collect(self) -> Iterable[Metric]:
+        if self._watched is None:
+            return
+        status, sampled = self._watched
+        view = status.board.current
+        yield from self._state(view, status)
+        yield from self._records(view)
+        yield from self._decisions()
+        yield from self._lags(sampled)
+        yield from self._table(sampled, status.placement)
+        yield from self._members(status.members)
+        yield from self._verification(status.verification.document())
+
+    def _gauge(self, name: str, help_text: str, value: float) -> Metric:
+        family = self.metrics.gauge_family(name, help_text)
+        family.add_metric([], float(value))
+        return family
+
+    def _state(self, view: CoordinatorView, status: StatusSource) -> Iterable[Metric]:
+        now_ms = self._clock.now_ms()
+        age_ms, committed_ms = now_ms - (view.planned_ms or now_ms), 0
+        if view.completion is not None:
+            committed_ms = instant_to_ms(view.completion)
+        yield self._gauge("term_offset", "Fencing number: offset of this coordinator's claim", view.term)
+        yield self._gauge("committed_epoch", "Last committed epoch", view.epoch)
+        yield self._gauge(
+            "committed_instant_seconds",
+            "Unix time of the last commit; 0: none",
+            committed_ms / 1000,
+        )
+        yield self._gauge(
+            "epoch_age_seconds",
+            "Age of the epoch that is being written; 0: none",
+            age_ms / 1000,
+        )
+        yield self._gauge("open_attempts", "Attempts in a row at the next epoch", view.attempts)
+        halted = view.halted is not None or view.trouble is not None
+        yield self._gauge("commits_halted", "1 while commits rest until something is repaired", halted)
+        yield self._gauge("tagging_paused", "1 after `tidemark pause`", view.paused)
+        yield self._gauge(
+            "foreign_lock_held", "1 while commits wait for another writer's lock", view.lock_held is not None
+        )
+        opened = status.open_transaction()
+        yield self._gauge(
+            "oldest_transaction_seconds",
+            "Age of the oldest open transaction, which holds readers back; 0: none",
+            opened.age_ms / 1000 if opened is not None else 0,
+        )
+
+    def _records(self, view: CoordinatorView) -> Iterable[Metric]:
+        done = self.metrics.counter_family(
+            "committed_records",
+            "Committed input records by tag; a move is an update as well",
+            ["tag"],
+        )
+        for count, tag in _TAGS.items():
+            done.add_metric([tag], getattr(view.committed, count))
+        yield done
+        letters = self.metrics.counter_family("dead_letter_records", "Input records that could not be taken")
+        letters.add_metric([], _dead_letters(view))
+        yield letters
+        yield self._gauge("uncommitted_records", "Tagged and not committed", view.uncommitted.input)
+        yield self._gauge("uncommitted_bytes", "Tagged and not committed", view.uncommitted_bytes)
+        yield self._gauge(
+            "uncommitted_transactions", "Of assigners, not committed", view.uncommitted_transactions
+        )
+        yield self._gauge(
+            "shuffled_transactions", "Of shufflers, that no commit covers", view.shuffled_transactions
+        )
+
+    def _decisions(self) -> Iterable[Metric]:
+        attempts = self.metrics.counter_family(
+            "epoch_attempts", "Attempts by what became of them, since this coordinator began", ["outcome"]
+        )
+        for outcome in ("planned", "committed", "voided"):
+            attempts.add_metric([outcome], self.counters.attempts[outcome])
+        again = self.metrics.counter_family(
+            "recommits",
+            "Commits carried out after another coordinator decided them (takeover), or decided once more",
+            ["reason"],
+        )
+        for reason in ("takeover", "decided_anew"):
+            again.add_metric([reason], self.counters.recommits[reason])
+        rewinds = self.metrics.counter_family("rewinds", "How often all lanes went back to the last commit")
+        rewinds.add_metric([], self.counters.rewinds)
+        return attempts, again, rewinds
+
+    def _lags(self, sampled: SampledFigures) -> Iterable[Metric]:
+        records = self.metrics.gauge_family(
+            "lag_records", "Input that is not past the stage (offsets, markers among them)", ["stage"]
+        )
+        seconds = self.metrics.gauge_family(
+            "lag_seconds", "How long ago the input ended where the stage stands now", ["stage"]
+        )
+        if (lags := sampled.lags) is not None:
+            for stage, count in lags.records.items():
+                records.add_metric([stage], count)
+                seconds.add_metric([stage], lags.seconds[stage])
+        return records, seconds
+
+    def _table(self, sampled: SampledFigures, placement: Placement) -> Iterable[Metric]:
+        pending = self.metrics.gauge_family("pending_instants", "Instants not completed yet", ["timeline"])
+        logs = self.metrics.gauge_family(
+            "record_index_log_files", "Log files behind the base file, of the 100 shards with most", ["shard"]
+        )
+        if (table := sampled.table) is not None:
+            for timeline, count in table.pending.items():
+                pending.add_metric([timeline], count)
+            for shard, count in table.log_files.items():
+                logs.add_metric([shard], count)
+        yield pending
+        yield logs
+        figures = placement.figures()
+        yield self._gauge("file_groups", "File groups of the table", figures["file_groups"])
+        yield self._gauge("table_bytes", "Size of the table's newest file slices", figures["bytes"])
+
+    def _members(self, members: Members) -> Iterable[Metric]:
+        here = self.metrics.gauge_family("members", "Processes that hold a slot", ["stage"])
+        idle = self.metrics.gauge_family("unowned_lanes", "Lanes that nobody works on", ["stage"])
+        for stage in Stage:
+            here.add_metric([stage.value], len(members.members(stage)))
+            idle.add_metric([stage.value], sum(slot is None for _, slot in members.leases(stage).values()))
+        return here, idle
+
+    def _verification(self, document: Mapping[str, Any] | None) -> Iterable[Metric]:
+        """From the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm."""
+        last = document["last"] if document is not None else None
+        if last is None:
+            return
+        yield self._gauge("verify_seconds", "How long the last verification took", last["seconds"])
+        if last["agrees"] is not None:
+            found = sum(each["count"] for each in last["differences"].values())
+            yield self._gauge("verify_agrees", "1: the last verification found no difference", last["agrees"])
+            yield self._gauge("verify_differences", "What the last verification found", found)
+
+
+def _dead_letters(view: CoordinatorView) -> int:
+    counted: tuple[Counts, ...] = (view.committed, view.uncommitted)
+    return view.dead_letters + sum(each.dead_letters for each in counted)
