@@ -16,9 +16,9 @@ from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
 from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
-from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.coordinator_metrics import CoordinatorMetrics
 from commit_coordinator.dead_letter_desk import DeadLetterDesk
+from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.farewells import Farewell, Farewells
@@ -34,8 +34,8 @@ from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransactions
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
-from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.sampled_figures import SampledFigures
+from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.staging import load_document, show_owner
 from commit_coordinator.status import StatusSource, holds_records, input_ends
 from commit_coordinator.table_loop import TableLoop
@@ -131,15 +131,15 @@ class CoordinatorService:
             ports.clock,
             self._observe,
         )
-
         self.metrics = CoordinatorMetrics(config.table.name, ports.clock, lambda: self._log.term)
+
     def run(self, stop: threading.Event) -> None:
         """Serves the table until ``stop``. Raises SupersededError when a newer coordinator claims it."""
         try:
             loop = self.start()
             self.members.start()
-            loop.run(stop, self.load_sizes)
             self.metrics.start()
+            loop.run(stop, self.load_sizes)
             assert self._context is not None
             _free_lock(self._context)
         except (StagingGoneError, LockLostError):
@@ -191,11 +191,11 @@ class CoordinatorService:
         """Answers no more calls and lets the clients go."""
         if self._page is not None:
             self._page.close()
-        if self._server is not None:
-            self._server.stop()
         self.metrics.stop()
         # Who waits for a verification is told before the server goes.
         self._verification.stop()
+        if self._server is not None:
+            self._server.stop()
         if self._members is not None:
             self._members.stop()
         self._verification.stop()
@@ -204,7 +204,6 @@ class CoordinatorService:
         self._open_transactions.close()
         self._admin.close()
 
-    def _known_pending(self) -> Sequence[str]:
     def _show_health(self, view: CoordinatorView) -> None:
         if self._server is not None and self._ready.is_set():
             show_health(self._server, view.halted is not None)
@@ -213,6 +212,7 @@ class CoordinatorService:
         self._history.observe(applied)
         self.metrics.counters.observe(applied)
 
+    def _known_pending(self) -> Sequence[str]:
         """Our own pending instants, as the topics know them; none before the first start."""
         if self._admin.partitions(self._topics.epochs) is None:
             return []
@@ -244,9 +244,9 @@ class CoordinatorService:
         awaited = self._awaited_records(lanes)
         lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
         status = self._status_source(table, lag, members)
-        commit = CommitService(
         ends = partial(input_ends, self._admin, lanes)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, _is_sharded(config)))
+        commit = CommitService(
             _facts(config, table),
             members,
             placement,
