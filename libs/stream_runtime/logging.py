@@ -24,10 +24,12 @@ _REDACTED: Final = "***"
 _SECRET_KEY: Final = re.compile(
     r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|access\.?key|\.pem$"
 )
+# Not the names of our own settings: what follows them is a file's name.
 _SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)([\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
+    r"(?i)(?<![\w.\-])((?!security\.token)[\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
 )
 _USER_INFO: Final = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
+_TOKEN: Final = re.compile(r"(?i)tdm_[0-9a-f]{16,}|(?<=bearer )[\w.\-+/=]{16,}|(?<=basic )[\w+/=]{16,}")
 _PLAIN: Final = re.compile(r"[^\s=\"\\]+")
 _OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -59,8 +61,9 @@ def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_text(text: str) -> str:
-    """`password=x` and `scheme://user:x@` without the x."""
-    return _USER_INFO.sub(rf"\1{_REDACTED}@", _SECRET_IN_TEXT.sub(rf"\1{_REDACTED}", text))
+    """`password=x`, `scheme://user:x@`, `Bearer x` without the x; our own tokens wherever they stand."""
+    named = _SECRET_IN_TEXT.sub(rf"\1{_REDACTED}", _TOKEN.sub(_REDACTED, text))
+    return _USER_INFO.sub(rf"\1{_REDACTED}@", named)
 
 
 def configure_logging(

@@ -13,7 +13,7 @@ from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses, why_silent
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError
-from stream_runtime.security.client import client_security
+from stream_runtime.security.client import ClientSecurity, client_security
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark_cli.errors import CliError
@@ -28,8 +28,8 @@ _RETRY_S: Final = 20.0
 class AdminClient:
     """One table's coordinator. Every call raises RpcError, or CliError when nobody answers."""
 
-    def __init__(self, config: TableConfigFile) -> None:
-        """`config` holds a real address (`resolve_addresses`)."""
+    def __init__(self, config: TableConfigFile, security: ClientSecurity | None = None) -> None:
+        """`config` holds a real address (`resolve_addresses`); `security` None: as it says."""
         self._table = config.table.name
         self._address = config.services.coordinator
         self._file = config.file
@@ -37,7 +37,7 @@ class AdminClient:
         self._channel = open_channel(
             self._address,
             message_bytes_max=config.limits.rpc_message_bytes,
-            security=client_security(config),
+            security=security or client_security(config),
         )
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
@@ -105,6 +105,12 @@ class AdminClient:
         try:
             return call(method, request, timeout_s)
         except RpcError as error:
+            if error.status is grpc.StatusCode.UNAVAILABLE and _tls_failed(str(error)):
+                raise CliError(
+                    f"{self._address} answers, but the two sides do not agree on TLS: compare "
+                    f"security.tls of {self._file} with the coordinator's (ca, server_name, client_auth) "
+                    f"({error.details})"
+                ) from error
             if error.status is grpc.StatusCode.UNAVAILABLE and _nobody_there(str(error)):
                 raise CliError(
                     f"no coordinator answers at {self._address} (services.coordinator in {self._file}): is "
@@ -126,6 +132,10 @@ def connect(config_file: str) -> AdminClient:
         client.close()
         raise
     return client
+
+
+def _tls_failed(text: str) -> bool:
+    return any(sign in text for sign in ("handshake", "SSL", "Ssl", "certificate", "Peer name"))
 
 
 def _nobody_there(text: str) -> bool:

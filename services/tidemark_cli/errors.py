@@ -18,6 +18,13 @@ SUPERSEDED: Final = 3
 STOPPED: Final = 4
 
 
+_REFUSED: Final = frozenset(
+    {
+        grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    }
+)
 _ADMIN: Final = "/tidemark.admin."
 _BY_KIND: Final = {ErrorKind.INVALID.name: WRONG_USE, ErrorKind.CORRUPT.name: STOPPED}
 
@@ -47,7 +54,7 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, SupersededError):
         return SUPERSEDED
     if isinstance(error, RpcError):
-        return WRONG_USE if error.status is grpc.StatusCode.INVALID_ARGUMENT else FAILED
+        return WRONG_USE if error.status in _REFUSED else FAILED
     kind = getattr(getattr(error, "kind", None), "name", "")
     return _BY_KIND.get(kind, FAILED)
 

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from stream_runtime.logging import redact_text
+from stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
 from tidemark_cli.commands import (
     admin,
     archive,
@@ -29,6 +31,7 @@ from tidemark_cli.commands import (
     run,
     services,
     table,
+    token,
     verify,
 )
 from tidemark_cli.commands.arguments import Commands
@@ -60,6 +63,7 @@ _GROUPS: Final = (
     epoch,
     dead_letter,
     verify,
+    token,
     completion,
 )
 
@@ -87,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else WRONG_USE
+    if getattr(options, "token_file", None):
+        os.environ[TOKEN_FILE_VARIABLE] = options.token_file
     try:
         return int(options.handler(options))
     except KeyboardInterrupt:
@@ -102,14 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(error: Exception, options: argparse.Namespace) -> int:
     if os.environ.get(DEBUG_VARIABLE) == "1":
-        traceback.print_exception(error)
+        sys.stderr.write(redact_text("".join(traceback.format_exception(error))))
     expected = expected_error(error)
     text = message_of(error, getattr(options, "config", None))
     if not expected:
         text = (
             f"unexpected {type(error).__name__}: {text} (run again with {DEBUG_VARIABLE}=1 for the traceback)"
         )
-    sys.stderr.write(f"tidemark {options.command_name}: {text}\n")
+    sys.stderr.write(f"tidemark {options.command_name}: {redact_text(text)}\n")
     return exit_code_of(error) if expected else FAILED
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +23,11 @@ from stream_runtime.config.security_model import SecretSource, TlsConfig
 from stream_runtime.security.certificates import load_authority, load_own
 from stream_runtime.security.errors import SecurityConfigError
 from stream_runtime.security.listening import is_loopback
-from stream_runtime.security.local_token import local_token_path
+from stream_runtime.security.local_token import TOKEN_FILE_VARIABLE, local_token_path
 from stream_runtime.security.secret_file import Reloaded
 from stream_runtime.security.tokens import checked_token, read_source
 
 TOKEN_VARIABLE: Final = "TIDEMARK_TOKEN"
-TOKEN_FILE_VARIABLE: Final = "TIDEMARK_TOKEN_FILE"
 _log = logging.getLogger("tidemark.security")
 
 
@@ -66,6 +66,23 @@ def client_security(
         token=_token(config, os.environ if env is None else env),
         clear_text_allowed=config.services.allow_remote,
     )
+
+
+def https_context(config: TableConfigFile) -> ssl.SSLContext | None:
+    """How a process asks another of its own run over HTTPS; None where no TLS is configured.
+
+    The authority is checked, the name is not: a run's services are asked at addresses that no certificate
+    has to bear (0.0.0.0). Raises OSError for files that cannot be read.
+    """
+    tls = config.security.tls
+    if tls is None:
+        return None
+    context = ssl.create_default_context(cafile=None if tls.ca is None else str(tls.ca))
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    if tls.certificate is not None and tls.key is not None:
+        context.load_cert_chain(tls.certificate, tls.key)
+    return context
 
 
 def _credentials(tls: TlsConfig, clock: Clock) -> grpc.ChannelCredentials:

@@ -8,17 +8,18 @@ roles; the coordinator lets it in beside the configured list.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
+from stream_runtime.config.model import TableConfigFile
 from stream_runtime.ids import IdSource
 from stream_runtime.security.errors import SecurityConfigError
 from stream_runtime.security.roles import EVERYTHING
-from stream_runtime.security.secret_file import read_secret
+from stream_runtime.security.secret_file import create_secret, read_secret
 from stream_runtime.security.tokens import AccessList, new_token, parse_access_list, token_line
 
 NAME: Final = "run.token"
+TOKEN_FILE_VARIABLE: Final = "TIDEMARK_TOKEN_FILE"
 
 
 def local_token_path(state: Path) -> Path:
@@ -30,14 +31,19 @@ def write_local_token(state: Path, ids: IdSource) -> None:
     """Makes a new one; a former one is worth nothing any more."""
     path = local_token_path(state)
     path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(new_token(ids) + "\n")
+    create_secret(path, new_token(ids) + "\n")
 
 
 def remove_local_token(state: Path) -> None:
     """Repeatable."""
     local_token_path(state).unlink(missing_ok=True)
+
+
+def own_token(config: TableConfigFile) -> dict[str, str]:
+    """The environment by which the processes of a run show its token, whatever the user's own is."""
+    if not config.security.knows_callers:
+        return {}
+    return {TOKEN_FILE_VARIABLE: str(local_token_path(config.state.path))}
 
 
 def with_local_token(configured: AccessList, state: Path) -> AccessList:

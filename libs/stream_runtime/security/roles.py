@@ -17,7 +17,7 @@ class Role(Enum):
     READ = "read"
     """Look: status, lookups, epochs, dead letters with their records, metrics, the web page."""
     OPERATE = "operate"
-    """Also change how the table is served: flush, pause, resume, retry, replay; or has it read: verify, replay, verify."""
+    """Also change how the table is served: flush, pause, resume, retry, replay; or have it read: verify."""
     SERVICE = "service"
     """Be one of the table's own processes: take leases, begin and report epochs."""
 
@@ -58,16 +58,10 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "ShowDeadLetter": Role.READ,
     "LastVerification": Role.READ,
     "DescribeTable": Role.READ,
-    "DescribeTable": Role.READ,
-    "ListDeadLetters": Role.READ,
-    "ShowDeadLetter": Role.READ,
-    "LastVerification": Role.READ,
     "Flush": Role.OPERATE,
     "RetryEpoch": Role.OPERATE,
     "Pause": Role.OPERATE,
     "Resume": Role.OPERATE,
-    "ReplayDeadLetters": Role.OPERATE,
-    "Verify": Role.OPERATE,
     "ReplayDeadLetters": Role.OPERATE,
     "Verify": Role.OPERATE,
 }

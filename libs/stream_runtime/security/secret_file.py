@@ -32,6 +32,22 @@ def read_secret(path: Path, setting: str) -> bytes:
     return _read(path, setting, secret=True)
 
 
+def create_secret(path: Path, text: str) -> None:
+    """A new file of mode 0600; a link is not followed. Raises FileExistsError."""
+    _write(path, text, os.O_EXCL)
+
+
+def append_secret(path: Path, text: str) -> None:
+    """Adds to a file, which is made with mode 0600 where there is none; a link is not followed."""
+    _write(path, text, os.O_APPEND)
+
+
+def _write(path: Path, text: str, how: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | how
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def _read(path: Path, setting: str, *, secret: bool) -> bytes:
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:

@@ -34,6 +34,11 @@ def add_command(
     )
     if config:
         parser.add_argument("-c", "--config", required=True, metavar="F", help="the table's YAML file")
+        parser.add_argument(
+            "--token-file",
+            metavar="F",
+            help="file with the token to show (default: TIDEMARK_TOKEN_FILE, TIDEMARK_TOKEN, security.token)",
+        )
     if json:
         parser.add_argument("--json", action="store_true", help="print one JSON document on stdout")
     parser.set_defaults(handler=handler, command_name=name)

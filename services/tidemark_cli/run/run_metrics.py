@@ -8,6 +8,7 @@ out, and `tidemark_run_service_up` says so.
 from __future__ import annotations
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -15,11 +16,16 @@ from typing import Any, Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from stream_runtime.clock import SystemClock
 from stream_runtime.config import Address, TableConfigFile
 from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.http_server import Answer, HttpServer, Request, start_http_server
+from stream_runtime.http_server import Answer, HttpServer, Request
 from stream_runtime.metrics import Metrics
-from stream_runtime.rpc.server import ListenError
+from stream_runtime.security.client import client_security, https_context
+from stream_runtime.security.listening import ListenError, is_loopback
+from stream_runtime.security.local_token import own_token
+from stream_runtime.security.server import server_security
+from stream_runtime.service_http import start_guarded_server
 from tidemark_cli.admin_client import AdminClient
 from tidemark_cli.run.supervised_process import SupervisedProcess
 from tidemark_cli.run.verification_metrics import VerificationMetrics
@@ -48,6 +54,8 @@ class RunMetrics:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._server: HttpServer | None = None
+        self._client = client_security(config, env=own_token(config))
+        self._https = https_context(config)
         metrics = Metrics("run", config.table.name)
         self._metrics = metrics
         self._epoch = metrics.gauge("committed_epoch", "Last committed epoch")
@@ -67,9 +75,10 @@ class RunMetrics:
         """Begins to listen. Raises ListenError for an address that is taken, and for a remote one that
         nobody allowed.
         """
-        services, routes = self._config.services, {"/metrics": self._page}
+        config, routes = self._config, {"/metrics": self._page}
         try:
-            self._server = start_http_server(services.metrics, routes, allow_remote=services.allow_remote)
+            security = server_security(config, SystemClock())
+            self._server = start_guarded_server(config.services.metrics, routes, config, security)
         except ListenError as error:
             raise ListenError(f"{error}: set services.metrics to a free address") from None
         self._thread.start()
@@ -84,15 +93,18 @@ class RunMetrics:
             self._server = None
 
     def _page(self, _: Request) -> Answer:
-        pages = {role: scrape(address) for role, address in self._http.items()}
+        pages = {role: self._scrape(address) for role, address in self._http.items()}
         for role, page in pages.items():
             self._service_up.labels(role).set(page is not None)
         own = generate_latest(self._metrics.registry)
         return Answer(b"".join([own, *filter(None, pages.values())]), CONTENT_TYPE_PLAIN_0_0_4)
 
+    def _scrape(self, address: Address) -> bytes | None:
+        return scrape(address, self._client.token(), self._https)
+
     def _run(self) -> None:
         told = False
-        with AdminClient(self._config) as client:
+        with AdminClient(self._config, self._client) as client:
             while not self._stopped.wait(_EVERY_S if told else 0.25):
                 for role, process in self._processes.items():
                     self._starts.labels(role).set(process.starts)
@@ -121,11 +133,19 @@ class RunMetrics:
         self._verification.show(document["verification"])
 
 
-def scrape(address: Address) -> bytes | None:
-    """What a service of this machine serves at /metrics, in Prometheus's text format; None without answer."""
+def scrape(address: Address, token: str | None = None, https: ssl.SSLContext | None = None) -> bytes | None:
+    """What a service of this machine serves at /metrics, in Prometheus's text format; None without answer.
+
+    `https`: how one that other machines reach as well is asked (`start_guarded_server`).
+    """
+    headers = {"Accept": "text/plain; version=0.0.4"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
     connection = http.client.HTTPConnection(address.host, address.port, timeout=_SCRAPE_S)
+    if https is not None and not is_loopback(address.host):
+        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_SCRAPE_S, context=https)
     try:
-        connection.request("GET", "/metrics", headers={"Accept": "text/plain; version=0.0.4"})
+        connection.request("GET", "/metrics", headers=headers)
         answer = connection.getresponse()
         page = answer.read(_PAGE_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException):

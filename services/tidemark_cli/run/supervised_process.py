@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from stream_runtime.clock import Clock
@@ -30,6 +31,7 @@ _SUPERSEDED_MAX: Final = 2
 _REFUSALS_MAX: Final = 3
 _REFUSED_WAITS_S: Final = (0.5, 2.0)
 FAILING_FROM: Final = 5
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class ServiceStoppedError(CliError):
@@ -79,7 +81,9 @@ class SupervisedProcess:
         console: ConsoleLog,
         clock: Clock,
         say: Callable[[str], None],
+        environment: Mapping[str, str] = NO_VARIABLES,
     ) -> None:
+        """`environment`: laid over that of this process."""
         self.role = role
         self.starts = 0
         self.stopped: str | None = None
@@ -87,6 +91,7 @@ class SupervisedProcess:
         self._failing: str | None = None
         self._refusals = 0
         self._command = list(command)
+        self._environment = dict(environment)
         self._console = console
         self._clock = clock
         self._say = say
@@ -140,7 +145,7 @@ class SupervisedProcess:
         self._console.poll()
 
     def _start(self, now_s: float) -> None:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
         self._process = child.spawn(self._command, self._console.path, environment=environment)
         self._started_s = now_s
         self.starts += 1

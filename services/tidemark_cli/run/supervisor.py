@@ -25,6 +25,7 @@ from stream_runtime.config.run_file import RunFile, run_file_path, write_last_st
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
+from stream_runtime.security.local_token import own_token, remove_local_token, write_local_token
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 from tidemark_cli.run.page_address import page_address
@@ -78,6 +79,8 @@ class Supervisor:
             # What a killed run left would tell others of addresses that are not there.
             run_file_path(state).unlink(missing_ok=True)
             write_last_stop(state, None)
+            if self._config.security.knows_callers:
+                write_local_token(state, self._ids)
             metrics: RunMetrics | None = None
             try:
                 config = self._start()
@@ -92,6 +95,7 @@ class Supervisor:
                     metrics.stop()
                 self._stop(hurry or threading.Event())
                 run_file_path(state).unlink(missing_ok=True)
+                remove_local_token(state)
 
     def _start(self) -> TableConfigFile:
         config, state = self._config, self._config.state.path
@@ -103,7 +107,9 @@ class Supervisor:
             command = [*self._command_of(role, config.file), "--http", str(self._http[role])]
             if role == "coordinator" and self._page is not None:
                 command += ["--web", str(self._page)]
-            self._processes[role] = SupervisedProcess(role, command, console, self._clock, self._say)
+            self._processes[role] = SupervisedProcess(
+                role, command, console, self._clock, self._say, own_token(config)
+            )
         if config.kafka.embedded:
             self._start_kafka()
         admin = ConfluentKafkaClient.from_config(self._config, clock=self._clock).admin()

@@ -110,18 +110,19 @@ def test_https_and_grpc_take_the_replaced_certificate_and_keep_the_old_one_for_a
 
 
 def test_reloaded_reads_once_a_change(tmp_path: Path):
-    file, reads = tmp_path / "file", []
+    file, reads, complaints = tmp_path / "file", [1], list[str]()
     file.write_text("one")
 
     def load() -> str:
         reads.append(1)
         return file.read_text()
 
-    reloaded = Reloaded((file,), load, reads.append)
+    reloaded = Reloaded((file,), load, complaints.append)
     assert [reloaded.current() for _ in range(3)] == ["one"] * 3
     file.write_text("three")
     assert reloaded.current() == "three"
-    assert len(reads) == 2
+    assert len(reads) == 3
+    assert complaints == []
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def register(parsed: Parsed) -> Callable[[grpc.Server], None]:
     def add(server: grpc.Server) -> None:
         for path in (STATUS, PAUSE, BEGIN, "/tidemark.admin.v1.Admin/NotInTheTable"):
             service, method = path[1:].split("/")
-            handler = grpc.unary_unary_rpc_method_handler(lambda request, _: request * 2, parsed)
+            handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, _: request * 2, parsed)
             handlers: Any = grpc.method_handlers_generic_handler(service, {method: handler})
             server.add_generic_rpc_handlers((handlers,))
 
@@ -203,7 +203,7 @@ def test_token_of_a_run_opens_everything_until_the_run_ends(serve, tmp_path):
     own = client_security(config, CLOCK, {})
     for method in (STATUS, PAUSE, BEGIN):
         assert ask(server, method, own) == b"xx"
-    token = own.token()
+    token = own.token() or ""
     remove_local_token(config.state.path)
     assert refused(server, STATUS, showing(config, token)).status is grpc.StatusCode.UNAUTHENTICATED
 

@@ -10,7 +10,6 @@ import pytest
 
 from stream_runtime.config.security_model import SecretSource
 from stream_runtime.ids import SeededIds, SystemIds
-from stream_runtime.security import tokens
 from stream_runtime.security.errors import SecurityConfigError
 from stream_runtime.security.roles import Role
 from stream_runtime.security.tokens import (
@@ -51,7 +50,9 @@ def test_service_is_a_role_of_its_own():
 
 
 def test_comments_and_empty_lines_are_skipped_and_names_may_be_missing():
-    text = f"# who\n\n  {token_line(READER, [Role.READ], 'a')} # note\n{token_line(OPERATOR, Role, 'b')}\n"
+    text = (
+        f"# who\n\n  {token_line(READER, [Role.READ], 'a')} # note\n{token_line(OPERATOR, list(Role), 'b')}\n"
+    )
     nameless = text + " ".join(token_line(STRANGER, [Role.READ], "x").split()[:2])
     known = parse_access_list(nameless, "here")
     assert [caller.name for _, caller in known.by_digest] == ["a", "b", "line 5"]
@@ -93,7 +94,7 @@ def test_every_entry_is_compared_in_constant_time(monkeypatch):
         compared.append(known)
         return real(known, shown)
 
-    monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
+    monkeypatch.setattr("stream_runtime.security.tokens.hmac.compare_digest", compare)
     lines = [token_line(new_token(SeededIds(seed)), [Role.READ], f"n{seed}") for seed in range(1, 6)]
     known = parse_access_list("\n".join(lines), "here")
     for shown in (READER, STRANGER, "", "x" * 10_000, "\udcff"):
