@@ -94,13 +94,10 @@ class Chromium:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def until(self, expression: str, timeout_s: float = 90.0) -> Any:
-        """The first true value of an expression."""
+    def until(self, expression: str, timeout_s: float = 90.0) -> None:
+        """Returns when an expression is true."""
         end = time.monotonic() + timeout_s
-        while True:
-            found = self.evaluate(expression)
-            if found:
-                return found
+        while not self.evaluate(f"!!({expression})"):
             assert time.monotonic() < end, f"never true: {expression}\n{self.text('body')[:3_000]}"
             time.sleep(0.1)
 

@@ -1,7 +1,7 @@
 // Epochs: one column each for the trend, one row each for the last commits, both made of the same steps.
 
 import { draw, el, svg } from "/dom.js";
-import { ago, bytes, compact, count, dayAndTime, plural, time, took } from "/format.js";
+import { ago, bytes, compact, count, dayAndTime, plural, tick, time, took } from "/format.js";
 
 export const STEPS = {
   plan: "plan", write: "write", decide: "decide", index: "index commit", data: "data commit", clean: "clean up",
@@ -74,7 +74,7 @@ function columns(width, epochs) {
     const y = 6 + plot * (1 - share);
     picture.append(
       svg("line", { x1: left, x2: width, y1: y, y2: y, class: "grid" }),
-      svg("text", { x: left - 8, y: y + 4, class: "axis", "text-anchor": "end" }, share ? took(top * share) : "0"),
+      svg("text", { x: left - 8, y: y + 4, class: "axis", "text-anchor": "end" }, share ? tick(top * share) : "0"),
     );
   }
   epochs.forEach((epoch, at) => {

@@ -115,13 +115,13 @@ function placesOf({ flow, rates, table, in_flight: flight, last_commit: last, ra
   };
   const write = {
     id: "write", title: "Write", value: flight.epoch ? `epoch ${count(flight.epoch)}` : "at rest",
-    note: !flow.writer ? "Spark is starting" : flight.epoch ? `Spark, for ${took(flight.age_ms)}` : "Spark",
+    note: !flow.writer ? "Spark is starting" : flight.epoch ? `for ${took(flight.age_ms)}` : "Spark",
     waiting: flow.tagged_waiting, unit: "tagged", speed: speed(now.tagged), active: Boolean(flight.epoch),
   };
   const hudi = {
     id: "table", title: "Hudi table", value: rate(now.committed),
-    note: `${bytes(flow.bytes)}, ${plural(flow.file_groups ?? 0, "file group")}`,
-    waiting: last.epoch || null, unit: "epochs", speed: speed(now.committed), active: now.committed > 0,
+    note: bytes(flow.bytes ?? 0),
+    waiting: last.epoch || null, unit: last.epoch === 1 ? "epoch" : "epochs done", speed: speed(now.committed), active: now.committed > 0,
   };
   return flow.has_shuffle ? [input, shuffle, assign, write, hudi] : [input, assign, write, hudi];
 }

@@ -1,7 +1,7 @@
 // Numbers, sizes and times as people read them.
 
 const whole = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en-GB", { notation: "compact", maximumSignificantDigits: 3 });
+const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric" });
 
@@ -27,6 +27,9 @@ export function bytes(n) {
   }
   return `${unit === 0 || n >= 100 ? whole.format(n) : n.toFixed(1).replace(/\.0$/, "")} ${units[unit]}`;
 }
+
+// Of an axis: no more digits than it takes.
+export const tick = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${Number((ms / 1000).toFixed(2))} s`);
 
 export function took(ms) {
   if (ms === null || ms === undefined) return NONE;

@@ -4,7 +4,7 @@ import { byId, draw, el, say, svg } from "/dom.js";
 import { ago, bytes, compact, count, dayAndTime, median, NONE, percent, plural, rate, shortened, took } from "/format.js";
 import { total } from "/epochs.js";
 
-const LETTERS_FIRST = 8;
+const LETTERS_FIRST = 5;
 const TIER_NAMES = {
   uncommitted: ["Uncommitted", "tagged, not in the table yet"],
   hot: ["Hot", "used lately, in memory"],

@@ -1,0 +1,163 @@
+"""A page with everything behind it in memory: the status document is a dictionary that a test changes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.placement import Placement
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from commit_coordinator.web.key_story import KeyStories
+from commit_coordinator.web.overview import Facts
+from commit_coordinator.web.page import PageSources, WebPage
+from epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
+from epoch_protocol.fold import Verdict
+from hudi_format.storage.memory import InMemoryStorage
+from hudi_format.table_config import parse_table_config
+from ledger_client.fold_reader import Applied
+from stream_runtime.clock import SystemClock
+from stream_runtime.config.model import Address
+from stream_runtime.errors import StreamRuntimeError
+from stream_runtime.http_server import start_http_server
+from stream_runtime.ids import SystemIds
+from tidemark.admin.v1 import admin_pb2
+
+LOOPBACK = Address("127.0.0.1", 0)
+EVIL = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
+FACTS = Facts(
+    table="flights",
+    config="flights.yaml",
+    table_type="merge_on_read",
+    topics=("flights",),
+    record_key=("flight_date", "carrier"),
+    partition=("day",),
+    sharded=False,
+    memory_bytes=256 << 20,
+    disk_bytes=4 << 30,
+    uncommitted_entries_max=4_000_000,
+    target_bytes=120 << 20,
+)
+COUNTS = {"input": 0, "inserts": 0, "updates": 0, "deletes": 0, "moves": 0, "superseded": 0, "no_ops": 0}
+STATUS: dict[str, Any] = {
+    "table": "flights",
+    "path": "/warehouse/flights",
+    "coordinator": {
+        "term": 1,
+        "doing": "Wait",
+        "waiting_for": "",
+        "halted": None,
+        "stopped": False,
+        "blocked_epoch": None,
+        "trouble": None,
+        "generation": 0,
+        "rewinds": [],
+    },
+    "services": {"shuffle": [], "assign": []},
+    "writer": {"asked": 1, "process": "writer-1"},
+    "gave_up": [],
+    "paused": {"paused": False, "reason": ""},
+    "last_commit": {"epoch": 0, "instant": None, "completion": None, "detail": None},
+    "in_flight": {
+        "epoch": None,
+        "attempt": None,
+        "instant": None,
+        "age_ms": None,
+        "not_reported": [],
+        "transactions": 0,
+        "bytes": 0,
+    },
+    "lag": {"input_offsets_not_shuffled": 0, "input_offsets_not_committed": 0},
+    "records": {"shuffled": 0, "dead_letters": 0, "committed": COUNTS, "uncommitted": COUNTS},
+    "file_groups": {"file_groups": 0.0, "bytes": 0.0, "target_bytes": float(120 << 20)},
+    "verification": None,
+    "warnings": [],
+}
+PROPERTIES = {
+    "hoodie.table.name": "flights",
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.version": "9",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.table.ordering.fields": "ts",
+}
+NO_LETTERS: dict[str, Any] = {"read": 0, "by_reason": [], "newest": []}
+
+
+def letter(number: int, reason: str, detail: str, value: str) -> dict[str, Any]:
+    """A dead letter as the page gets it."""
+    place = {"topic": "flights", "partition": 0, "offset": number, "timestamp_ms": 1_700_000_000_000}
+    return {"id": number, "reason": reason, "detail": detail, "key": None, "value": value, **place}
+
+
+class PageWorld:
+    """Change `status`, `letters` and `found`, then look; `failing` is what `status` raises."""
+
+    def __init__(self) -> None:
+        self.status = copy.deepcopy(STATUS)
+        self.letters = dict(NO_LETTERS)
+        self.failing: StreamRuntimeError | None = None
+        self.asked_status = 0
+        self.clock = SystemClock()
+        self.history = EpochHistory()
+        self.board = ViewBoard()
+        self.board.show(CoordinatorView(term=1))
+        self.placement = Placement(120 << 20, SystemIds())
+        self.stories = KeyStories(
+            lambda keys: [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys],
+            InMemoryStorage(),
+            parse_table_config(PROPERTIES),
+            self.history.of_instants,
+            self.clock,
+            8 << 10,
+        )
+
+    def commit(self, epoch: int, rows: int = 1_000, took_ms: int = 160) -> None:
+        """An epoch that was planned `took_ms` before now, and committed now."""
+        now_ms = self.clock.now_ms()
+        instant = f"2026112203{epoch:07d}"
+        planned = EpochPlanned(0, epoch, 1, 0, epoch * 10, instant, "0", "", now_ms - took_ms)
+        committed = EpochCommitted(0, epoch, 1, instant, f"{instant}1", now_ms)
+        for entry in (planned, committed):
+            self.history.observe(Applied(0, entry, Verdict.APPLIED))
+        self.status["last_commit"] = {
+            "epoch": epoch,
+            "instant": instant,
+            "completion": f"{instant}1",
+            "detail": None,
+        }
+        committed_counts = {**COUNTS, "input": rows * epoch, "inserts": rows * epoch}
+        self.status["records"] = {**self.status["records"], "committed": committed_counts}
+        self.board.show(CoordinatorView(term=1, epoch=epoch, committed=Counts(input=rows * epoch)))
+
+    def make_status(self) -> dict[str, Any]:
+        self.asked_status += 1
+        if self.failing is not None:
+            raise self.failing
+        return copy.deepcopy(self.status)
+
+    def page(self, at: Address = LOOPBACK) -> WebPage:
+        """Not started."""
+        sources = PageSources(
+            FACTS,
+            self.make_status,
+            self.board,
+            self.history,
+            self.placement,
+            self.stories,
+            lambda: self.letters,
+            self.clock,
+        )
+        return WebPage(sources, lambda routes: start_http_server(at, routes), frozenset(("localhost",)))
+
+    @contextmanager
+    def served(self) -> Iterator[Address]:
+        """Where the page is, while it is."""
+        page = self.page()
+        page.start()
+        try:
+            assert page.address is not None
+            yield page.address
+        finally:
+            page.close()
