@@ -1,135 +1,138 @@
-"""`tidemark.admin.v1.Admin`: what the command line asks."""
+"""`tidemark.admin.v1.Admin`: what the command line and other programs ask; the proto says what holds for all.
+
+Handlers check the request, ask the part that knows, and answer; what an error says and which status it has
+stands in `admin.refusals`, how long calls take and how many there are at once in `admin.limits`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from itertools import count
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
-from commit_coordinator.errors import CoordinatorError
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging, RetryEpoch
+from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
+from commit_coordinator.admin.limits import SERVICE_NAME
+from commit_coordinator.admin.messages import epoch_message, status_message, table_message
+from commit_coordinator.admin.refusals import (
+    BadRequestError,
+    EpochNotGivenUpError,
+    EpochUnknownError,
+    WrongTableError,
+)
+from commit_coordinator.admin.verify_calls import VerifyCalls
+from commit_coordinator.dead_letter_desk import PAGE_BYTES_MAX
+from commit_coordinator.history import EPOCHS_MAX, EpochHistory
+from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
-from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.rpc.deadlines import left_s
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc as rpc
 
-SERVICE_NAME = pb.DESCRIPTOR.services_by_name["Admin"].full_name
+__all__ = ["SERVICE_NAME", "AdminService", "AdminSources"]
+
 KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
+REASON_CHARACTERS_MAX: Final = 1_000
 _FLUSH_DEFAULT_MS: Final = 60_000
-_HURRY_EVERY_S: Final = 0.2
-_TURNS_PER_LOOK: Final = 5
+_FLUSH_ANSWER_S: Final = 0.25
 _RETRY_TAKEN_S: Final = 15.0
+_log = logging.getLogger("tidemark.admin")
 
-
-class BadRequestError(CoordinatorError):
-    """The request cannot be answered as it is; the text says why."""
-
-    kind = ErrorKind.INVALID
-
-
-Targets = Callable[[], Mapping[str, int]]
-"""Per input lane the position that a flush called now has to reach."""
-HoldsRecords = Callable[[str, int, int], bool]
-"""(input lane, from, to) -> whether a record lies in [from, to)."""
-Served = Callable[[], tuple[str, str]]
-"""-> (the table's path, the owner that `staging.show_owner` left with it; empty before)."""
 KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
+
+
+@dataclass(frozen=True)
+class AdminSources:
+    """Where answers come from. `served`: (the table's path, the owner that `staging.show_owner` left with it,
+    empty before).
+    """
+
+    board: ViewBoard
+    history: EpochHistory
+    inbox: Inbox
+    status: Callable[[], dict[str, Any]]
+    targets: Targets
+    holds_records: HoldsRecords
+    lookup: KeyLookup
+    served: Callable[[], tuple[str, str]]
+    dead_letters: DeadLetterCalls
+    verify: VerifyCalls
+    describe: Callable[[], dict[str, Any]]
 
 
 class AdminService(rpc.AdminServicer):
     """Handlers only; every answer comes from the parts given."""
 
-    def __init__(
-        self,
-        table: str,
-        board: ViewBoard,
-        history: EpochHistory,
-        inbox: Inbox,
-        status: Callable[[], dict[str, Any]],
-        targets: Targets,
-        lookup: KeyLookup,
-        holds_records: HoldsRecords,
-        served: Served,
-    ) -> None:
+    def __init__(self, table: str, sources: AdminSources) -> None:
         self._table = table
-        self._board = board
-        self._history = history
-        self._inbox = inbox
-        self._status = status
-        self._targets = targets
-        self._lookup = lookup
-        self._holds_records = holds_records
-        self._served = served
+        self._from = sources
+        self._flush = FlushWait(sources.board, sources.inbox, sources.targets, sources.holds_records)
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
-        path, owner = self._served()
+        path, owner = self._from.served()
         return pb.ServesResponse(path=path, served_by=owner)
 
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
-        return pb.StatusResponse(json=json.dumps(self._status()))
+        document = self._from.status()
+        return pb.StatusResponse(json=json.dumps(document), status=status_message(document))
 
     def Flush(self, request: pb.FlushRequest, _: object) -> pb.FlushResponse:  # noqa: N802
         self._check_table(request.table)
-        targets = self._targets()
-        left_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
-        for turn in count():
-            self._inbox.put(HurryUp())
-            wait_s = min(_HURRY_EVERY_S, left_s)
-            view = self._board.wait_until(partial(_reached, targets), wait_s)
-            if view is not None:
-                return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
-            left_s -= wait_s
-            if turn % _TURNS_PER_LOOK == 0:
-                targets = self._still_wanted(targets)
-            if left_s <= 0 and targets:
-                break
-        raise DeadlineExceededError(_missing(self._board.current, targets))
-
-    def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
-        """Without lanes that have no record between where they are and where they should be."""
-        reached = self._board.current.source_next
-        return {
-            lane: end
-            for lane, end in targets.items()
-            if reached.get(lane, 0) < end and self._holds_records(lane, reached.get(lane, 0), end)
-        }
+        asked_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
+        # A little earlier than the caller gives up, who then hears what is behind.
+        view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - _FLUSH_ANSWER_S, 0.0)))
+        return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802
         self._check_table(request.table)
         if len(request.keys) > KEYS_MAX:
             raise BadRequestError(
-                f"{len(request.keys)} keys asked for, at most {KEYS_MAX} are answered at once"
+                "keys", f"{len(request.keys)} keys asked for, at most {KEYS_MAX} are answered at once"
             )
-        return pb.LookupResponse(found=self._lookup(list(request.keys)))
+        return pb.LookupResponse(found=self._from.lookup(list(request.keys)))
 
     def ListEpochs(self, request: pb.ListEpochsRequest, _: object) -> pb.ListEpochsResponse:  # noqa: N802
         self._check_table(request.table)
-        epochs = self._history.newest(request.limit or EPOCHS_DEFAULT)
-        return pb.ListEpochsResponse(json=[json.dumps(epoch) for epoch in epochs])
+        size, token = min(request.limit or EPOCHS_DEFAULT, EPOCHS_MAX), request.page_token
+        if token and not (token.isascii() and token.isdigit() and len(token) < 20):
+            raise BadRequestError("page_token", "page_token is none that an answer of this call had")
+        held = self._from.history.newest(EPOCHS_MAX)
+        fitting = [epoch for epoch in held if not token or epoch["epoch"] < int(token)]
+        answer, held_bytes = pb.ListEpochsResponse(), 0
+        for epoch in fitting[:size]:
+            text, typed = json.dumps(epoch), epoch_message(epoch)
+            held_bytes += len(text) + typed.ByteSize()
+            if answer.json and held_bytes > PAGE_BYTES_MAX:
+                break
+            answer.json.append(text)
+            answer.epochs.append(typed)
+        if len(answer.json) < len(fitting):
+            answer.next_page_token = str(answer.epochs[-1].epoch)
+        return answer
 
     def ShowEpoch(self, request: pb.ShowEpochRequest, _: object) -> pb.ShowEpochResponse:  # noqa: N802
         self._check_table(request.table)
-        found = self._history.show(request.epoch)
+        found = self._from.history.show(request.epoch)
         if found is None:
-            raise BadRequestError(
-                f"epoch {request.epoch} is not known: newer than the last, or older than what is held"
-            )
-        return pb.ShowEpochResponse(json=json.dumps(found))
+            raise EpochUnknownError(request.epoch)
+        return pb.ShowEpochResponse(json=json.dumps(found), epoch=epoch_message(found))
 
     def RetryEpoch(  # noqa: N802
         self, request: pb.RetryEpochRequest, _: object
     ) -> pb.RetryEpochResponse:
         self._check_table(request.table)
-        if self._board.current.blocked_epoch != request.epoch:
-            raise BadRequestError(_why_not_retried(self._board.current, request.epoch))
-        self._inbox.put(RetryEpoch(request.epoch))
-        taken = self._board.wait_until(lambda view: view.blocked_epoch is None, _RETRY_TAKEN_S)
+        board = self._from.board
+        if (view := board.current).blocked_epoch != request.epoch:
+            raise EpochNotGivenUpError(_why_not_retried(view, request.epoch), view.blocked_epoch)
+        _log.info("epoch %d is to be tried again, as asked", request.epoch)
+        self._from.inbox.put(RetryEpoch(request.epoch))
+        taken = board.wait_until(lambda view: view.blocked_epoch is None, left_s(_RETRY_TAKEN_S))
         if taken is None:
             raise DeadlineExceededError(
                 f"the coordinator is busy: is epoch {request.epoch} tried again? Ask anew"
@@ -138,17 +141,57 @@ class AdminService(rpc.AdminServicer):
 
     def Pause(self, request: pb.PauseRequest, _: object) -> pb.PauseResponse:  # noqa: N802
         self._check_table(request.table)
-        self._inbox.put(PauseTagging(True, request.reason or "paused by an operator"))
+        if len(request.reason) > REASON_CHARACTERS_MAX:
+            raise BadRequestError("reason", f"the reason has at most {REASON_CHARACTERS_MAX} characters")
+        reason = request.reason or "paused by an operator"
+        _log.info("tagging is to pause, as asked: %s", reason)
+        self._from.inbox.put(PauseTagging(True, reason))
         return pb.PauseResponse()
 
     def Resume(self, request: pb.ResumeRequest, _: object) -> pb.ResumeResponse:  # noqa: N802
         self._check_table(request.table)
-        self._inbox.put(PauseTagging(False, ""))
+        _log.info("tagging is to go on, as asked")
+        self._from.inbox.put(PauseTagging(False, ""))
         return pb.ResumeResponse()
+
+    def ListDeadLetters(  # noqa: N802
+        self, request: pb.ListDeadLettersRequest, _: object
+    ) -> pb.ListDeadLettersResponse:
+        self._check_table(request.table)
+        return self._from.dead_letters.list(request)
+
+    def ShowDeadLetter(  # noqa: N802
+        self, request: pb.ShowDeadLetterRequest, _: object
+    ) -> pb.ShowDeadLetterResponse:
+        self._check_table(request.table)
+        return self._from.dead_letters.show(request)
+
+    def ReplayDeadLetters(  # noqa: N802
+        self, request: pb.ReplayDeadLettersRequest, _: object
+    ) -> pb.ReplayDeadLettersResponse:
+        self._check_table(request.table)
+        return self._from.dead_letters.replay(request)
+
+    def Verify(self, request: pb.VerifyRequest, _: object) -> Iterator[pb.VerifyResponse]:  # noqa: N802
+        self._check_table(request.table)
+        yield from self._from.verify.verify(request.full)
+
+    def LastVerification(  # noqa: N802
+        self, request: pb.LastVerificationRequest, _: object
+    ) -> pb.LastVerificationResponse:
+        self._check_table(request.table)
+        return self._from.verify.last()
+
+    def DescribeTable(  # noqa: N802
+        self, request: pb.DescribeTableRequest, _: object
+    ) -> pb.DescribeTableResponse:
+        self._check_table(request.table)
+        document = self._from.describe()
+        return pb.DescribeTableResponse(json=json.dumps(document), description=table_message(document))
 
     def _check_table(self, table: str) -> None:
         if table != self._table:
-            raise BadRequestError(f"this coordinator serves table {self._table!r}, not {table!r}")
+            raise WrongTableError(self._table, table)
 
 
 def _why_not_retried(view: CoordinatorView, epoch: int) -> str:
@@ -161,21 +204,3 @@ def _why_not_retried(view: CoordinatorView, epoch: int) -> str:
     if epoch == view.planned_epoch:
         return f"epoch {epoch} was not given up: attempt {view.planned_attempt} is under way"
     return f"epoch {epoch} was not given up: the last committed one is {view.epoch}, nothing blocks the next"
-
-
-def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:
-    return all(view.source_next.get(lane, 0) >= target for lane, target in targets.items())
-
-
-def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
-    behind = {
-        lane: target - view.source_next.get(lane, 0)
-        for lane, target in targets.items()
-        if view.source_next.get(lane, 0) < target
-    }
-    lane, distance = max(behind.items(), key=lambda each: each[1])
-    why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
-    return (
-        f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "
-        f"{distance} offsets ({why})"
-    )

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from commit_coordinator.admin_service import SERVICE_NAME as ADMIN_SERVICE
-from commit_coordinator.admin_service import AdminService, HoldsRecords
+from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from commit_coordinator.admin.flush import HoldsRecords
+from commit_coordinator.admin.verify_calls import VerifyCalls
+from commit_coordinator.admin_service import AdminService, AdminSources
 from commit_coordinator.attempt_desk import AttemptDesk
-from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
 from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
@@ -36,8 +37,10 @@ from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.schemas import SchemaRegistry
+from commit_coordinator.serving import serve, show_health
 from commit_coordinator.staging import load_document, show_owner
 from commit_coordinator.status import StatusSource, holds_records, input_ends
+from commit_coordinator.table_description import describe_table
 from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_beside_predecessor, open_table
 from commit_coordinator.table_state import load_timelines
@@ -46,7 +49,7 @@ from commit_coordinator.topics_setup import check_lane_source, check_recorded, e
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.unreported import unreported
 from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.view import ViewBoard
+from commit_coordinator.view import CoordinatorView, ViewBoard
 from commit_coordinator.web.open_page import Shown, open_page
 from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
@@ -61,16 +64,14 @@ from hudi_format.timeline import Action
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import Address, InputPartitioning
+from stream_runtime.config.model import InputPartitioning
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import Admin, KafkaClient
 from stream_runtime.kafka.topics import TopicNames
-from stream_runtime.rpc.server import RpcServer, start_server
+from stream_runtime.rpc.server import RpcServer
 from stream_runtime.security.client import client_security
 from stream_runtime.security.server import server_security
-from tidemark.admin.v1 import admin_pb2_grpc
-from tidemark.commit.v1 import commit_pb2_grpc
 
 RETRY_MS: Final = 500
 GATHER_MS_MAX: Final = 500
@@ -106,7 +107,7 @@ class CoordinatorService:
             ports.clock,
         )
         self._history = EpochHistory()
-        self._board = ViewBoard()
+        self._board = ViewBoard(self._show_health)
         self._desk = AttemptDesk()
         self._inbox = Inbox()
         self._ready = threading.Event()
@@ -173,6 +174,7 @@ class CoordinatorService:
         members.took_over(self._reader.fold.state)
         self._ready.set()
         self._server.set_serving(True)
+        self._show_health(self._board.current)
         _log.info("coordinating %s as term %d", config.table.path, self._log.term)
         return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board)
 
@@ -198,7 +200,6 @@ class CoordinatorService:
             self._server.stop()
         if self._members is not None:
             self._members.stop()
-        self._verification.stop()
         self._log.close()
         self._reader.close()
         self._open_transactions.close()
@@ -239,7 +240,7 @@ class CoordinatorService:
         placement: Placement,
         schemas: SchemaRegistry,
     ) -> RpcServer:
-        config, at = self._config, self._config.services.coordinator
+        config = self._config
         lanes = _input_lanes(config, topics)
         awaited = self._awaited_records(lanes)
         lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
@@ -264,33 +265,28 @@ class CoordinatorService:
             config.table.index.lanes,
             client_security(config, self._ports.clock),
         )
-        admin = AdminService(
-            config.table.name,
-            self._board,
-            self._history,
-            self._inbox,
-            status.document,
-            lambda: input_ends(self._admin, lanes),
-            lookups.lookup,
-            awaited,
-            lambda: (self._ports.storage.base_uri, self._shown_owner),
+        ports = self._ports
+        letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock)
+        sources = AdminSources(
+            board=self._board,
+            history=self._history,
+            inbox=self._inbox,
+            status=status.document,
+            targets=lambda: input_ends(self._admin, lanes),
+            holds_records=awaited,
+            lookup=lookups.lookup,
+            served=lambda: (ports.storage.base_uri, self._shown_owner),
+            dead_letters=DeadLetterCalls(letters),
+            verify=VerifyCalls(self._verification, ports.clock),
+            describe=lambda: describe_table(ports.storage),
         )
+        admin = AdminService(config.table.name, sources)
         if self._with_page:
             pictures = (self._board, self._history, placement)
             shown = Shown(table.config, status.document, *pictures, lookups.lookup)
-            world = (self._ports.kafka, self._ports.storage, self._ports.clock)
+            world = (ports.kafka, ports.storage, ports.clock)
             self._page = open_page(config, *world, self._security, shown)
-        services: list[tuple[str, Any]] = [
-            (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
-            (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),
-        ]
-        return start_server(
-            Address(config.services.bind or at.host, at.port),
-            services,
-            allow_remote=config.services.allow_remote,
-            security=self._security,
-            message_bytes_max=config.limits.rpc_message_bytes,
-        )
+        return serve(config, commit, admin, self._security)
 
     def _status_source(self, table: OpenedTable, lag: InputLag, members: Members) -> StatusSource:
         config, ports = self._config, self._ports

@@ -36,6 +36,7 @@ from stream_runtime.kafka.ports import (
 )
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.retry import Deadline
+from stream_runtime.rpc.deadlines import left_s
 
 _POLL_MESSAGES: Final = 2_000
 _POLL_S: Final = 0.2
@@ -141,7 +142,7 @@ def read_dead_letters(client: KafkaClient, table: str, clock: Clock) -> list[Dea
     letters: list[DeadLetter] = []
     replayed: set[int] = set()
     for message in dead_letter_messages(client, table, clock):
-        noted = _replayed_in(message)
+        noted = replayed_in(message)
         if noted is None:
             letters.append(DeadLetter.of(message))
         else:
@@ -166,7 +167,7 @@ def dead_letter_messages(
     if first >= end:
         return
     reader = client.partition_reader(Isolation.READ_COMMITTED)
-    deadline = Deadline(clock, _TIMEOUT_S)
+    deadline = Deadline(clock, left_s(_TIMEOUT_S))
     try:
         reader.assign({partition: first})
         while reader.position(partition) < end:
@@ -179,12 +180,12 @@ def dead_letter_messages(
 def read_dead_letter(client: KafkaClient, table: str, clock: Clock, letter_id: int) -> Message | None:
     """The message of one letter, content and all; None when there is none of this id."""
     for message in dead_letter_messages(client, table, clock, letter_id):
-        there = message.offset == letter_id and _replayed_in(message) is None
+        there = message.offset == letter_id and replayed_in(message) is None
         return message if there else None
     return None
 
 
-def _replayed_in(message: Message) -> set[int] | None:
+def replayed_in(message: Message) -> set[int] | None:
     """The ids that a note of a replay names; None for a letter."""
     if not any(name == HEADER_REPLAYED for name, _ in message.headers):
         return None

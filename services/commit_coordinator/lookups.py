@@ -13,7 +13,8 @@ from epoch_protocol.lanes import assign_lane, lane_of_shard
 from hudi_format.record_index_hash import record_index_shard
 from stream_runtime.config.model import Address
 from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.rpc.channel import DEADLINE_S, call, open_channel
+from stream_runtime.rpc.deadlines import left_s
 from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.admin.v1 import admin_pb2
 from tidemark.assigner.v1 import assigner_pb2, assigner_pb2_grpc
@@ -73,7 +74,8 @@ class KeyLookups:
         channel = open_channel(Address(host.strip("[]"), int(port)), security=self._security)
         try:
             stub = assigner_pb2_grpc.IndexAssignerStub(channel)
-            answer = call(stub.Lookup, assigner_pb2.LookupRequest(table=self._table, keys=keys))
+            request = assigner_pb2.LookupRequest(table=self._table, keys=keys)
+            answer = call(stub.Lookup, request, left_s(DEADLINE_S))
             return list(answer.found)
         finally:
             channel.close()

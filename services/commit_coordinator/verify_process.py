@@ -20,6 +20,8 @@ from stream_runtime.platform import child
 
 _POLL_S: Final = 0.1
 _GRACE_S: Final = 2.0
+_LOG: Final = "verify.log"
+_LINE_BYTES_MAX: Final = 2_000
 
 
 class VerifyProcess:
@@ -33,12 +35,22 @@ class VerifyProcess:
         self._clock = clock
         self._timeout_s = timeout_s
 
-    def run(self, stopped: threading.Event) -> dict[str, Any]:
+    def newest_line(self) -> str:
+        """What the process said last; empty while it has said nothing."""
+        try:
+            with (self._folder / _LOG).open("rb") as log:
+                log.seek(max(log.seek(0, os.SEEK_END) - _LINE_BYTES_MAX, 0))
+                lines = log.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+    def run(self, stopped: threading.Event, full: bool = False) -> dict[str, Any]:
         """The document of `tidemark verify --json`, or {"error": text} when there was no verdict.
 
         Call it from a thread that lives as long as the coordinator: the process ends with that thread.
         """
-        answer, log, scratch = (self._folder / name for name in ("answer.json", "verify.log", "scratch"))
+        answer, log, scratch = (self._folder / name for name in ("answer.json", _LOG, "scratch"))
         try:
             # One that was killed could not remove its temporary files.
             shutil.rmtree(scratch, ignore_errors=True)
@@ -46,6 +58,8 @@ class VerifyProcess:
             answer.unlink(missing_ok=True)
             log.write_bytes(b"")
             command = [sys.executable, "-m", "table_verification", self._table, "--answer", str(answer)]
+            if full:
+                command.append("--full")
             process = child.spawn(command, log, environment={**os.environ, "TMPDIR": str(scratch)})
         except (OSError, StreamRuntimeError) as error:
             return {"error": f"the verification could not be started: {error}"}

@@ -98,9 +98,13 @@ def take_view(
 
 
 class ViewBoard:
-    """Where the newest view hangs; waiting for a condition on it is how `flush` works."""
+    """Where the newest view hangs; waiting for a condition on it is how `flush` works.
 
-    def __init__(self) -> None:
+    `shown` is told of every view, by the thread that shows it.
+    """
+
+    def __init__(self, shown: Callable[[CoordinatorView], None] = lambda _: None) -> None:
+        self._shown = shown
         self._changed = threading.Condition()
         self._view = CoordinatorView()
 
@@ -109,6 +113,7 @@ class ViewBoard:
         with self._changed:
             self._view = view
             self._changed.notify_all()
+        self._shown(view)
 
     @property
     def current(self) -> CoordinatorView:

@@ -20,7 +20,9 @@ STOPPED: Final = 4
 
 _REFUSED: Final = frozenset(
     {
+        grpc.StatusCode.FAILED_PRECONDITION,
         grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.UNAUTHENTICATED,
     }
@@ -67,6 +69,8 @@ def message_of(error: BaseException, config_file: str | None) -> str:
     said = str(error)
     if isinstance(error, RpcError) and error.method.startswith(_ADMIN):
         said = error.details
+        if error.status is grpc.StatusCode.INTERNAL and error.info.request_id:
+            said += f" (the coordinator's log has more, under request_id={error.info.request_id})"
     text = " ".join(said.split()) or type(error).__name__
     if isinstance(error, KafkaUnavailableError) and config_file:
         text += f" (kafka.bootstrap.servers in {config_file}: is that broker running, and reachable?)"

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.admin_service import AdminService, BadRequestError
+from commit_coordinator.admin.refusals import EpochNotGivenUpError
 from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
-from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.table_loop import TableLoop
@@ -28,6 +27,7 @@ from stream_runtime.config.model import LimitsConfig
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import TABLE
+from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 
 LIMITS = LimitsConfig()
@@ -50,17 +50,7 @@ class Rounds:
         topics = self.path.topics
         trimmer = Trimmer(self.path.client.admin(), {}, topics.ledger_partition, topics.epochs_partition)
         self.loop = TableLoop(self.coordinator, context, trimmer, self.inbox, self.board)
-        self.admin = AdminService(
-            TABLE,
-            self.board,
-            EpochHistory(),
-            self.inbox,
-            dict,
-            dict,
-            lambda _: [],
-            lambda *_: False,
-            lambda: ("", ""),
-        )
+        self.admin = admin_service(TABLE, board=self.board, inbox=self.inbox)
 
     @property
     def view(self) -> CoordinatorView:
@@ -185,7 +175,7 @@ def test_an_epoch_that_is_not_the_one_given_up_is_not_retried(tmp_path: Path) ->
     rounds.round(lambda: None)
 
     def refused(epoch: int) -> str:
-        with pytest.raises(BadRequestError) as error:
+        with pytest.raises(EpochNotGivenUpError) as error:
             rounds.admin.RetryEpoch(pb.RetryEpochRequest(table=TABLE, epoch=epoch), None)
         return str(error.value)
 
@@ -247,7 +237,7 @@ def test_an_entry_that_nobody_can_read_stops_it_and_it_still_says_why(tmp_path: 
         assert "--new-ledger" in (view.halted or "")
         assert view.blocked_epoch is None
         assert pause_of(Stage.SHUFFLE, view, 0, LIMITS).paused
-        with pytest.raises(BadRequestError, match="no retry helps"):
+        with pytest.raises(EpochNotGivenUpError, match="no retry helps"):
             rounds.admin.RetryEpoch(pb.RetryEpochRequest(table=TABLE, epoch=2), None)
         assert ended == [], "the process stays and answers"
 

@@ -173,7 +173,7 @@ def document(path: CommitPath, seen: Observed, transaction: OpenTransaction | No
         clock=path.clock,
         lag=InputLag(lambda: {"in:0": 9}, lambda *_: True, path.clock).document,
         writer_asked=lambda: 2,
-        verification=PeriodicVerification(0, lambda _: {}, path.clock),
+        verification=PeriodicVerification(0, lambda *_: {}, path.clock),
         writer=lambda: "writer-1",
         not_reported=lambda: ["writer writer-1", "t.data[0]: no file yet"],
         open_transaction=lambda: transaction,

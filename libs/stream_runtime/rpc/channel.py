@@ -10,8 +10,10 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from stream_runtime.config.model import Address
+from stream_runtime.ids import SystemIds
 from stream_runtime.rpc.call_details import CallDetails
 from stream_runtime.rpc.errors import from_grpc
+from stream_runtime.rpc.send_request_id import SendRequestId
 from stream_runtime.rpc.server import MESSAGE_BYTES_MAX
 from stream_runtime.rpc.show_token import ShowToken
 from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
@@ -32,8 +34,8 @@ def open_channel(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     security: ClientSecurity = IN_THE_CLEAR,
 ) -> grpc.Channel:
-    """A channel whose unary calls end within `deadline_s` unless they say otherwise. Connects lazily, and
-    again. Raises SecurityConfigError where its token would travel in the clear.
+    """A channel whose calls carry a request id and end within `deadline_s` unless they say otherwise.
+    Connects lazily, and again. Raises SecurityConfigError where its token would travel in the clear.
     """
     security.token_for(address)
     options = _options(message_bytes_max)
@@ -44,7 +46,10 @@ def open_channel(
     else:
         channel = grpc.secure_channel(str(address), security.credentials, options=options)
     return grpc.intercept_channel(
-        channel, _DefaultDeadline(deadline_s), ShowToken(lambda: security.token_for(address))
+        channel,
+        _DefaultDeadline(deadline_s),
+        SendRequestId(SystemIds()),
+        ShowToken(lambda: security.token_for(address)),
     )
 
 
@@ -75,11 +80,15 @@ def call(method: Callable[..., T], request: Any, timeout_s: float | None = None)
         raise from_grpc(name.decode() if isinstance(name, bytes) else str(name), error) from None
 
 
-class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor):
+class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
 
     def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        if client_call_details.timeout is not None:
-            return continuation(client_call_details, request)
-        return continuation(CallDetails(client_call_details, timeout_s=self._deadline_s), request)
+        return continuation(self._ending(client_call_details), request)
+
+    def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return continuation(self._ending(client_call_details), request)
+
+    def _ending(self, details: Any) -> Any:
+        return details if details.timeout is not None else CallDetails(details, timeout_s=self._deadline_s)

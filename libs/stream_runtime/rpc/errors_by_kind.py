@@ -1,7 +1,8 @@
 """Exceptions of handlers as statuses with details (`error_details`), and in the log.
 
 The log has every failed call at level info, with its request id; UNAVAILABLE, which clients answer by asking
-again, at debug, as refusals of strangers, who could fill it (`security.access` tells of those). An exception without a kind is a defect: INTERNAL, with its traceback.
+again, at debug, as refusals of strangers, who could fill it (`security.access` tells of those). An exception
+without a kind is a defect: INTERNAL, with its traceback.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ configuration says `services.allow_remote: true`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
@@ -26,6 +27,7 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 _WORKERS: Final = 16
 _CONCURRENT_CALLS_MAX: Final = 256
 _STOP_GRACE_S: Final = 5.0
+_NO_LIMITS: Final[Mapping[str, float]] = MappingProxyType({})
 
 Register = Callable[[grpc.Server], None]
 
@@ -39,13 +41,17 @@ class RpcServer:
         self._server = server
         self._health = health_servicer
         self._names = names
+        self._shown: dict[str, bool] = {}
         self.address = address
 
-    def set_serving(self, serving: bool) -> None:
-        """What the health protocol answers, for the whole server and each of its services."""
+    def set_serving(self, serving: bool, *names: str) -> None:
+        """What the health protocol answers for these services; none named: for all, and the whole server."""
         status = health_pb2.HealthCheckResponse
-        for name in ("", *self._names):
-            self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+        for name in names or ("", *self._names):
+            # Who watches is sent every answer that is set: only news are.
+            if self._shown.get(name) is not serving:
+                self._shown[name] = serving
+                self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
     def stop(self, grace_s: float = _STOP_GRACE_S) -> None:
         """Takes no new calls, lets running ones end within `grace_s`. Repeatable."""
@@ -61,18 +67,20 @@ def start_server(
     security: ServerSecurity | None = None,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     interceptors: Sequence[grpc.ServerInterceptor] = (),
+    longest_s: Mapping[str, float] = _NO_LIMITS,
 ) -> RpcServer:
     """Starts serving; health says NOT_SERVING until `set_serving(True)`.
 
     `services`: full proto name and a function that adds the servicer. `interceptors`: outermost first, inside
-    our own (`interceptor_chain`). `security` None: in the clear, open to whoever reaches the port. Raises
+    our own (`interceptor_chain`). `longest_s`: method's full path -> limit of its calls, where it is not the
+    usual one (`deadlines`). `security` None: in the clear, open to whoever reaches the port. Raises
     ListenError.
     """
     security = security or open_security()
     check_listen_address(listen, allow_remote, security.config)
     server = grpc.server(
         ThreadPoolExecutor(_WORKERS, thread_name_prefix="rpc"),
-        interceptors=interceptor_chain([AccessInterceptor(security.access), *interceptors]),
+        interceptors=interceptor_chain([AccessInterceptor(security.access), *interceptors], longest_s),
         maximum_concurrent_rpcs=_CONCURRENT_CALLS_MAX,
         options=[
             ("grpc.max_receive_message_length", message_bytes_max),

@@ -80,9 +80,11 @@ def run_adopt(options: argparse.Namespace) -> int:
 
 def run_describe(options: argparse.Namespace) -> int:
     """Reads files only."""
+    from commit_coordinator.table_description import describe_table
+    from hudi_format.storage.locate import open_storage
     from stream_runtime.config import load_config
-    from tidemark_cli.table_description import describe_table, description_lines
+    from tidemark_cli.table_description import description_lines
 
-    document = describe_table(load_config(options.config))
+    document = describe_table(open_storage(load_config(options.config).table.path))
     Output(options.json).answer(document, description_lines(document))
     return 0

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, Final
 from unittest.mock import patch
 
-import commit_coordinator.bootstrap as coordinator_bootstrap
+import commit_coordinator.serving as coordinator_serving
 import index_assigner.assign.wiring as assign_wiring
 import index_assigner.bootstrap as assigner_bootstrap
 import stream_runtime.kafka.memory.readers as memory_readers
@@ -56,8 +56,9 @@ class SwitchboardServer:
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
         self.handlers.update({f"/{service}/{name}": each.unary_unary for name, each in handlers.items()})
 
-    def set_serving(self, serving: bool) -> None:
-        self.serving = serving
+    def set_serving(self, serving: bool, *names: str) -> None:
+        if not names:
+            self.serving = serving
 
     def stop(self, grace_s: float = 0.0) -> None:
         self.serving = False
@@ -127,7 +128,7 @@ class Edges:
     def in_place(self, trim_every: int) -> Iterator[None]:
         """Inside, the product meets these edges. ``trim_every``: epochs between two trimmings; 0: never."""
         patches: list[AbstractContextManager[object]] = [
-            patch.object(coordinator_bootstrap, "start_server", self._start_server),
+            patch.object(coordinator_serving, "start_server", self._start_server),
             patch.object(assigner_bootstrap, "start_server", self._start_server),
             patch.object(assigner_bootstrap, "open_channel", self._open_channel),
             patch.object(writer_client, "open_channel", self._open_channel),

@@ -12,8 +12,6 @@ import pytest
 from commit_coordinator.admin_service import AdminService
 from commit_coordinator.domain.actions import Wait
 from commit_coordinator.domain.next_action import Observed
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import Inbox
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.status import holds_records, input_ends
@@ -25,6 +23,7 @@ from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tests.unit.commit_coordinator.admin_parts import admin_service as parts
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 
@@ -62,9 +61,7 @@ def test_input_partitioned_by_lane_has_the_assign_stages_positions() -> None:
 def admin_service(
     board: ViewBoard, targets: dict[str, int], holds: Callable[[str, int, int], bool]
 ) -> AdminService:
-    return AdminService(
-        "t", board, EpochHistory(), Inbox(), dict, lambda: targets, lambda _: [], holds, lambda: ("", "")
-    )
+    return parts(board=board, targets=lambda: targets, holds_records=holds)
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])

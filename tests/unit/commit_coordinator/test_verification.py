@@ -35,10 +35,12 @@ class Scripted:
     def __init__(self, *answers: dict[str, Any]) -> None:
         self.answers = list(answers)
         self.asked = 0
+        self.full: list[bool] = []
         self.go = threading.Semaphore(0)
 
-    def __call__(self, stopped: threading.Event) -> dict[str, Any]:
+    def __call__(self, stopped: threading.Event, full: bool = False) -> dict[str, Any]:
         self.asked += 1
+        self.full.append(full)
         while not self.go.acquire(timeout=0.02):
             if stopped.is_set():
                 return {"error": "stopped"}

@@ -20,6 +20,7 @@ from epoch_protocol.fold import Fold, Verdict
 from epoch_protocol.state import CountedTagged, FoldState
 from ledger_client.fold_reader import Applied
 from stream_runtime.errors import DeadlineExceededError
+from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 
@@ -90,17 +91,7 @@ def test_waiting_for_a_view_ends_with_the_first_that_holds_or_in_time() -> None:
 
 
 def admin(board: ViewBoard, inbox: Inbox, targets: dict[str, int]) -> AdminService:
-    return AdminService(
-        "t",
-        board,
-        EpochHistory(),
-        inbox,
-        dict,
-        lambda: targets,
-        lambda keys: [],
-        lambda *_: True,
-        lambda: ("", ""),
-    )
+    return admin_service(board=board, inbox=inbox, targets=lambda: targets)
 
 
 def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:

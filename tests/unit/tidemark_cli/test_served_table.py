@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.admin_service import SERVICE_NAME, AdminService
+from commit_coordinator.admin_service import SERVICE_NAME
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import Inbox
 from commit_coordinator.staging import open_term, show_owner, shown_owner
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from hudi_format.storage.local import LocalStorage
@@ -22,6 +20,7 @@ from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SeededIds
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.rpc.server import RpcServer, start_server
+from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2_grpc
@@ -35,17 +34,7 @@ class Served:
         self.path, self.owner = "", ""
         board = ViewBoard()
         board.show(CoordinatorView(epoch=7))
-        service = AdminService(
-            "orders",
-            board,
-            EpochHistory(),
-            Inbox(),
-            dict,
-            dict,
-            lambda _: [],
-            lambda *_: False,
-            lambda: (self.path, self.owner),
-        )
+        service = admin_service("orders", board=board, served=lambda: (self.path, self.owner))
         self.server: RpcServer = start_server(
             Address("127.0.0.1", 0),
             [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],

@@ -1,0 +1,63 @@
+"""At most so many calls of a group of methods at once.
+
+A server answers on a bounded number of threads. Without this, calls that wait for long, or many calls of one
+service, would keep the threads from all others: leases would end because somebody asks for status.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from stream_runtime.errors import ErrorKind
+from stream_runtime.rpc.errors import StatusError
+from stream_runtime.rpc.handler_interceptor import Handler, HandlerInterceptor
+
+
+class TooManyCallsError(StatusError):
+    """Ask again a little later."""
+
+    kind = ErrorKind.RETRYABLE
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+    error_reason = "TOO_MANY_CALLS"
+    retry_after_s = 1.0
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """`what` they are, for the error; `methods` by full path; `most` at once."""
+
+    what: str
+    methods: frozenset[str]
+    most: int
+
+
+class CallGroups(HandlerInterceptor):
+    """A method may be in several groups; one that is in none has no limit of its own."""
+
+    def __init__(self, groups: Sequence[CallGroup]) -> None:
+        self._groups = [(group, threading.BoundedSemaphore(group.most)) for group in groups]
+
+    def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
+        with self._entered(method):
+            return handler(request, context)
+
+    def around_stream(self, method: str, handler: Handler, request: Any, context: Any) -> Iterator[Any]:
+        with self._entered(method):
+            yield from handler(request, context)
+
+    @contextmanager
+    def _entered(self, method: str) -> Iterator[None]:
+        with ExitStack() as entered:
+            for group, free in self._groups:
+                if method not in group.methods:
+                    continue
+                if not free.acquire(blocking=False):
+                    raise TooManyCallsError(f"at most {group.most} {group.what} at once: try again")
+                entered.callback(free.release)
+            yield

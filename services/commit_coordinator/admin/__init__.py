@@ -1,0 +1,1 @@
+"""The parts of `tidemark.admin.v1.Admin`; `admin_service` puts them together."""

@@ -1,0 +1,74 @@
+"""`Flush`: waits until all that was in the input topics at the call is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+from typing import Final
+
+from commit_coordinator.inbox import HurryUp, Inbox
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.rpc.deadlines import is_wanted
+
+_HURRY_EVERY_S: Final = 0.2
+_TURNS_PER_LOOK: Final = 5
+
+Targets = Callable[[], Mapping[str, int]]
+"""Per input lane the position that a flush called now has to reach."""
+HoldsRecords = Callable[[str, int, int], bool]
+"""(input lane, from, to) -> whether a record lies in [from, to)."""
+
+
+class FlushWait:
+    """One for all calls; it holds nothing of any."""
+
+    def __init__(self, board: ViewBoard, inbox: Inbox, targets: Targets, holds_records: HoldsRecords) -> None:
+        self._board = board
+        self._inbox = inbox
+        self._targets = targets
+        self._holds_records = holds_records
+
+    def wait(self, timeout_s: float) -> CoordinatorView:
+        """The view in which it is all committed. Raises DeadlineExceededError, which says what is behind."""
+        targets, left_s = self._targets(), timeout_s
+        for turn in count():
+            self._inbox.put(HurryUp())
+            wait_s = min(_HURRY_EVERY_S, left_s)
+            view = self._board.wait_until(partial(_reached, targets), wait_s)
+            if view is not None:
+                return view
+            left_s -= wait_s
+            if turn % _TURNS_PER_LOOK == 0:
+                targets = self._still_wanted(targets)
+            if targets and (left_s <= 0 or not is_wanted()):
+                break
+        raise DeadlineExceededError(_missing(self._board.current, targets))
+
+    def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
+        """Without lanes that have no record between where they are and where they should be."""
+        reached = self._board.current.source_next
+        return {
+            lane: end
+            for lane, end in targets.items()
+            if reached.get(lane, 0) < end and self._holds_records(lane, reached.get(lane, 0), end)
+        }
+
+
+def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:
+    return all(view.source_next.get(lane, 0) >= target for lane, target in targets.items())
+
+
+def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
+    behind = {
+        lane: target - view.source_next.get(lane, 0)
+        for lane, target in targets.items()
+        if view.source_next.get(lane, 0) < target
+    }
+    lane, distance = max(behind.items(), key=lambda each: each[1])
+    why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
+    return (
+        f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "
+        f"{distance} offsets ({why})"
+    )

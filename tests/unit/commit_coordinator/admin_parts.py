@@ -1,0 +1,37 @@
+"""An `AdminService` of the product's own parts, of which a test names those that it asks about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from commit_coordinator.admin.verify_calls import VerifyCalls
+from commit_coordinator.admin_service import AdminService, AdminSources
+from commit_coordinator.dead_letter_desk import DeadLetterDesk
+from commit_coordinator.history import EpochHistory
+from commit_coordinator.inbox import Inbox
+from commit_coordinator.verification import PeriodicVerification
+from commit_coordinator.view import ViewBoard
+from stream_runtime.clock import ManualClock
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+
+
+def admin_service(table: str = "t", **given: Any) -> AdminService:
+    """`given`: fields of `AdminSources`."""
+    clock = ManualClock()
+    client = MemoryKafkaClient(MemoryBroker(clock, SeededIds(1)))
+    parts: dict[str, Any] = {
+        "board": ViewBoard(),
+        "history": EpochHistory(),
+        "inbox": Inbox(),
+        "status": dict,
+        "targets": dict,
+        "holds_records": lambda *_: True,
+        "lookup": lambda _: [],
+        "served": lambda: ("", ""),
+        "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),
+        "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),
+        "describe": dict,
+    }
+    return AdminService(table, AdminSources(**{**parts, **given}))
