@@ -21,7 +21,6 @@ from stream_writer.errors import EngineSettingError
 ARCHIVE: Final = "tidemark-executor.zip"
 FOLDER: Final = "tidemark-executor"
 _ARCHIVES_KEY: Final = "spark.archives"
-_PATH_KEY: Final = "spark.executorEnv.PYTHONPATH"
 _PYTHON_KEY: Final = "spark.pyspark.python"
 _DEFAULTS: Final[Mapping[str, str]] = {
     # As in the driver: the executors' JVMs only hand tasks to Python.
@@ -54,8 +53,16 @@ def lay_over(
                 completed.pop(key, None)
     ours = f"{archive}#{FOLDER}"
     completed[_ARCHIVES_KEY] = ",".join(filter(None, (ours, section.get(_ARCHIVES_KEY))))
-    completed[_PATH_KEY] = ":".join(filter(None, (FOLDER, section.get(_PATH_KEY))))
     return completed
+
+
+def put_first_on_path(environment: dict[str, str]) -> None:
+    """Has our code imported before all else by the executors' Python; ``environment`` is the session's.
+
+    Spark puts this in front of the PYTHONPATH that an executor was started with. The setting
+    spark.executorEnv.PYTHONPATH would take its place, and hide what an image has there.
+    """
+    environment["PYTHONPATH"] = FOLDER
 
 
 def with_certificates(kafka: Mapping[str, str]) -> dict[str, str]:

@@ -204,6 +204,8 @@ def start_engine(
         if refused is None:
             raise
         raise refused from error
+    if not read_master(section).is_local:
+        cluster.put_first_on_path(session.sparkContext.environment)
     return SparkEngine(session, runner)
 
 

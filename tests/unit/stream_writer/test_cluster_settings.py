@@ -23,11 +23,9 @@ FAR = {"spark.master": "spark://far:7077"}
 NEAR = {"spark.master": "spark://localhost:7077"}
 
 
-def test_code_is_unpacked_before_all_else_on_the_executors_path() -> None:
-    theirs = {"spark.archives": "/x/env.zip#env", "spark.executorEnv.PYTHONPATH": "env:/opt/more"}
-    settings = session_settings({**FAR, **theirs}, (), SCRATCH)
+def test_code_is_unpacked_beside_what_the_section_ships() -> None:
+    settings = session_settings({**FAR, "spark.archives": "/x/env.zip#env"}, (), SCRATCH)
     assert settings["spark.archives"] == "/scratch/tidemark-executor.zip#tidemark-executor,/x/env.zip#env"
-    assert settings["spark.executorEnv.PYTHONPATH"] == "tidemark-executor:env:/opt/more"
 
 
 def test_local_session_ships_nothing() -> None:
