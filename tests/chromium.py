@@ -51,12 +51,13 @@ class Chromium:
         # A browser run by root has no sandbox to stand on.
         sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
         command = [program, *_ARGUMENTS, *sandbox, f"--user-data-dir={folder}", "about:blank"]
+        # Its pipes are the descriptors 3 and 4: the shell moves them there from its input and output.
+        moved = 'exec "$@" 3<&0 4>&1 </dev/null >&2'
         with (folder.parent / "chromium.log").open("wb") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", f'exec "$@" 3<&{from_us} 4>&{to_us}', "chromium", *command],
-                pass_fds=(from_us, to_us),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
+                ["sh", "-c", moved, "chromium", *command],
+                stdin=from_us,
+                stdout=to_us,
                 stderr=log,
                 start_new_session=True,
             )
