@@ -167,6 +167,7 @@ def _print_run(console: Console, report: DemoReport) -> None:
         f"p99 {duration(report.commit_latency_ms_p99)}",
         f"table: {report.table_path}",
         f"configuration: {report.config_path}",
+        f"to look again, in a browser too: tidemark run -c {report.config_path}",
     ]
     for line in lines:
         console.print(Text(line), soft_wrap=True)

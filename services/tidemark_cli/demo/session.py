@@ -116,6 +116,9 @@ class _Session:
         started_s = self._clock.monotonic_s()
         progress = Progress(len(stream), started_s)
         self._wait_for_services(progress)
+        running = read_run_file(self._config.state.path)
+        if running is not None and running.web:
+            self._view.say(f"watch it in a browser: http://{running.web}")
         client = ConfluentKafkaClient.from_config(resolve_addresses(self._config), clock=self._clock)
         feeder = Feeder(stream, client, self._config.input.topics[0], self._clock)
         with AdminClient(self._config) as admin:
