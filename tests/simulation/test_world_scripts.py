@@ -6,9 +6,12 @@ import logging
 
 import pytest
 
+from commit_coordinator import attempt_effects
 from commit_coordinator.decisions_log import DecisionsLog
 from hudi_format.timeline import Timeline
+from tests.simulation.world.checkers import judge as judge_module
 from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.checkers.model import replayed
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
@@ -122,6 +125,25 @@ kill assigner-0
 feed up k3 d2 50
 """
 
+# Another engine rolls back an attempt that is being written, in a table that has no commit yet, and commits.
+# What the writer still publishes lies before the timeline's start, as if it had been archived, until the
+# coordinator notices.
+ROLLED_BACK_BEFORE_THE_FIRST_COMMIT = """
+setup type=mor ordered=no shards=3 lanes=2 inputs=2 shufflers=1 assigners=2 interval_ms=300 ids=1464
+feed up k2 d1 19
+round
+round
+feed up k0 d0 20
+round
+round
+round
+round
+round
+step coordinator
+foreign rollback
+foreign insert d0
+"""
+
 
 @pytest.mark.parametrize("text", [ROLLBACK_CUT], ids=["rollback cut"])
 def test_a_script_that_once_failed_keeps_every_guarantee(text: str) -> None:
@@ -158,6 +180,20 @@ def test_a_row_below_a_delete_of_before_a_rewind_may_never_come(monkeypatch: pyt
     found = run_script(parse(EARLY_DELETE)).violations
     assert found, "the script does not reach its delete any more"
     assert found[0].startswith("G1: after a storage step rows differ from the model: k4 is None"), found[0]
+
+
+def test_rows_of_another_engine_are_part_of_the_replay_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = run_script(parse(ROLLED_BACK_BEFORE_THE_FIRST_COMMIT))
+    assert outcome.violations == ()
+    monkeypatch.setattr(judge_module, "replayed", lambda changes, _, ordered: replayed(changes, (), ordered))
+    found = run_script(parse(ROLLED_BACK_BEFORE_THE_FIRST_COMMIT)).violations
+    assert [text for text in found if text.startswith("G1: at rest")], found
+
+
+def test_what_was_rolled_back_by_another_engine_is_gone_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_effects, "_roll_back", lambda *_: None)
+    found = run_script(parse(ROLLED_BACK_BEFORE_THE_FIRST_COMMIT)).violations
+    assert any("G5: orphans" in text for text in found), found
 
 
 def test_an_epoch_that_completed_after_a_compaction_and_was_archived_keeps_its_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import zlib
 from collections.abc import Callable
@@ -165,10 +166,8 @@ class Events(Town):
     def _do_late_calls(self) -> None:
         late, self._late_calls = self._late_calls, []
         for path, request in late:
-            try:
+            with contextlib.suppress(RpcError):
                 self._answer(path, request)
-            except RpcError as error:
-                self.log.append(f"    a late call is refused: {error}")
 
     def _do_speculate(self) -> None:
         actor = self.seats["writer"].current

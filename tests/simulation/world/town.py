@@ -152,6 +152,8 @@ class Town:
         method = path.removeprefix(_CALL_PREFIX)
         caller.place(f"call {method}")
         fault = self._call_faults.pop((caller.name.partition("#")[0], method), None)
+        if fault is not None:
+            self.log.append(f"    {caller.name} calls {method}: {fault}")
         if fault == "late":
             self._late_calls.append((path, request))
         if fault in ("lost", "late"):
@@ -178,6 +180,8 @@ class Town:
             status = status_of(error)
             if status is grpc.StatusCode.INTERNAL:
                 self.judge.say("unexpected", f"{method}: {type(error).__name__}: {error}")
+            if method.startswith("Report"):
+                self.log.append(f"    {method} is refused: {error}")
             raise RpcError(method, status, str(error)) from error
         finally:
             actor.process.in_call -= 1

@@ -104,8 +104,7 @@ class World(Events):
             self._round()
         if self.judge.violations:
             return
-        if self._foreign_rows == 0:
-            self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
+        self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
 
     def _round(self) -> None:

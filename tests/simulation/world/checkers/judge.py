@@ -8,11 +8,12 @@ A violation is remembered, not raised: whoever runs the world asks for it after 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from tests.simulation.world.checkers import decode
-from tests.simulation.world.checkers.model import Change, LastWriter, Row
+from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
@@ -65,8 +66,9 @@ class Judge:
         self._judged: set[int] = set()
         self._plans = 0
         self._entries = 0
-        self._excused: set[str] = set()
         self._newest = ""
+        self._applied: Counter[str] = Counter()
+        self._foreign: list[ForeignRow] = []
 
     def say(self, guarantee: str, text: str) -> None:
         """Notes a violation."""
@@ -76,7 +78,7 @@ class Judge:
         """Another engine rolled a pending instant back that is being written: its files go when that is
         noticed.
         """
-        self._excused.add(instant)
+        self._reader.rolled_back.add(instant)
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -105,7 +107,7 @@ class Judge:
         file = parse_file(path)
         if file is None or not self._exists(path):
             return
-        if file.instant not in self._timeline.pending | self._excused:
+        if file.instant not in self._timeline.pending | self._reader.rolled_back:
             state = "committed" if file.instant in self._timeline.completed else "not on the timeline"
             self.say("G5", f"{path} appears although its instant is {state}")
 
@@ -191,8 +193,8 @@ class Judge:
         extra = decode.avro_document(self._read(f"{DATA_TIMELINE}/{word}")).get("extraMetadata") or {}
         if FOREIGN_KEY in extra:
             for key, row in json.loads(extra[FOREIGN_KEY]).items():
-                self._model.rows[key] = Row(*row)
-                self._model.tombstones.pop(key, None)
+                self._model.put(key, Row(*row))
+                self._foreign.append(ForeignRow(key, self._applied[key], Row(*row)))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
         view = self._reader.view(self._timeline)
@@ -254,7 +256,9 @@ class Judge:
         for lane, end in sorted(positions.items()):
             for offset, row in self.topics.keyed_rows(counted, int(lane)):
                 if self._keyed_next[lane] <= offset < end:
-                    self._model.apply(change_of(row, self._ordered))
+                    change = change_of(row, self._ordered)
+                    self._model.apply(change)
+                    self._applied[change.key] += 1
             self._keyed_next[lane] = max(end, self._keyed_next[lane])
 
     def _check_sources(
@@ -326,13 +330,11 @@ class Judge:
 
     def at_rest(self, changes: Iterable[Change], sent: int, broken: int) -> None:
         """G1, G6, G8: with all input committed the table is a replay of the input itself, in its own
-        order.
+        order, with other engines' inserts where they were committed.
         """
-        wanted = LastWriter(self._ordered)
-        for change in changes:
-            wanted.apply(change)
-        if wanted.rows != self._expected.rows:
-            self.say("G1", f"at rest: {_differences(self._expected.rows, wanted.rows)}")
+        wanted = replayed(changes, self._foreign, self._ordered)
+        if wanted != self._expected.rows:
+            self.say("G1", f"at rest: {_differences(self._expected.rows, wanted)}")
         decisions, counted = self.topics.counted()
         self._check_transactions(counted)
         if len(self._judged) < len(counted.tagged):
@@ -376,7 +378,8 @@ class Judge:
         first = self._timeline.first or ""
         data = [file for p in paths if not p.startswith(".hoodie") and (file := parse_file(p)) is not None]
         # What names older files is archived; if one of them were an orphan, its rows would have been seen.
-        files = {file.path for file in data if file.instant >= first}
+        rolled_back = self._reader.rolled_back
+        files = {file.path for file in data if file.instant >= first or file.instant in rolled_back}
         named = {path for path in named if path in files or path not in paths}
         if files != named:
             self.say("G5", f"orphans {sorted(files - named)}, missing {sorted(named - files)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +24,14 @@ class Change(NamedTuple):
     at: int | None
 
 
+class ForeignRow(NamedTuple):
+    """Inserted by another engine after so many events of the key were committed."""
+
+    key: str
+    after: int
+    row: Row
+
+
 @dataclass
 class LastWriter:
     """By ordering value where there is one (ties to the later arrival), else by arrival.
@@ -33,6 +43,11 @@ class LastWriter:
     ordered: bool
     rows: dict[str, Row] = field(default_factory=dict)
     tombstones: dict[str, int] = field(default_factory=dict)
+
+    def put(self, key: str, row: Row) -> None:
+        """Another engine's insert of a key that was not there: no tombstone holds against it."""
+        self.rows[key] = row
+        self.tombstones.pop(key, None)
 
     def apply(self, change: Change) -> None:
         key, row = change.key, change.row
@@ -57,3 +72,23 @@ class LastWriter:
         else:
             self.tombstones.pop(key, None)
             self.rows[key] = row
+
+
+def replayed(changes: Iterable[Change], foreign: Iterable[ForeignRow], ordered: bool) -> dict[str, Row]:
+    """The rows after all events in the input's order, other engines' inserts where they were committed."""
+    writer, seen = LastWriter(ordered), Counter[str]()
+    waiting: dict[str, list[ForeignRow]] = {}
+    for each in foreign:
+        waiting.setdefault(each.key, []).append(each)
+
+    def insert(key: str) -> None:
+        while (left := waiting.get(key)) and left[0].after <= seen[key]:
+            writer.put(key, left.pop(0).row)
+
+    for change in changes:
+        insert(change.key)
+        writer.apply(change)
+        seen[change.key] += 1
+    for key in waiting:
+        insert(key)
+    return writer.rows

@@ -135,6 +135,9 @@ class Reader:
         self._parsed: dict[tuple[str, int], Any] = {}
         self._contents: dict[View, Content] = {}
         self._schema = ""
+        # Instants that another engine rolled back while they were written: what appears of them later is
+        # nobody's commit, also where the timeline starts after it and a reader would take it for archived.
+        self.rolled_back: set[str] = set()
 
     def data_timeline(self) -> Timeline:
         return parse_timeline(self._names(DATA_TIMELINE))
@@ -158,10 +161,13 @@ class Reader:
                 return metadata.counts(file.instant)
             return metadata.counts(file.instant) and data.counts(file.instant)
 
+        def shown(file: DataFile) -> bool:
+            return data.counts(file.instant) and file.instant not in self.rolled_back - data.completed.keys()
+
         folders = self._folders()
         return View(
             tuple(sorted({**self._archived(), **data.completed}.items())),
-            tuple(f for folder in folders for f in self.files(folder) if data.counts(f.instant)),
+            tuple(f for folder in folders for f in self.files(folder) if shown(f)),
             tuple(f for f in self.files(_INDEX_FOLDER) if valid(f)),
             tuple(f for f in self.files(_FILES_FOLDER) if valid(f)),
         )
