@@ -8,12 +8,13 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from tests.chaos.campaign import ChaosError, Round, Settings
 from tests.chaos.faults import FAULTS
-from tests.chaos.schedule import catalogue, endless
+from tests.chaos.schedule import Step, catalogue, endless, once
 
 TABLE_TYPES = ("merge_on_read", "copy_on_write")
 
@@ -28,6 +29,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="no step begins after this (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="of schedule and records (default 1)")
     parser.add_argument("--steps", type=int, default=12, help="steps with one table (default 12)")
+    parser.add_argument(
+        "--each-kind-once",
+        action="store_true",
+        help="one fault of each kind and every failpoint to die at, however long it takes, and no more",
+    )
+    parser.add_argument("--rate", type=float, default=120.0, help="input records a second (default 120)")
     parser.add_argument("--faults", default="", help=f"only these, by commas, of: {', '.join(FAULTS)}")
     parser.add_argument("--brokers", type=int, choices=(1, 3), help="always as many (default: every third 3)")
     parser.add_argument("--patience", type=float, default=1.0, help="multiplies all deadlines (default 1)")
@@ -43,12 +50,13 @@ def main() -> int:
     # As Ctrl-C does: processes and mounts of the round go first.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     end_s = time.monotonic() + chosen.minutes * 60
+    plan = Plan(chosen, end_s)
     total: Counter[str] = Counter()
     ends: Counter[str] = Counter()
     number = 0
-    while time.monotonic() < end_s:
+    while not plan.is_over():
         number += 1
-        nodes = chosen.brokers or (3 if number % 3 == 0 else 1)
+        nodes = chosen.brokers or (1 if chosen.each_kind_once or number % 3 else 3)
         folder = chosen.dir.absolute() / f"round-{number}"
         shutil.rmtree(folder, ignore_errors=True)
         seed = chosen.seed + number - 1
@@ -58,12 +66,13 @@ def main() -> int:
             TABLE_TYPES[number % 2],
             nodes,
             chosen.patience,
+            chosen.rate,
             hudi_on_spark=chosen.spark,
             no_spark=chosen.no_spark,
         )
         say(f"== round {number}: seed {seed}, {settings.table_type}, {nodes} brokers, in {folder}")
         try:
-            total += one_round(settings, chosen, end_s, ends)
+            total += one_round(settings, plan, ends)
         except ChaosError as error:
             say(f"FAILED: {error}\nagain: python -m tests.chaos --seed {seed} (and the same options)")
             say(f"faults before it: {dict(total)}")
@@ -74,19 +83,38 @@ def main() -> int:
     return 0
 
 
-def one_round(
-    settings: Settings, chosen: argparse.Namespace, end_s: float, ends: Counter[str]
-) -> Counter[str]:
-    """The faults that were done, by kind."""
-    only = set(filter(None, chosen.faults.split(",")))
-    with Round(settings, say) as world:
+class Plan:
+    """Which steps come, and when it is enough."""
+
+    def __init__(self, chosen: argparse.Namespace, end_s: float) -> None:
+        self._chosen, self._end_s = chosen, end_s
+        self._once: list[Step] | None = None
+
+    def is_over(self) -> bool:
+        if self._chosen.each_kind_once:
+            return self._once is not None and not self._once
+        return time.monotonic() >= self._end_s
+
+    def steps(self, world: Round, settings: Settings) -> Iterator[Step]:
+        """Those of one round."""
+        only = set(filter(None, self._chosen.faults.split(",")))
         every = catalogue(settings.nodes, world.disks.keys(), settings.no_spark)
         orders = [order for order in every if not only or order.fault in only]
-        steps = endless(Random(settings.seed), orders)
-        for _ in range(chosen.steps):
-            if time.monotonic() >= end_s:
-                break
-            world.run(next(steps))
+        random = Random(settings.seed)
+        if self._chosen.each_kind_once and self._once is None:
+            self._once = list(once(random, orders))
+        rest = endless(random, orders)
+        for _ in range(self._chosen.steps):
+            if self.is_over():
+                return
+            yield self._once.pop(0) if self._once is not None else next(rest)
+
+
+def one_round(settings: Settings, plan: Plan, ends: Counter[str]) -> Counter[str]:
+    """The faults that were done, by kind."""
+    with Round(settings, say) as world:
+        for step in plan.steps(world, settings):
+            world.run(step)
         world.finish()
         for role, found in world.exits().items():
             for what, count in found.items():

@@ -17,7 +17,7 @@ from stream_runtime.platform import broker_files
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
-from tests.chaos.link import Link
+from tests.faults.link import Address, Link
 
 _PROTOCOLS: Final = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 
@@ -27,7 +27,7 @@ class Brokers:
 
     def __init__(self, folder: Path, parts: Sequence[str], nodes: int = 1) -> None:
         java = find_java()
-        self.links = {part: Link(f"{part} to kafka") for part in parts} if nodes == 1 else {}
+        self.links = {part: Link() for part in parts} if nodes == 1 else {}
         self.nodes = nodes
         settings = self._listeners(folder) if self.links else {}
         # A segment is given back when the table has been committed; small ones keep a small disk small.
@@ -42,7 +42,7 @@ class Brokers:
         return self._kafka.bootstrap_servers
 
     def bootstrap_of(self, part: str) -> str:
-        return self.links[part].address if part in self.links else self.bootstrap
+        return str(self.links[part].address) if part in self.links else self.bootstrap
 
     @property
     def pids(self) -> dict[int, int]:
@@ -75,7 +75,7 @@ class Brokers:
         protocols = _PROTOCOLS
         for number, (link, port) in enumerate(zip(self.links.values(), ports, strict=True)):
             name = f"PART{number}"
-            link.upstream = (host, port)
+            link.upstream = Address(host, port)
             listening.append(f"{name}://{host}:{port}")
             advertised.append(f"{name}://{link.address}")
             protocols += f",{name}:PLAINTEXT"

@@ -24,8 +24,8 @@ from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.model import TopicSpec
 from stream_runtime.platform.broker_files import free_ports
 from tests.chaos.brokers import Brokers
-from tests.chaos.link import Link
 from tests.chaos.seat import Seat
+from tests.faults.link import Address, Link
 from tests.input_model import DELETE_FIELD, SCHEMA
 from tidemark_cli.admin_client import AdminClient
 
@@ -68,7 +68,7 @@ class Cluster:
         self._writer = ("tests.chaos.local_writer",) if no_spark else ()
         (folder / "schema.avsc").write_text(json.dumps(SCHEMA))
         self.brokers = Brokers(places.get("kafka", folder) / "kafka", SERVICES, nodes)
-        self.links = {name: Link(f"{name} to coordinator") for name in (*ASSIGNERS, WRITER, ADMIN)}
+        self.links = {name: Link() for name in (*ASSIGNERS, WRITER, ADMIN)}
         self.seats = {name: self._seat(name) for name in (*ASSIGNERS, WRITER)}
         self.seats[COORDINATOR] = self._new_coordinator(0)
         self.replaced: list[Seat] = []
@@ -108,7 +108,7 @@ class Cluster:
 
     def extra_writer(self) -> Seat:
         """A second driver beside the first; the caller ends it."""
-        config = self._write("writer-2", self.links[WRITER].address)
+        config = self._write("writer-2", str(self.links[WRITER].address))
         second = Seat("writer-2", WRITER, self.logs, lambda: config, command=self._writer)
         self.replaced.append(second)
         second.tend()
@@ -153,7 +153,7 @@ class Cluster:
 
     def config_file(self, name: str) -> Path:
         """The file of a part that is not a coordinator."""
-        return self._write(name, self.links[name].address)
+        return self._write(name, str(self.links[name].address))
 
     # -- inside
 
@@ -168,7 +168,7 @@ class Cluster:
         def config() -> Path:
             (port,) = free_ports(1, Random(time.monotonic_ns()), _PORTS)
             for link in self.links.values():
-                link.upstream = ("127.0.0.1", port)
+                link.upstream = Address("127.0.0.1", port)
             return self._write(name, f"127.0.0.1:{port}")
 
         return Seat(name, COORDINATOR, self.logs, config)

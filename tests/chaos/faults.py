@@ -7,7 +7,6 @@ campaign. `FAULTS` names them for the schedule and the command line.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ import psutil
 from stream_runtime.clock import SKEW_VARIABLE
 from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 from tests.chaos.cluster import LEASE_S, WRITER
-from tests.chaos.link import Cut
+from tests.chaos.cuts import CUTS
 from tests.chaos.seat import Seat
 from tests.chaos.stray_writer import StrayWriter
 from tests.chaos.world import Steps, World
@@ -111,10 +110,18 @@ def kill_spark(world: World, what: str) -> Steps:
     """`jvm`: Spark's driver JVM; `workers`: its Python workers and their daemon."""
     seat = world.cluster.seats[WRITER]
     yield world.until("Spark to be up", lambda: bool(_spark(seat, what)), 120.0)
-    for each in _spark(seat, what):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            each.kill()
+    _signal(_spark(seat, what), signal.SIGKILL)
     yield world.rest(0.5)
+
+
+def freeze_spark(world: World, what: str) -> Steps:
+    """`jvm` or `workers` (see `kill_spark`), or `all`: the driver, its JVM, all Python workers."""
+    seat = world.cluster.seats[WRITER]
+    yield world.until("Spark to be up", lambda: bool(_spark(seat, "workers")), 120.0)
+    frozen = seat.family() if what == "all" else _spark(seat, what)
+    _signal(frozen, signal.SIGSTOP)
+    yield world.rest(LONG_FREEZE_S)
+    _signal(frozen, signal.SIGCONT)
 
 
 def restart_kafka(world: World, node: str) -> Steps:
@@ -131,7 +138,7 @@ def cut(world: World, target: str) -> Steps:
     part, _, other = where.partition(">")
     cluster = world.cluster
     link = cluster.brokers.links[part] if other == "kafka" else cluster.links[part]
-    link.cut(Cut[how.upper()])
+    CUTS[how](link)
     yield world.rest(world.random.choice((2.0, LEASE_S * 2.5)))
     link.heal(reset=world.random.random() < 0.5)
 
@@ -217,14 +224,10 @@ def second_writer(world: World, _: str) -> Steps:
     cluster = world.cluster
     first = cluster.seats[WRITER]
     first.freeze()
-    for each in first.family():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            os.kill(each.pid, signal.SIGSTOP)
+    _signal(first.family(), signal.SIGSTOP)
     second = cluster.extra_writer()
     yield world.next_commits(2, 200.0)
-    for each in first.family():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            os.kill(each.pid, signal.SIGCONT)
+    _signal(first.family(), signal.SIGCONT)
     yield world.next_commits(4, 200.0)
     second.end(60.0)
 
@@ -239,6 +242,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "second-writer": second_writer,
     "stray-reports": stray_reports,
     "kill-spark": kill_spark,
+    "freeze-spark": freeze_spark,
     "first-attempts-fail": fail_first_attempts,
     "restart-kafka": restart_kafka,
     "cut": cut,
@@ -280,6 +284,12 @@ def _down(world: World, name: str) -> Seat:
 def _spark(seat: Seat, what: str) -> list[psutil.Process]:
     below = seat.family()[1:]
     return [each for each in below if ("java" in each.name()) == (what == "jvm")]
+
+
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -1,4 +1,5 @@
-"""What is done when, from a seed alone: the short schedule of `make test`, the endless one of `make chaos`.
+"""What is done when, from a seed alone: the short schedule of `make test` (`must`, then as much of `more` as
+there is time for), the endless one of `make chaos`, and one fault of each kind.
 
 A step is one to three faults at the same time, on different parts. After each step the stream has to go on.
 """
@@ -14,16 +15,23 @@ from commit_coordinator.failpoints import CoordinatorFailpoint
 from index_assigner.failpoints import AssignerFailpoint
 from stream_writer.failpoints import WriterFailpoint
 from tests.chaos.cluster import ASSIGNERS, COORDINATOR, SERVICES, WRITER
-from tests.chaos.link import Cut
+from tests.chaos.cuts import CUTS
 
 _COORDINATOR_POINTS: Final = [point.value for point in CoordinatorFailpoint]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]
 _DRIVER_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("writer_")]
 _TASK_POINTS: Final = [point.value for point in WriterFailpoint if point.value.startswith("first_")]
-_CUTS: Final = [cut.name.lower() for cut in Cut if cut is not Cut.NOTHING]
+_CUTS: Final = tuple(CUTS)
 # Milliseconds, and after how many seconds of the process: an hour early or late, at once or in mid-life.
 _SKEWS: Final = ("3600000", "-3600000", "3600000@8", "-3600000@8")
 _ANYTHING: Final = "table"
+_ON_THE_WRITER: Final = (
+    "kill-spark",
+    "freeze-spark",
+    "first-attempts-fail",
+    "second-writer",
+    "lose-checkpoint",
+)
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,30 @@ class Order:
         """What it breaks; two faults of one step never break the same."""
         if self.fault in ("freeze-coordinator-at", "second-coordinator", "stray-reports"):
             return COORDINATOR
-        if self.fault in ("kill-spark", "first-attempts-fail", "second-writer", "lose-checkpoint"):
+        if self.fault in _ON_THE_WRITER:
             return WRITER
         if self.fault == "restart-kafka" or (self.fault, self.target) == ("full-disk", "kafka"):
             return "kafka"
         if self.fault == "full-disk":
             return self.target
         return self.target.partition(">")[0].partition(":")[0]
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Alike for what differs only in which assigner, in the failpoint, or in what is cut off: one of
+        each kind is every fault on every role, each way of a cut, each way of a clock.
+        """
+        name, _, how = self.target.partition(":")
+        role = name.partition(">")[0].partition("-")[0]
+        if self.fault in ("exit-at", "freeze-at"):
+            return self.fault, role
+        if self.fault == "freeze-coordinator-at":
+            return (self.fault,)
+        if self.fault == "cut":
+            return self.fault, name.partition(">")[2], how
+        if self.fault == "skew-clock":
+            return self.fault, how
+        return self.fault, role, how
 
 
 Step = tuple[Order, ...]
@@ -66,6 +91,7 @@ def catalogue(nodes: int, disks: Collection[str], no_spark: bool = False) -> lis
     orders += [Order("second-coordinator"), Order("second-writer"), Order("stray-reports")]
     if not no_spark:
         orders += [Order("kill-spark", "jvm"), Order("kill-spark", "workers"), Order("lose-checkpoint")]
+        orders += [Order("freeze-spark", what) for what in ("jvm", "workers", "all")]
     # Without Spark a task has no process of its own that could die.
     hows = ("raise",) if no_spark else ("raise", "exit")
     orders += [Order("first-attempts-fail", f"{point}:{how}") for point in _TASK_POINTS for how in hows]
@@ -90,6 +116,29 @@ def endless(random: Random, orders: Sequence[Order]) -> Iterator[Step]:
             yield _step_of(left, random.choice((1, 1, 2, 2, 3)))
 
 
+def once(random: Random, orders: Sequence[Order]) -> Iterator[Step]:
+    """One drawn order of each kind in `orders`, one to three at once; every failpoint to die at."""
+    kinds: dict[tuple[str, ...], list[Order]] = {}
+    for order in orders:
+        kinds.setdefault(order.kind, []).append(order)
+    left = [_chained(random, same) or random.choice(same) for same in kinds.values()]
+    random.shuffle(left)
+    while left:
+        yield _step_of(left, random.choice((1, 2, 2, 3)))
+
+
+def _chained(random: Random, same: Sequence[Order]) -> Order | None:
+    """All failpoints of a role, one life after the other."""
+    if same[0].fault != "exit-at":
+        return None
+    points = [order.target.partition(":")[2] for order in random.sample(same, len(same))]
+    return _exits(same[0].target.partition(":")[0], points)
+
+
+def _exits(seat: str, points: Sequence[str]) -> Order:
+    return Order("exit-at", f"{seat}:{','.join(points)}")
+
+
 def _step_of(left: list[Order], count: int) -> Step:
     """Takes the next order and as many behind it as break something else."""
     step = [left.pop(0)]
@@ -102,34 +151,35 @@ def _step_of(left: list[Order], count: int) -> Step:
     return tuple(step)
 
 
-def short(random: Random, disks: Collection[str]) -> list[Step]:
-    """Some four minutes: every failpoint x exit, a drawn part of everything else."""
-
-    def drawn(points: Sequence[str]) -> str:
-        return ",".join(random.sample(points, len(points)))
-
-    during_commit = ["after_commit_decided", "before_metadata_completed", "after_metadata_commit"]
-    first, second = random.sample(during_commit, 2)
-    steps = [
+def must(random: Random) -> list[Step]:
+    """What every change has to survive: every failpoint x exit, and one of what shows most in least time."""
+    points = random.sample(_ASSIGNER_POINTS, len(_ASSIGNER_POINTS))
+    half = len(points) // 2
+    during_commit = ("after_commit_decided", "before_metadata_completed", "after_metadata_commit")
+    return [
         (
-            Order("exit-at", f"{COORDINATOR}:{drawn(_COORDINATOR_POINTS)}"),
-            Order("exit-at", f"assigner-1:{drawn(_ASSIGNER_POINTS)}"),
+            _exits(COORDINATOR, random.sample(_COORDINATOR_POINTS, len(_COORDINATOR_POINTS))),
+            _exits("assigner-1", points[:half]),
+            _exits("assigner-2", points[half:]),
         ),
+        (Order("freeze-coordinator-at", random.choice(during_commit)), Order("freeze", "assigner-2")),
+        (Order("restart-kafka", "1"), Order("lose-state", "assigner-2")),
         (
-            Order("freeze-coordinator-at", first),
-            Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}"),
-        ),
-        (Order("exit-at", f"{WRITER}:{drawn(_DRIVER_POINTS)}"), Order("damage-cache", "assigner-1")),
-        (Order("restart-kafka", "1"),),
-        (
-            Order("kill-spark", "workers"),
+            _exits(WRITER, random.sample(_DRIVER_POINTS, len(_DRIVER_POINTS))),
             Order("cut", f"assigner-1>{COORDINATOR}:{random.choice(_CUTS)}"),
-            Order("freeze", "assigner-2"),
         ),
-        (Order("second-coordinator"), Order("lose-state", "assigner-2")),
-        (Order("cut", f"assigner-2>kafka:{random.choice(_CUTS)}"), Order("freeze-coordinator-at", second)),
+    ]
+
+
+def more(random: Random, disks: Collection[str]) -> list[Step]:
+    """One of everything else, in an order of the seed: as many as there is time for."""
+    steps: list[Step] = [
+        (Order("second-coordinator"), Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}")),
+        (Order("kill-spark", "workers"), Order("damage-cache", "assigner-1")),
+        (Order("cut", f"assigner-2>kafka:{random.choice(_CUTS)}"), Order("cut", "writer>kafka:requests")),
+        (Order("cut", f"coordinator>kafka:{random.choice(_CUTS)}"), Order("kill", "assigner-1")),
         (Order("first-attempts-fail", f"{random.choice(_TASK_POINTS)}:exit"), Order("stray-reports")),
-        (Order("skew-clock", f"{COORDINATOR}:{random.choice(_SKEWS)}"),),
+        (Order("skew-clock", f"{COORDINATOR}:{random.choice(_SKEWS)}"), Order("freeze-spark", "all")),
     ]
     if _ANYTHING in disks:
         steps.append((Order("full-disk", _ANYTHING),))

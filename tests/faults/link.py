@@ -3,8 +3,10 @@
     client ──► Link.address ──► upstream
 
 What is black-holed is not lost but late, as with TCP: it arrives after `heal`, also when its client has
-given up meanwhile. What is cut is lost. A `Conversation` says where one unit of traffic ends and may hold
-back, change or swallow it; without one, bytes pass as they come (any protocol). Threads, all daemons;
+given up meanwhile; new connections are accepted and stay silent. What is cut is lost. The upstream may change
+at any time: connections stay with the one that they began with, and without one new ones end at once. A
+`Conversation` says where one unit of traffic ends and may hold back, change or swallow it; without one,
+bytes pass as they come (any protocol). Threads, all daemons;
 `close` ends them.
 """
 
@@ -99,7 +101,9 @@ class Link:
     """Listens on a free port of this machine, `address`, for connections to `upstream`."""
 
     def __init__(
-        self, upstream: Address, converse: Callable[[Connection], Conversation] = lambda _: _Bytes()
+        self,
+        upstream: Address | None = None,
+        converse: Callable[[Connection], Conversation] = lambda _: _Bytes(),
     ) -> None:
         self.upstream = upstream
         self._converse = converse
@@ -138,8 +142,10 @@ class Link:
         """Each unit takes this much longer, until `heal`."""
         self._latency_s[way] = seconds
 
-    def heal(self) -> None:
-        """As new; what was black-holed arrives now."""
+    def heal(self, *, reset: bool = False) -> None:
+        """As new; what was black-holed arrives now, or is lost with its connections, which `reset` ends."""
+        if reset:
+            self.cut()
         self._refuses = False
         for way in Way:
             self._latency_s[way] = 0.0
@@ -175,11 +181,16 @@ class Link:
                 continue
             with self._lock:
                 self._connections.add(connection)
+            if self._refuses or self._closed:
+                # It came while the link was being cut.
+                connection.cut()
             conversation = self._converse(connection)
             for way in Way:
                 self._start(self._pump, connection, conversation, way)
 
     def _connect(self, client: socket.socket) -> Connection | None:
+        if self.upstream is None:
+            return None
         try:
             server = socket.create_connection(self.upstream, _CONNECT_TIMEOUT_S)
         except OSError:

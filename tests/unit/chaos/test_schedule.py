@@ -10,9 +10,12 @@ import pytest
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from index_assigner.failpoints import AssignerFailpoint
 from stream_writer.failpoints import WriterFailpoint
+from tests.chaos.cuts import CUTS
 from tests.chaos.disks import SIZES_MIB
 from tests.chaos.faults import FAULTS
-from tests.chaos.schedule import Order, catalogue, endless, short
+from tests.chaos.schedule import Order, catalogue, endless, more, must, once
+
+ROLES = ("coordinator", "assigner", "writer")
 
 
 def places(orders: list[Order], *faults: str) -> set[str]:
@@ -28,7 +31,7 @@ def test_every_failpoint_of_every_service_is_died_and_frozen_at():
     assert places(orders, "exit-at") == every
     assert places(orders, "freeze-at", "freeze-coordinator-at") == every
     assert {each.fault for each in orders} == FAULTS.keys()
-    shortened = [order for step in short(Random(1), SIZES_MIB) for order in step]
+    shortened = [order for step in must(Random(1)) for order in step]
     assert places(shortened, "exit-at") == every
 
 
@@ -38,9 +41,23 @@ def test_schedule_comes_from_its_seed_and_breaks_no_part_twice_at_once(nodes: in
     steps = list(islice(endless(Random(5), orders), 200))
     assert steps == list(islice(endless(Random(5), orders), 200))
     assert steps != list(islice(endless(Random(6), orders), 200))
-    for step in [*steps, *short(Random(5), SIZES_MIB)]:
+    for step in [*steps, *must(Random(5)), *more(Random(5), SIZES_MIB), *once(Random(5), orders)]:
         assert len({order.part for order in step}) == len(step)
     assert {order for step in steps for order in step} == set(orders)
+
+
+def test_one_of_each_kind_is_every_fault_on_every_role_and_every_failpoint_to_die_at():
+    orders = catalogue(1, SIZES_MIB)
+    steps = list(once(Random(5), orders))
+    assert steps == list(once(Random(5), orders))
+    found = [order for step in steps for order in step]
+    assert len({order.kind for order in found}) == len(found)
+    assert {order.kind for order in found} == {order.kind for order in orders}
+    assert places(found, "exit-at") == places(orders, "exit-at")
+    roles = {(order.fault, order.target.partition(":")[0].partition("-")[0]) for order in found}
+    assert {(fault, role) for fault in ("kill", "freeze", "exit-at") for role in ROLES} <= roles
+    cuts = {order.target.partition(">")[2] for order in found if order.fault == "cut"}
+    assert cuts == {f"{other}:{how}" for other in ("kafka", "coordinator") for how in CUTS}
 
 
 def test_what_needs_a_small_disk_or_one_broker_is_left_out_without():

@@ -1,17 +1,14 @@
-"""The proxy of the fault tests: addresses of brokers in answers of every form, links that misbehave."""
+"""The proxy of the fault tests: addresses of brokers in answers of every form."""
 
 from __future__ import annotations
 
-import socket
 import struct
-import threading
-from collections.abc import Iterator
 
 import pytest
 
 from tests.faults.kafka_addresses import rewrite_addresses
 from tests.faults.kafka_wire import Api, Request, error_codes, parse_request
-from tests.faults.link import Address, Link, Way
+from tests.faults.link import Address
 
 BROKER, PROXY = Address("kafka-1.internal", 9092), Address("127.0.0.1", 40_001)
 
@@ -131,71 +128,3 @@ def test_error_codes_are_found():
     end = Request(Api.END_TXN, 1, 7, "tidemark")
     assert error_codes(end, frame(CORRELATION, THROTTLE, struct.pack(">h", 47))) == [47]
     assert error_codes(Request(Api.PRODUCE, 10, 7, "tidemark"), produced(BROKER, 45)) == [45]
-
-
-# ---------------------------------------------------------------- links
-
-
-@pytest.fixture
-def link() -> Iterator[Link]:
-    """In front of a server that says everything back."""
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def echo() -> None:
-        while True:
-            try:
-                connection, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            while content := connection.recv(100):
-                connection.sendall(content)
-
-    threading.Thread(target=echo, daemon=True).start()
-    made = Link(Address("127.0.0.1", server.getsockname()[1]))
-    yield made
-    made.close()
-    server.shutdown(socket.SHUT_RDWR)
-    server.close()
-
-
-@pytest.mark.parametrize("way", list(Way))
-def test_what_a_black_hole_takes_arrives_when_it_is_healed(link: Link, way: Way):
-    with socket.create_connection(link.address, 5.0) as client:
-        client.sendall(b"one")
-        assert client.recv(100) == b"one"
-        link.black_hole(way)
-        client.sendall(b"two")
-        client.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            client.recv(100)
-        link.heal()
-        client.settimeout(5.0)
-        assert client.recv(100) == b"two"
-
-
-def test_cut_ends_connections_and_refuse_new_ones_too(link: Link):
-    with socket.create_connection(link.address, 5.0) as client:
-        client.sendall(b"one")
-        assert client.recv(100) == b"one"
-        link.cut()
-        assert client.recv(100) == b""
-    link.refuse()
-    with socket.create_connection(link.address, 5.0) as client:
-        assert client.recv(100) == b""
-    link.heal()
-    with socket.create_connection(link.address, 5.0) as client:
-        client.sendall(b"three")
-        assert client.recv(100) == b"three"
-
-
-def test_upstream_that_is_not_there_ends_the_connection():
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = Address("127.0.0.1", gone.getsockname()[1])
-    link = Link(address)
-    with socket.create_connection(link.address, 5.0) as client:
-        assert client.recv(100) == b""
-    link.close()

@@ -16,7 +16,8 @@ from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
 from stream_runtime.rpc.handler_interceptor import HandlerInterceptor
 from stream_runtime.rpc.server import ListenError, check_listen_address, start_server
-from tests.chaos.link import Cut, Link
+from tests.faults.link import Address as LinkAddress
+from tests.faults.link import Link
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -98,12 +99,11 @@ def test_kind_survives_the_wire(channel, kind):
 def test_peer_that_is_frozen_is_given_up_after_an_unanswered_ping(server, monkeypatch):
     monkeypatch.setattr("stream_runtime.rpc.channel._KEEPALIVE_MS", 500)
     monkeypatch.setattr("stream_runtime.rpc.channel._KEEPALIVE_TIMEOUT_MS", 500)
-    link = Link("to the server")
-    link.upstream = (server.address.host, server.address.port)
+    link = Link(LinkAddress(server.address.host, server.address.port))
     try:
-        with open_channel(Address("127.0.0.1", link.port), deadline_s=20.0) as channel:
+        with open_channel(Address(*link.address), deadline_s=20.0) as channel:
             assert call(channel.unary_unary("/test.Echo/Do"), b"x") == b"xx"
-            link.cut(Cut.BOTH_WAYS)
+            link.black_hole()
             with pytest.raises(RpcError, match="ping timeout"):
                 call(channel.unary_unary("/test.Echo/Do"), b"x")
     finally:

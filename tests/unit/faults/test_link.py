@@ -1,0 +1,136 @@
+"""The TCP link of fault tests and kill campaign: passes, holds back, delivers late, ends, refuses."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.cuts import CUTS
+from tests.faults.link import Address, Link
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    """In front of a server that says everything back."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def echo() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            while content := connection.recv(100):
+                connection.sendall(content)
+
+    threading.Thread(target=echo, daemon=True).start()
+    made = Link(Address("127.0.0.1", server.getsockname()[1]))
+    yield made
+    made.close()
+    server.shutdown(socket.SHUT_RDWR)
+    server.close()
+
+
+def connect(link: Link) -> socket.socket:
+    return socket.create_connection(link.address, 5.0)
+
+
+def says(client: socket.socket, content: bytes) -> bytes:
+    client.sendall(content)
+    return client.recv(100)
+
+
+def has_ended(client: socket.socket) -> bool:
+    """In order, or by a reset because something was still unread."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionError:
+        return True
+
+
+HOLDS_BACK = [name for name in CUTS if name != "refused"]
+
+
+@pytest.mark.parametrize("how", HOLDS_BACK)
+def test_what_a_black_hole_takes_arrives_when_it_is_healed(link: Link, how: str):
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+        CUTS[how](link)
+        client.sendall(b"two")
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        link.heal()
+        client.settimeout(5.0)
+        assert client.recv(100) == b"two"
+
+
+def test_new_connection_during_a_black_hole_is_accepted_and_stays_silent(link: Link):
+    link.black_hole()
+    with connect(link) as client:
+        client.sendall(b"one")
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        link.heal()
+        client.settimeout(5.0)
+        assert client.recv(100) == b"one"
+
+
+@pytest.mark.parametrize("how", HOLDS_BACK)
+def test_healed_with_a_reset_what_was_held_is_lost_and_new_connections_pass(link: Link, how: str):
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+        CUTS[how](link)
+        client.sendall(b"two")
+        link.heal(reset=True)
+        assert has_ended(client)
+    with connect(link) as again:
+        assert says(again, b"three") == b"three"
+
+
+def test_cut_ends_connections_and_lets_new_ones_in(link: Link):
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+        link.cut()
+        assert has_ended(client)
+    with connect(link) as again:
+        assert says(again, b"two") == b"two"
+
+
+def test_refused_ends_old_and_new_connections_until_it_is_healed(link: Link):
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+        CUTS["refused"](link)
+        assert has_ended(client)
+    with connect(link) as refused:
+        assert has_ended(refused)
+    link.heal()
+    with connect(link) as again:
+        assert says(again, b"two") == b"two"
+
+
+def test_upstream_that_is_not_there_or_not_known_ends_the_connection():
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = Address("127.0.0.1", gone.getsockname()[1])
+    for upstream in (address, None):
+        link = Link(upstream)
+        with connect(link) as client:
+            assert has_ended(client)
+        link.close()
+
+
+def test_connections_stay_with_the_upstream_that_they_began_with(link: Link):
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+        link.upstream = None
+        assert says(client, b"two") == b"two"
+        with connect(link) as other:
+            assert has_ended(other)
