@@ -21,7 +21,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test $(LEVELS) simulate chaos kafka-faults lint format proto jars jars-interop lock bench clean
+.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check lock bench clean
 
 ##@ Use
 
@@ -89,6 +89,13 @@ jars: $(INSTALL_STAMP) ## Fetch the jars of the embedded Kafka and of Spark's Ka
 
 jars-interop: $(INSTALL_STAMP) ## Fetch the Hudi bundle that judges our tables (80 MB; tests and bench only)
 	@$(PY) -m stream_runtime.platform.jars hudi-spark
+
+alerts-check: ## Check alert rules, their cases and the scrape configuration with promtool
+	@command -v promtool >/dev/null || { echo "alerts-check: promtool is missing: it comes with Prometheus" \
+		"(Debian: apt-get install --no-install-recommends prometheus)" >&2; exit 1; }
+	promtool check rules deploy/observability/alerts.yml
+	promtool check config deploy/observability/prometheus.yml
+	promtool test rules deploy/observability/alerts_test.yml
 
 lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 	CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --extra dev --generate-hashes \

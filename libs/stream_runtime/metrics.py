@@ -30,11 +30,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED: Final = (
-    *("records", "rows", "keys", "entries", "offsets", "transactions", "epochs", "epoch", "files", "groups"),
+    *("records", "rows", "keys", "entries", "offset", "offsets", "transactions", "epoch", "files"),
     *("instants", "attempts", "rewinds", "claims", "lanes", "members", "starts", "tasks", "blocks", "shards"),
-    *("differences", "doubts", "recommits"),
+    *("differences", "doubts", "recommits", "groups"),
 )
-_ANSWERED_BY_1_OR_0: Final = ("up", "serving", "halted", "paused", "held", "agrees", "waiting")
+_ANSWERED_BY_1_OR_0: Final = ("up", "halted", "paused", "held", "agrees", "waiting")
 UNITS: Final = frozenset(("seconds", "bytes", *_COUNTED, *_ANSWERED_BY_1_OR_0))
 LATENCY_BUCKETS_S: Final = (
     0.001,

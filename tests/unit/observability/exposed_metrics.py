@@ -1,0 +1,114 @@
+"""Every metric that Tidemark exposes, from the classes that make them, each fed once with all there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client.core import Metric
+
+from commit_coordinator.context import Report
+from commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
+from commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
+from commit_coordinator.status import StatusSource
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.entries import EpochPlanned, Stage
+from index_assigner.assigner_metrics import AssignerMetrics
+from index_assigner.lease import StageReport
+from stream_runtime.clock import ManualClock
+from stream_runtime.config import load_config
+from stream_runtime.metrics import Metrics
+from stream_writer.coordinator_client import PlannedEpoch
+from stream_writer.observer import WrittenEpoch
+from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from stream_writer.writer_metrics import WriterMetrics
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark_cli.run.run_metrics import RunMetrics
+
+STAT = {
+    "path": "p/f_1-0-1_3.parquet",
+    "numInserts": 4,
+    "numUpdateWrites": 3,
+    "numDeletes": 2,
+    "fileSizeInBytes": 1_000,
+}
+VERIFIED = {
+    "last": {"seconds": 2.0, "agrees": True, "differences": {}, "error": None},
+    "verified": {"epoch": 4, "as_of": "20130101000000000"},
+}
+
+
+def coordinator() -> Metrics:
+    """With a committed epoch, lags and a verification."""
+    clock = ManualClock()
+    board = ViewBoard()
+    board.show(CoordinatorView(epoch=3, completion="20130101000000000", planned_ms=clock.now_ms() - 2_000))
+    member = SimpleNamespace()
+    status = SimpleNamespace(
+        board=board,
+        members=SimpleNamespace(
+            members=lambda stage: [member], leases=lambda stage: {"0": (None, 0), "1": (None, None)}
+        ),
+        placement=SimpleNamespace(figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0}),
+        verification=SimpleNamespace(document=lambda: VERIFIED),
+        open_transaction=lambda: None,
+    )
+    stages = ("shuffle", "assign", "commit")
+    sampled = SimpleNamespace(
+        lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
+        table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
+    )
+    made = CoordinatorMetrics("t", clock, lambda: 5)
+    made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
+    planned = EpochPlanned(5, 3, 1, 0, 9, "20130101000000000", "0", "", clock.now_ms())
+    made.committed(planned, Report((), (), dict.fromkeys(STEPS, 12.0)))
+    return made.metrics
+
+
+def assigner(folder: Path) -> Metrics:
+    """With a slot in both stages."""
+    made = AssignerMetrics(load_config(write_config(folder)))
+    shuffle = {"shuffled_records": 9.0, "dead_letters_not-json": 2.0}
+    assign = {"tagged_inserts": 4.0, "keys_hot": 3.0, "lag_lane_0": 6.0, "hot_bytes": 10.0}
+    made.watch(
+        {
+            Stage.SHUFFLE: cast(Any, SimpleNamespace(reported=(0, StageReport(["in:0"], 0, shuffle)))),
+            Stage.ASSIGN: cast(Any, SimpleNamespace(reported=(1, StageReport(["0"], 8, assign)))),
+        }
+    )
+    made.tier_read("hot", 0.002)
+    made.transaction(Stage.ASSIGN, "committed", 0.1)
+    return made.metrics
+
+
+def writer() -> Metrics:
+    """After an epoch of two tasks, one of which failed."""
+    made = WriterMetrics("t", ManualClock())
+    timings = {"task_read": 5.0, "task_write": 10.0}
+    done = TaskSucceeded((json.dumps(STAT).encode(),), (RecordIndexFile(0, 50, 4, 0),), timings, 1, 100)
+    made.asked()
+    made.ended(
+        WrittenEpoch(PlannedEpoch(3, 1, "i"), 0, 10, 90, 100, (done, TaskFailed("E", "m", "", 0)), False)
+    )
+    return made.metrics
+
+
+def run(folder: Path) -> Metrics:
+    """With all gauges, those of a verification among them."""
+    made = RunMetrics(load_config(write_config(folder)), {}, {}, lambda _: None)
+    made._verification.show(VERIFIED)
+    return made._metrics
+
+
+def all_metrics(folder: Path) -> list[Metric]:
+    """The families as they are exposed: a counter's name with `_total`."""
+    parts = (coordinator(), assigner(folder), writer(), run(folder))
+    return [family for part in parts for family in part.registry.collect()]
+
+
+def exposed_name(family: Metric) -> str:
+    """As a query has to write it."""
+    suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+    return family.name + suffix
