@@ -16,6 +16,7 @@ reader must know before it decodes:
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -24,6 +25,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from epoch_protocol.arrow_streams import unpacks
 from epoch_protocol.errors import UnknownEntryError
 
 LAYOUT_VERSION: Final = 1
@@ -164,11 +166,15 @@ def encode_batch(table: pa.Table | pa.RecordBatch) -> pa.Buffer:
 
 
 def decode_batch(value: bytes | pa.Buffer) -> pa.RecordBatch:
-    """The record batch of a message value, zero-copy. Raises UnknownEntryError when it is not one."""
+    """The record batch of a message value, zero-copy. Raises UnknownEntryError when it is not one of ours."""
     try:
+        if unpacks(value):
+            raise UnknownEntryError(
+                "batch message is compressed inside: ours never are, it could be any size"
+            )
         with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
             return reader.read_next_batch()
-    except (pa.ArrowInvalid, StopIteration) as error:
+    except (pa.ArrowInvalid, StopIteration, struct.error, OSError) as error:
         raise UnknownEntryError(f"batch message does not hold an Arrow stream: {error}") from error
 
 

@@ -18,6 +18,8 @@ from hudi_format.errors import CorruptFileError
 
 TRAILER_BYTES: Final = 4096
 HEADER_BYTES: Final = 33
+# What a block's header may promise. Hudi's blocks have 64 KiB and at most one entry more.
+BLOCK_BYTES_MAX: Final = 512 << 20
 BYTES_PER_CHECKSUM: Final = 16384
 # Hudi 1.2.0's own reader subtracts the checksum area (4 bytes for each 16 KiB on disk) from the
 # uncompressed size and so loses the last records of larger blocks. At 64 KiB the area is at most 20 bytes,
@@ -122,6 +124,11 @@ def unpack_payload(data: bytes, header: BlockHeader, codec: Codec, name: str, of
     """The raw payload of the block whose bytes (header first) are `data`; checks that it has the promised
     size.
     """
+    if header.uncompressed_size > BLOCK_BYTES_MAX:
+        raise CorruptFileError(
+            f"{name}: block at offset {offset} would take {header.uncompressed_size} bytes; no block of a "
+            f"metadata table is larger than {BLOCK_BYTES_MAX}"
+        )
     stored = data[HEADER_BYTES : HEADER_BYTES + header.compressed_size]
     if len(stored) < header.compressed_size:
         raise CorruptFileError(f"{name}: block at offset {offset} is cut off")

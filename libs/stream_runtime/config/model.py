@@ -205,7 +205,7 @@ class KafkaSection:
 class StateConfig:
     """Caches of one assigner, with its memory and disk limits."""
 
-    path: Path = _field(values.local_path)
+    path: Path = _field(values.linked_path)
     memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
     disk_bytes: int = _field(values.size_bytes, 10 * _GIB, key="disk")
 

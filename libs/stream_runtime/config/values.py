@@ -242,7 +242,6 @@ def _resolve_existing_file(folder: Path, value: str) -> Path:
     return path
 
 
-local_path: Final = PathReader(_resolve_local)
 linked_path: Final = PathReader(_absolute)
 path_or_uri: Final = PathReader(_resolve_path_or_uri)
 existing_file: Final = PathReader(_resolve_existing_file)

@@ -116,6 +116,9 @@ def run_writer(options: argparse.Namespace) -> int:
 
 def _service_config(options: argparse.Namespace, service: str) -> TableConfigFile:
     from stream_runtime.logging import configure_logging
+    from stream_runtime.platform.state_folder import prepare_state_folder
 
     configure_logging(service)
-    return resolve_addresses(load_config(options.config))
+    config = load_config(options.config)
+    prepare_state_folder(config.state.path)
+    return resolve_addresses(config)

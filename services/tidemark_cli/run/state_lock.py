@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from stream_runtime.platform.state_folder import prepare_state_folder
 from tidemark_cli.errors import WRONG_USE, CliError
 
 LOCK_NAME: Final = "run.lock"
@@ -16,9 +17,11 @@ LOCK_NAME: Final = "run.lock"
 
 @contextmanager
 def state_lock(state: Path, purpose: str) -> Iterator[None]:
-    """Holds the folder, making it where it is missing. Raises CliError when another process holds it."""
+    """Holds the folder, making it where it is missing. Raises CliError when another process holds it,
+    StateFolderError when it cannot be trusted.
+    """
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        prepare_state_folder(state)
         handle = (state / LOCK_NAME).open("a+")
     except OSError as error:
         raise CliError(

@@ -30,6 +30,21 @@ def content(data: bytes) -> dict[str, bytes]:
     return dict(zip(everything.keys.to_pylist(), everything.values.to_pylist(), strict=True))
 
 
+def test_block_that_promises_too_much_is_refused_before_it_unpacks() -> None:
+    stored = gzip.compress(bytes(1 << 20))
+    promised = layout.BLOCK_BYTES_MAX + 1
+    header = layout.BlockHeader(layout.BlockType.DATA, len(stored), promised, len(stored))
+    with pytest.raises(CorruptFileError, match=f"would take {promised} bytes"):
+        layout.unpack_payload(bytes(layout.HEADER_BYTES) + stored, header, Codec.GZ, "t", 0)
+
+
+def test_gzip_bomb_ends_at_the_size_that_its_header_names() -> None:
+    stored = gzip.compress(bytes(64 << 20))
+    header = layout.BlockHeader(layout.BlockType.DATA, len(stored), 1_000, len(stored))
+    with pytest.raises(CorruptFileError, match="is not 1000 bytes"):
+        layout.unpack_payload(bytes(layout.HEADER_BYTES) + stored, header, Codec.GZ, "t", 0)
+
+
 ENTRIES = st.dictionaries(st.text(max_size=20), st.binary(max_size=80), max_size=60)
 
 
