@@ -93,8 +93,17 @@ def test_minimal_file_gets_the_documented_defaults(write, tmp_path):
     assert config.table.schema == tmp_path / "flights.avsc"
     assert config.epoch.interval_ms == 2_000
     assert config.services.coordinator == Address("127.0.0.1", 7411)
+    assert config.services.web == Address("127.0.0.1", 7413)
     assert config.kafka.embedded
     assert config.limits.key_bytes == 8192
+
+
+@pytest.mark.parametrize(
+    ("value", "web"), [("off", None), ('"off"', None), ("localhost:0", Address("localhost", 0))]
+)
+def test_the_page_may_be_elsewhere_or_nowhere(write, value, web):
+    text = MINIMAL + f"services: {{web: {value}}}\n"
+    assert load_config(write(text), {}).services.web == web
 
 
 def test_full_file_is_read_with_its_units(write):
@@ -238,6 +247,7 @@ def test_table_path_may_be_a_uri(write):
         ("{bootstrap.servers: embedded}", "{a: [1]}", "kafka.a", "single value"),
         ("{path: ./state}", "{path: ./state}\nepoch: {interval: 2}", "epoch.interval", "with its unit"),
         ("{path: ./state}", "{path: ./state}\nservices: {metrics: 1}", "services.metrics", "host:port"),
+        ("{path: ./state}", "{path: ./state}\nservices: {web: no-port}", "services.web", "host:port"),
         ("{path: ./state}", "{path: '${NOPE}'}", "state.path", "NOPE is not set"),
         ("{path: ./state}", "{path: ./state}\nlimits: {batch_bytes: 1GiB}", "limits.batch_bytes", "below"),
         (

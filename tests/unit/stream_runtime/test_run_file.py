@@ -30,7 +30,8 @@ HTTP = {"writer": "127.0.0.1:17413"}
 
 def running(run: int) -> RunFile:
     pids = {"kafka": [1, 2], "writer": []}
-    return RunFile(KAFKA, COORDINATOR, Address("127.0.0.1", 17412), run, pids, http=HTTP)
+    metrics, page = Address("127.0.0.1", 17412), "127.0.0.1:17414"
+    return RunFile(KAFKA, COORDINATOR, metrics, run, pids, http=HTTP, web=page)
 
 
 def ended_pid() -> int:
@@ -46,6 +47,7 @@ def test_written_file_has_the_documented_keys_and_reads_back(tmp_path: Path):
     assert document["coordinator"] == "127.0.0.1:17411"
     assert document["metrics"] == "127.0.0.1:17412"
     assert document["http"] == HTTP
+    assert document["web"] == "127.0.0.1:17414"
     assert document["pids"] == {"kafka": [1, 2], "writer": []}
     assert read_run_file(tmp_path) == running(os.getpid())
     assert [each.name for each in tmp_path.iterdir()] == ["run.json"]

@@ -1,0 +1,36 @@
+"""Where the page of a run is: where the settings say, or beside a table that was there first."""
+
+from __future__ import annotations
+
+import socket
+from random import Random
+
+from stream_runtime.config import Address, ServicesConfig
+from tidemark_cli.run.page_address import page_address
+
+
+def test_a_free_address_is_kept_and_off_is_off() -> None:
+    said: list[str] = []
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = Address("127.0.0.1", probe.getsockname()[1])
+    assert page_address(ServicesConfig(web=free), Random(1), said.append) == free
+    assert page_address(ServicesConfig(web=None), Random(1), said.append) is None
+    assert said == []
+
+
+def test_a_second_table_gets_a_port_of_its_own_and_says_so() -> None:
+    said: list[str] = []
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = Address("127.0.0.1", other.getsockname()[1])
+        found = page_address(ServicesConfig(web=taken), Random(1), said.append)
+        asked = page_address(ServicesConfig(web=Address("127.0.0.1", 0)), Random(2), said.append)
+    assert found is not None
+    assert found.port not in (0, taken.port)
+    assert len(said) == 1
+    assert str(taken) in said[0]
+    assert str(found) in said[0]
+    assert asked is not None
+    assert asked.port > 0
