@@ -63,6 +63,9 @@ interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert a
 e2e: setup ## The installed command line, whole, with processes killed on the way
 	$(PY) -m pytest tests/e2e -n 2 --dist worksteal $(PYTEST_ARGS)
 
+screenshots: setup ## The pictures of the web page in docs/images, made anew by its test in Chromium
+	TIDEMARK_SCREENSHOTS=1 $(PY) -m pytest tests/e2e/test_page_in_browser.py -k running_pipeline $(PYTEST_ARGS)
+
 simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 --count 1000" (docs/simulation.md)
 	$(PY) -m tests.simulation.world run $(SIMULATE_ARGS)
 
