@@ -27,6 +27,7 @@ from tidemark_cli.commands import (
     demo,
     doctor,
     epoch,
+    init,
     recover,
     run,
     services,
@@ -52,6 +53,7 @@ Errors show their traceback with TIDEMARK_DEBUG=1.
 """
 _GROUPS: Final = (
     demo,
+    init,
     config,
     doctor,
     run,

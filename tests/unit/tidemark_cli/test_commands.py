@@ -19,6 +19,7 @@ ALL = (
     "config check",
     "completion",
     "doctor",
+    "init",
     "run",
     "coordinator",
     "assigner",

@@ -1,0 +1,182 @@
+"""Columns and their Avro types, inferred from sample records.
+
+A type is proposed only if every value of the sample has it; where kinds are mixed the commonest one wins, and
+a note says what happens to the others. Every column may be null but those that the table's key, partition and
+order rest on: no sample shows that a value is never missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hudi_format.avro_types import NESTING_DEPTH_MAX, is_avro_name
+from hudi_format.schema import META_COLUMNS
+
+Row = Mapping[str, Any]
+Avro = Any
+
+_DATE: Final = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?")
+_TIME_NAME: Final = re.compile(
+    r"(?i)(^|_)(ts|time|timestamp|at|date|when)$|_(ms|us|millis|micros)$|timestamp|created|updated|modified"
+    r"|(?-i:Time|At|Date)$"
+)
+_MILLIS: Final = range(10**11, 10**14)
+_MICROS: Final = range(10**14, 10**17)
+_LONG: Final = range(-(2**63), 2**63)
+_KEYS_MAX: Final = 64
+TIMESTAMP_MICROS: Final = {"type": "long", "logicalType": "timestamp-micros"}
+TIMESTAMP_MILLIS: Final = {"type": "long", "logicalType": "timestamp-millis"}
+DATE: Final = {"type": "int", "logicalType": "date"}
+
+
+@dataclass
+class Columns:
+    """`types` by name, in the order of first sight; `notes`: what the user should know, by column."""
+
+    types: dict[str, Avro] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def avro_fields(self, required: Iterable[str]) -> list[dict[str, Any]]:
+        """As fields of an Avro record; those that are not required may be null."""
+        needed = {name.split(".")[0] for name in required}
+        return [
+            {"name": name, "type": avro}
+            if name in needed
+            else {"name": name, "type": ["null", avro], "default": None}
+            for name, avro in self.types.items()
+        ]
+
+
+def infer_columns(rows: Sequence[Row]) -> Columns:
+    """The columns of all fields that can be stored; the others have a note that begins with "left out"."""
+    found, lower = Columns(), dict[str, str]()
+    for name, values in _by_field(rows).items():
+        if name in META_COLUMNS or not is_avro_name(name) or name.startswith("_hoodie_"):
+            found.notes[name] = "left out: a column's name has letters, digits and _, and is not Hudi's own"
+            continue
+        if name.lower() in lower:
+            found.notes[name] = f"left out: Spark does not tell it from {lower[name.lower()]}"
+            continue
+        avro, note = infer_type(name, values)
+        if note:
+            found.notes[name] = note
+        if avro is not None:
+            found.types[name] = avro
+            lower[name.lower()] = name
+    return found
+
+
+def infer_type(name: str, values: Sequence[Any], depth: int = 0) -> tuple[Avro | None, str]:
+    """The type of the values that are not null, and a note; None: it cannot be a column."""
+    kinds = Counter(_kind(value) for value in values if value is not None)
+    if not kinds:
+        return "string", "only null in the sample: taken for text"
+    if depth > NESTING_DEPTH_MAX:
+        return None, "left out: nested too deep"
+    if set(kinds) == {"int", "float"}:
+        kinds = Counter(float=sum(kinds.values()))
+        values = [float(each) if each is not None else None for each in values]
+    kind, count = kinds.most_common(1)[0]
+    other = sum(kinds.values()) - count
+    note = (
+        f"{other} of {sum(kinds.values())} values are no {kind}: such records become dead letters"
+        if other
+        else ""
+    )
+    chosen = [value for value in values if value is not None and _kind(value) == kind]
+    avro, why = _of_kind(kind, name, chosen, depth)
+    return avro, why or note
+
+
+def _of_kind(kind: str, name: str, values: Sequence[Any], depth: int) -> tuple[Avro | None, str]:
+    if kind == "bool":
+        return "boolean", ""
+    if kind == "float":
+        return "double", ""
+    if kind == "int":
+        return _whole(name, values)
+    if kind == "text":
+        return _text(values), ""
+    if kind == "list":
+        item, note = infer_type(name, [each for value in values for each in value], depth + 1)
+        return (None, note) if item is None else ({"type": "array", "items": ["null", item]}, note)
+    return _object(name, values, depth)
+
+
+def _whole(name: str, values: Sequence[int]) -> tuple[Avro, str]:
+    if any(value not in _LONG for value in values):
+        return {
+            "type": "bytes",
+            "logicalType": "decimal",
+            "precision": 38,
+            "scale": 0,
+        }, "too large for a long"
+    if _TIME_NAME.search(name):
+        if all(value in _MILLIS for value in values):
+            return dict(TIMESTAMP_MILLIS), "whole numbers taken for milliseconds since 1970"
+        if all(value in _MICROS for value in values):
+            return dict(TIMESTAMP_MICROS), "whole numbers taken for microseconds since 1970"
+    return "long", ""
+
+
+def _text(values: Sequence[str]) -> Avro:
+    if all(_DATE.fullmatch(value) for value in values):
+        return dict(DATE)
+    if all(_INSTANT.fullmatch(value) for value in values):
+        return dict(TIMESTAMP_MICROS)
+    return "string"
+
+
+def _object(name: str, values: Sequence[Row], depth: int) -> tuple[Avro | None, str]:
+    """A nested record, or a map where the keys are data."""
+    fields = _by_field(values)
+    if not fields:
+        return {
+            "type": "map",
+            "values": ["null", "string"],
+        }, "only empty objects in the sample: taken for a map"
+    if len(fields) > _KEYS_MAX or not all(is_avro_name(each) for each in fields):
+        value, note = infer_type(name, [each for items in fields.values() for each in items], depth + 1)
+        return (None, note) if value is None else ({"type": "map", "values": ["null", value]}, note)
+    inner = []
+    for key, items in fields.items():
+        avro, _ = infer_type(key, items, depth + 1)
+        if avro is not None:
+            inner.append({"name": key, "type": ["null", avro], "default": None})
+    return {"type": "record", "name": f"{name}_{depth}", "fields": inner}, ""
+
+
+def _by_field(rows: Iterable[Row]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            found.setdefault(str(name), []).append(value)
+    return found
+
+
+def _kind(value: Any) -> str:
+    for kind, types in _KINDS:
+        if isinstance(value, types):
+            return kind
+    return "text"
+
+
+_KINDS: Final[tuple[tuple[str, Any], ...]] = (
+    ("bool", bool),
+    ("int", int),
+    ("float", float),
+    ("object", dict),
+    ("list", list),
+)
+
+
+def scalars(columns: Columns) -> Iterator[str]:
+    """Columns that are no records, lists or maps."""
+    for name, avro in columns.types.items():
+        if isinstance(avro, str) or "logicalType" in avro:
+            yield name
