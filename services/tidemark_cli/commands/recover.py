@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from tidemark_cli.commands.arguments import Commands, add_command
 from tidemark_cli.output import Output
+
+if TYPE_CHECKING:
+    from stream_runtime.config import TableConfigFile
 
 
 def add(commands: Commands) -> None:
@@ -30,10 +34,12 @@ def run_recover(options: argparse.Namespace) -> int:
     from stream_runtime.rpc.health import is_serving
     from stream_runtime.security.client import client_security
     from tidemark_cli.errors import CliError
-    from tidemark_cli.reachable_kafka import reachable_kafka
+    from tidemark_cli.reachable_kafka import has_kafka, reachable_kafka
 
-    output, clock = Output(options.json), SystemClock()
-    with reachable_kafka(load_config(options.config), clock, output.say, "tidemark recover") as config:
+    output, clock, loaded = Output(options.json), SystemClock(), load_config(options.config)
+    if not has_kafka(loaded):
+        return _never_ran(loaded, output)
+    with reachable_kafka(loaded, clock, output.say, "tidemark recover") as config:
         at = config.services.coordinator
         if at.port and is_serving(at, security=client_security(config)):
             raise CliError(f"a coordinator serves at {at}: it recovers the table by itself. Stop it first")
@@ -46,5 +52,32 @@ def run_recover(options: argparse.Namespace) -> int:
     ]
     output.answer(
         {"finished_epoch": done.finished, "rolled_back_epochs": list(done.voided), "lock_free": True}, lines
+    )
+    return 0
+
+
+def _never_ran(config: TableConfigFile, output: Output) -> int:
+    """There is no ledger, so nothing was decided. Raises CliError when the table has something open all the
+    same: its state folder was lost.
+    """
+    from hudi_format.commit.lock import read_lock
+    from hudi_format.storage.locate import open_storage
+    from hudi_format.table_config import PROPERTIES_PATH
+    from hudi_format.timeline import Action, load_timeline
+    from tidemark_cli.errors import CliError
+
+    storage = open_storage(config.table.path)
+    if storage.exists(PROPERTIES_PATH):
+        pending = load_timeline(storage).pending(Action.COMMIT, Action.DELTA_COMMIT)
+        if pending or read_lock(storage) is not None:
+            what = f"commit {pending[0].requested} is pending" if pending else "its lock is held"
+            raise CliError(
+                f"{config.state.path} (state.path) has no embedded Kafka: there is no ledger to finish by, "
+                f"but {what}: if the folder was lost, `tidemark table adopt -c {config.file} --new-ledger` "
+                "frees the table"
+            )
+    output.answer(
+        {"finished_epoch": None, "rolled_back_epochs": [], "lock_free": True},
+        [f"nothing to recover: no `tidemark run` was ever active on {config.state.path} (state.path)"],
     )
     return 0

@@ -14,6 +14,7 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.rpc.health import is_serving
+from stream_runtime.security.client import client_security
 from tidemark_cli.config_check import check_config
 from tidemark_cli.doctor import broker, machine, neighbours, places, table, trial
 from tidemark_cli.doctor.checks import Check, Finding, SkippedError, ok, warning
@@ -63,7 +64,7 @@ class Patient:
         if not self._served:
             running = self.running
             at = running.coordinator if running is not None else self.known.services.coordinator
-            self._served.append(bool(at.port) and is_serving(at))
+            self._served.append(bool(at.port) and is_serving(at, security=client_security(self.known)))
         return self._served[0]
 
 

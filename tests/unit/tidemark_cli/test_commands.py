@@ -133,6 +133,17 @@ def test_dead_letters_of_an_embedded_kafka_that_never_ran_start_none(
     assert not (tmp_path / "state").exists()
 
 
+def test_recovering_what_never_ran_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = write_config(tmp_path, kafka="embedded")
+    new_table(tmp_path / "table")
+    assert main(["recover", "-c", str(file)]) == 0
+    assert "nothing to recover: no `tidemark run` was ever active" in capsys.readouterr().out
+    assert not (tmp_path / "state").exists()
+    (tmp_path / "table" / ".hoodie" / "lock").write_text("{}")
+    assert main(["recover", "-c", str(file)]) == 1
+    assert "its lock is held: if the folder was lost" in capsys.readouterr().err
+
+
 def test_unknown_key_names_the_nearest(config: str, capsys: pytest.CaptureFixture[str]):
     file = Path(config)
     file.write_text(file.read_text().replace("  ordering: at", "  orderings: at"))
