@@ -71,12 +71,13 @@ def configure_logging(
     log_format: LogFormat = LogFormat.TEXT,
     level: int = logging.INFO,
     stream: TextIO | None = None,
+    table: str | None = None,
 ) -> None:
-    """Sends everything below `tidemark` to `stream` (stderr). Calling it again replaces the former call's
-    effect.
+    """Sends everything below `tidemark` to `stream` (stderr), with the table on every line. Calling it again
+    replaces the former call's effect.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Formatter(service, log_format))
+    handler.setFormatter(_Formatter(service, log_format, table))
     root = logging.getLogger(ROOT)
     root.handlers = [handler]
     root.setLevel(level)
@@ -84,16 +85,16 @@ def configure_logging(
 
 
 class _Formatter(logging.Formatter):
-    def __init__(self, service: str, log_format: LogFormat) -> None:
+    def __init__(self, service: str, log_format: LogFormat, table: str | None) -> None:
         super().__init__()
-        self._service = service
+        self._always = {"service": service} if table is None else {"service": service, "table": table}
         self._format = log_format
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            "service": self._service,
+            **self._always,
             "logger": record.name,
             "message": redact_text(record.getMessage()),
             **_safe(_fields.get()),

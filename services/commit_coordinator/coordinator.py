@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
 from commit_coordinator.attempt_effects import (
@@ -45,6 +45,7 @@ from commit_coordinator.domain.next_action import (
 from commit_coordinator.errors import AttemptLostError, SupersededError
 from epoch_protocol.entries import EpochPlanned, TaggingPaused
 from epoch_protocol.fold import Fold
+from epoch_protocol.state import FoldState
 from hudi_format.commit import heartbeat
 from hudi_format.errors import (
     HudiFormatError,
@@ -55,6 +56,7 @@ from hudi_format.errors import (
 )
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
+from stream_runtime.logging import bound
 
 _POLL_S: Final = 0.02
 # While a writer writes: its report comes over gRPC and does not end a wait for the topics.
@@ -184,8 +186,13 @@ class Coordinator:
         now_ms = context.clock.now_ms()
         self.seen.noted(state, now_ms)
         self.doing = next_action(state, self.seen, self._limits, now_ms)
+        with bound(**_named(self.doing)):
+            self._try(self.doing, state)
+
+    def _try(self, action: Action, state: FoldState) -> None:
+        context = self._context
         try:
-            self._carry_out(self.doing)
+            self._carry_out(action)
         except AttemptLostError as error:
             if state.decided is not None:
                 self.seen.taken_back = (state.decided.data_completion, error.reason)
@@ -235,6 +242,8 @@ class Coordinator:
             report = finish(context, action)
             took_ms = {**report.timings_ms, **context.steps.take()}
             self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
+            rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
+            _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
             seen.succeeded()
         elif isinstance(action, VoidAttempt):
             self._desk.offer(None)
@@ -289,6 +298,16 @@ class Coordinator:
         self._heartbeat_at_ms = now_ms
         if self.seen.opened == (planned.epoch, planned.attempt):
             heartbeat.keep(self._context.storage, planned.instant)
+
+
+def _named(action: Action) -> dict[str, Any]:
+    """Which epoch, attempt and instant an action is about: on every line that is logged meanwhile."""
+    if isinstance(action, Plan):
+        return {"epoch": action.epoch, "attempt": action.attempt}
+    planned = getattr(action, "planned", None)
+    if not isinstance(planned, EpochPlanned):
+        return {}
+    return {"epoch": planned.epoch, "attempt": planned.attempt, "instant": planned.instant}
 
 
 def is_curable(error: Exception) -> bool:

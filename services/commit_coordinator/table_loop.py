@@ -20,6 +20,7 @@ from commit_coordinator.view import ViewBoard, take_view
 from hudi_format.errors import HudiFormatError
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
+from stream_runtime.logging import bound
 
 _VIEW_EVERY_MS: Final = 50
 _FOR_GOOD: Final = (ErrorKind.CORRUPT.name, ErrorKind.INVALID.name)
@@ -46,14 +47,15 @@ class TableLoop:
 
         Raises SupersededError, and what only a new process can cure.
         """
-        while not stop.is_set():
-            try:
-                self.round(load_sizes)
-            except Exception as error:
-                if getattr(getattr(error, "kind", None), "name", "") not in _FOR_GOOD:
-                    raise
-                self._coordinator.stop_for_good(error)
-                self._rest(stop)
+        with bound(term=self._context.term):
+            while not stop.is_set():
+                try:
+                    self.round(load_sizes)
+                except Exception as error:
+                    if getattr(getattr(error, "kind", None), "name", "") not in _FOR_GOOD:
+                        raise
+                    self._coordinator.stop_for_good(error)
+                    self._rest(stop)
 
     def _rest(self, stop: threading.Event) -> None:
         """Shows what is wrong, and keeps the open attempt's heartbeat: nobody may roll it back meanwhile."""

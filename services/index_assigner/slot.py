@@ -247,13 +247,10 @@ class SlotLoop:
         self.counters.claims += 1
         self._lanes.claimed(wanted, result.entry_offset, generation)
         self._report()
-        _log.info(
-            "%s slot %d claims lanes %s as term %d",
-            self._stage.value,
-            self._producer.slot,
-            ", ".join(wanted),
-            result.entry_offset,
-        )
+        slot, term = self._producer.slot, result.entry_offset
+        extra = {"slot": slot, "term": term}
+        names = ", ".join(wanted)
+        _log.info("%s slot %d claims lanes %s as term %d", self._stage.value, slot, names, term, extra=extra)
 
     def _back_off(self) -> None:
         """Claims that bring nothing come ever more seldom; a transaction that counts starts over."""

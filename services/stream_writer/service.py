@@ -118,7 +118,11 @@ class WriterService:
         times_ms = (began_ms, job_ms, job_ended_ms, self._clock.now_ms())
         self._observer.ended(WrittenEpoch(planned, *times_ms, outcomes or (), taken))
         if taken:
-            _log.info("epoch written: %s", describe_job(begun, len(tasks)), extra={"ms": timings_ms["write"]})
+            _log.info(
+                "epoch written: %s",
+                describe_job(begun, len(tasks)),
+                extra={"took_ms": round(timings_ms["write"], 1)},
+            )
         return taken
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:

@@ -28,6 +28,7 @@ from stream_runtime.config.model import (
     StateConfig,
     TableConfig,
     TableConfigFile,
+    TelemetryConfig,
     VerifyConfig,
 )
 from stream_runtime.config.security_model import SecurityConfig, check_security
@@ -42,6 +43,7 @@ _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "state": StateConfig,
     "epoch": EpochConfig,
     "verify": VerifyConfig,
+    "telemetry": TelemetryConfig,
     "services": ServicesConfig,
     "limits": LimitsConfig,
     "security": SecurityConfig,

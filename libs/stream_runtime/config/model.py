@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from stream_runtime.config import values
 from stream_runtime.config.security_model import SecurityConfig
 from stream_runtime.config.settings import setting as _field
+from stream_runtime.logging import LogFormat
 
 EMBEDDED: Final = "embedded"
 _KIB: Final = 1024
@@ -226,6 +227,16 @@ class VerifyConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """`otlp_endpoint`: where traces go over gRPC (OTLP); None: where OTEL_EXPORTER_OTLP_ENDPOINT says, or
+    none are made. `log_format` of the services.
+    """
+
+    otlp_endpoint: str | None = _field(values.http_url, None)
+    log_format: LogFormat = _field(values.one_of(LogFormat), LogFormat.TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesConfig:
     """`bind` is the interface to listen on where that is not the address that others dial (containers).
 
@@ -283,6 +294,7 @@ class TableConfigFile:
     state: StateConfig
     epoch: EpochConfig = EpochConfig()
     verify: VerifyConfig = VerifyConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     services: ServicesConfig = ServicesConfig()
     limits: LimitsConfig = LimitsConfig()
     security: SecurityConfig = SecurityConfig()

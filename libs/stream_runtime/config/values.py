@@ -182,6 +182,13 @@ def host_and_port(value: Any) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def http_url(value: Any) -> str:
+    """`http://host:port`, or https."""
+    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@:]+(:\d+)?/?", value):
+        raise BadValueError("must be http://host:port or https://host:port, without a path")
+    return value
+
+
 def variable_name(value: Any) -> str:
     """The name of a variable of the environment; the value is not shown, lest it is the secret itself."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):

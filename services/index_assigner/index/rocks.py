@@ -29,7 +29,7 @@ from rocksdict import (
 from index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from index_assigner.index.rocks_layout import IDENTITY_KEY, LAYOUT_VERSION
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tidemark.assigner")
 _T = TypeVar("_T")
 # In raw mode rocksdict hands out bytes alone; its type stubs say otherwise.
 _Keys: TypeAlias = Iterator[bytes]

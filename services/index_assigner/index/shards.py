@@ -41,7 +41,7 @@ from index_assigner.index.rocks_layout import (
 from index_assigner.index.rocks_locations import StoredLocations
 from index_assigner.index.slice_values import commits_after
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tidemark.assigner")
 _ENTRIES_PER_FILE: Final = 200_000
 _STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
 

@@ -50,7 +50,7 @@ from index_assigner.index.tombstone_sweep import TombstoneSweep
 from index_assigner.index.tombstones import TombstoneStore
 from stream_runtime.clock import Clock
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
 
 

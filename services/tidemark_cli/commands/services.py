@@ -65,6 +65,11 @@ def add(commands: Commands) -> None:
             help="serve /metrics (Prometheus) and /healthz here"
             + (" (default: services.http)" if service is coordinator else " (default: nowhere)"),
         )
+        service.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            help="how log lines on stderr are written (default: telemetry.log_format, else text)",
+        )
 
 
 def stages(text: str) -> tuple[str, ...]:
@@ -115,10 +120,12 @@ def run_writer(options: argparse.Namespace) -> int:
 
 
 def _service_config(options: argparse.Namespace, service: str) -> TableConfigFile:
-    from stream_runtime.logging import configure_logging
+    from stream_runtime.logging import LogFormat, configure_logging
     from stream_runtime.platform.state_folder import prepare_state_folder
 
     configure_logging(service)
     config = load_config(options.config)
+    log_format = LogFormat(options.log_format) if options.log_format else config.telemetry.log_format
+    configure_logging(service, log_format, table=config.table.name)
     prepare_state_folder(config.state.path)
     return resolve_addresses(config)

@@ -28,12 +28,22 @@ _NOTABLE: Final = re.compile(
 
 
 def short_line(line: str) -> str:
-    """`warning: what happened` of a log line in key=value form; any other line as it is."""
+    """`warning: what happened` of a log line in key=value form or JSON; any other line as it is."""
+    if line.startswith("{"):
+        return _short_json(line)
     level, message = _LEVEL.search(line), _MESSAGE.search(line)
     if level is None or message is None:
         return line
     text = json.loads(message[1]) if message[1].startswith('"') else message[1]
     return f"{level[1]}: {text}"
+
+
+def _short_json(line: str) -> str:
+    try:
+        document = json.loads(line)
+        return f"{document['level']}: {document['message']}"
+    except (ValueError, KeyError, TypeError):
+        return line
 
 
 class ConsoleLog:

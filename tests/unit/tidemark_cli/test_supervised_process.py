@@ -243,3 +243,11 @@ def test_state_path_that_is_a_file_is_named(tmp_path: Path):
     with pytest.raises(CliError, match=taken) as raised, state_lock(tmp_path / "state", "tidemark run"):
         pytest.fail("held a file")
     assert raised.value.exit_code == 2
+
+
+def test_json_lines_are_shortened_like_the_others() -> None:
+    assert (
+        short_line('{"time": "t", "level": "warning", "message": "no broker", "epoch": 3}')
+        == "warning: no broker"
+    )
+    assert short_line('{"half": ') == '{"half": '
