@@ -90,6 +90,10 @@ class WebPage:
         """Where it is served; None while the port is taken."""
         return self._server.address if self._server is not None else None
 
+    def is_served(self) -> bool:
+        """Whether it has its port, and is not closed."""
+        return self._server is not None
+
     def close(self) -> None:
         """Repeatable."""
         self._stopped.set()

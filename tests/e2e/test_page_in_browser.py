@@ -1,0 +1,221 @@
+"""The page in a real browser: against a running pipeline, and in states that a pipeline seldom has.
+
+The pictures of the README and of docs/web-page.md are made here: `make screenshots` keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream_runtime.kafka.errors import KafkaError
+from tests.chromium import Chromium, find_chromium
+from tests.e2e.flights_table import FlightsTable
+from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
+from tidemark_cli.demo.flights import EventStream
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+KEEP_IMAGES = os.environ.get("TIDEMARK_SCREENSHOTS") == "1"
+# More of them make a better picture, and no better test.
+EPOCHS = 48 if KEEP_IMAGES else 8
+CARRIER = "<script>window.pwned=1</script>"
+BROKEN = b'{"<img src=x onerror=window.pwned=2>'
+PHONES = ((400, 800), (360, 640), (320, 568))
+TAB, ENTER = 9, 13
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    program = find_chromium()
+    if program is None:
+        pytest.skip("there is no Chromium: install the Debian package chromium, or set TIDEMARK_CHROMIUM")
+    profile = tmp_path / "profile"
+    profile.mkdir()
+    browser = Chromium(program, profile)
+    yield browser
+    browser.close()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[FlightsTable]:
+    running = FlightsTable(tmp_path / "demo")
+    yield running
+    running.abandon()
+
+
+def picture(browser: Chromium, folder: Path, name: str) -> None:
+    """What the window shows; kept with the documentation when that is asked for."""
+    file = (IMAGES if KEEP_IMAGES else folder) / f"{name}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    browser.screenshot(file, whole=False)
+    assert file.stat().st_size > 10_000
+
+
+def state(browser: Chromium, name: str) -> None:
+    browser.until(f"document.querySelector('.state').dataset.state === '{name}'")
+
+
+def check_fits(browser: Chromium) -> None:
+    """Nothing is wider than a phone."""
+    for width, height in PHONES:
+        browser.look(width, height)
+        browser.until(f"document.querySelector('#flow svg').clientWidth < {width}")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def check_ran_nothing_foreign(browser: Chromium, page: str) -> None:
+    """No other host was asked, no markup of a record came to life, nothing was refused or failed."""
+    assert browser.evaluate("window.pwned") is None
+    assert browser.evaluate("document.querySelectorAll('main script, main img, main iframe').length") == 0
+    assert [each for each in browser.asked if not each.startswith((page, "about:"))] == []
+    assert [each for each in browser.logged if each.startswith(("error", "warning"))] == []
+
+
+def check_says_what_it_is(browser: Chromium) -> None:
+    """Whoever cannot see the page hears it: pictures, fields and regions have names."""
+    silent = """[...document.querySelectorAll('[role=img], section, input, button, ol, a')].filter((each) =>
+      !(each.getAttribute('aria-label') || each.labels?.length || each.textContent.trim() ||
+        document.getElementById(each.getAttribute('aria-labelledby')))).map((each) => each.outerHTML)"""
+    assert browser.evaluate(silent) == []
+    assert browser.evaluate("document.documentElement.lang") == "en"
+
+
+def told_key(running: FlightsTable) -> dict[str, Any]:
+    """The story of a key with at least two versions, of which readers see one."""
+    rows = running.rows()
+    # Rows of a log file have no file name of their own: most are newer versions of what a base file holds.
+    in_logs = [row for row in rows if not row["_hoodie_file_name"].endswith(".parquet")]
+    for row in in_logs[:: max(len(in_logs) // 300, 1)]:
+        told = running.ask("/api/key", key=row["_hoodie_record_key"])
+        if len(told["versions"]) >= 2 and told["merged"]:
+            shown = dict(told["merged"])
+            assert (shown["status"], shown["dest"]) == (row["status"], row["dest"]), (
+                "hudi-rs reads it otherwise"
+            )
+            return told
+    raise AssertionError("no key has two versions")
+
+
+def look_up_by_keyboard(browser: Chromium, key: str) -> None:
+    """From the field to the story without a mouse."""
+    browser.evaluate("document.querySelector('#story-key').focus()")
+    browser.evaluate("document.querySelector('#story-key').select()")
+    browser.type(key)
+    browser.press("Tab", TAB)
+    assert browser.evaluate("document.activeElement.innerText") == "Look up"
+    browser.press("Enter", ENTER)
+    browser.until("document.querySelector('.verdict, .problem')")
+    browser.until(f"document.querySelector('.verdict')?.innerText.includes({json.dumps(key)})")
+
+
+def evil_records() -> tuple[bytes, bytes]:
+    """A flight of a carrier whose name is markup, and something broken that is markup, too."""
+    batch = next(EventStream(1).batches())
+    values = (value for _, value in batch.records if value and value.startswith(b'{"flight_date"'))
+    flight = json.loads(next(values))
+    return json.dumps({**flight, "carrier": CARRIER}).encode(), BROKEN
+
+
+def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chromium, tmp_path: Path) -> None:
+    running.start(timeout_s=300.0)
+    page = running.page()
+    browser.look(1280, 800)
+    browser.open(page)
+    state(browser, "empty")
+    assert "flights" in browser.text("#warnings")
+    assert browser.text("#letters-say") in ("", "none")
+
+    evil, broken = evil_records()
+    running.feed_slowly(2_000)
+    running.send(evil, broken)
+    state(browser, "running")
+    browser.until("document.querySelectorAll('#epochs .segment').length > 30", 180.0)
+    browser.until(
+        "/^[1-9][\\d,.]*k?\\/s$/i.test([...document.querySelectorAll('.place-value')].at(-1).textContent)"
+    )
+    browser.until("document.querySelectorAll('.letter').length >= 5", 180.0)
+    browser.until(f"document.querySelectorAll('#epoch-chart g').length >= {EPOCHS}", 300.0)
+    assert re.search(r"\d+ file groups in \d+ partitions", browser.text("#groups-say"))
+    assert {"Uncommitted", "Hot", "RocksDB", "Record index"} <= set(
+        browser.evaluate(
+            "[...document.querySelectorAll('.tier-name')].map((each) => each.childNodes[1].textContent)"
+        )
+    )
+    picture(browser, tmp_path, "page-light")
+    browser.look(1280, 800, dark=True)
+    picture(browser, tmp_path, "page-dark")
+    browser.look(390, 844, scale=2.0)
+    picture(browser, tmp_path, "page-phone")
+    check_fits(browser)
+    check_says_what_it_is(browser)
+
+    running.stop_feeding()
+    running.cli("flush", "--timeout", "120s")
+    told = told_key(running)
+    browser.look(1280, 800)
+    look_up_by_keyboard(browser, told["key"])
+    assert browser.evaluate("document.querySelectorAll('.version').length") == len(told["versions"])
+    assert browser.evaluate("document.querySelectorAll('.version[data-read]').length") == 1
+    assert told["file_id"] in browser.text(".verdict")
+    epochs = browser.evaluate(
+        "[...document.querySelectorAll('.version-head b')].map((each) => each.innerText)"
+    )
+    assert epochs == [f"epoch {each['epoch']}" for each in told["versions"]]
+    merged = browser.text(".pairs.merged")
+    assert all(str(value) in merged for name, value in told["merged"] if name in ("status", "dest", "origin"))
+    browser.evaluate("document.querySelector('#story-title').scrollIntoView()")
+    picture(browser, tmp_path, "page-key")
+
+    flight = json.loads(evil)
+    evil_key = ",".join(f"{name}:{flight[name]}" for name in ("flight_date", "carrier", "flight", "origin"))
+    look_up_by_keyboard(browser, evil_key)
+    assert "lives in" in browser.text(".verdict")
+    assert CARRIER in browser.text(".pairs.merged")
+    assert BROKEN.decode() in browser.evaluate("document.querySelector('#letters').textContent")
+    look_up_by_keyboard(browser, "no such <b>key</b>")
+    assert "Not in the table" in browser.text(".verdict")
+    check_ran_nothing_foreign(browser, page)
+    check_fits(browser)
+
+    running.cli("pause", "--reason", "an <i>upgrade</i>")
+    state(browser, "paused")
+    browser.until("document.querySelector('#warnings').innerText.includes('an <i>upgrade</i>')")
+    running.cli("resume")
+    state(browser, "running")
+    assert running.stop() == 0
+    state(browser, "lost")
+    assert "Not connected since" in browser.text("#banner")
+    assert browser.evaluate("window.pwned") is None
+
+
+def test_states_that_a_pipeline_seldom_has(browser: Chromium, tmp_path: Path) -> None:
+    world = PageWorld()
+    world.letters = {"read": 1, "by_reason": [[EVIL, 1]], "newest": [letter(1, EVIL, EVIL, EVIL)]}
+    world.status["coordinator"]["term"] = -1
+    with world.served() as at:
+        browser.look(1000, 800)
+        browser.open(f"http://{at}")
+        state(browser, "starting")
+        coordinator = world.status["coordinator"]
+        coordinator |= {"term": 1, "halted": f"epoch 2 was not written: {EVIL}", "blocked_epoch": 2}
+        world.status["warnings"] = [f"halted: {coordinator['halted']}"]
+        state(browser, "halted")
+        browser.until("document.querySelector('#warnings').innerText.includes('tidemark epoch retry 2')")
+        assert EVIL in browser.text("#warnings")
+        assert EVIL in browser.text("#letters")
+        check_fits(browser)
+        world.failing = KafkaError(f"no broker answers {EVIL}")
+        browser.until("document.querySelector('#banner').innerText.includes('no broker answers')")
+        world.failing = None
+        browser.until("document.querySelector('#banner').hidden")
+        assert browser.evaluate("window.pwned") is None
+        assert browser.evaluate("document.querySelectorAll('main script, main img').length") == 0
+    state(browser, "lost")
+    assert "Not connected since" in browser.text("#banner")
