@@ -118,11 +118,8 @@ class WriterService:
         times_ms = (began_ms, job_ms, job_ended_ms, self._clock.now_ms())
         self._observer.ended(WrittenEpoch(planned, *times_ms, outcomes or (), taken))
         if taken:
-            _log.info(
-                "epoch written: %s",
-                describe_job(begun, len(tasks)),
-                extra={"took_ms": round(timings_ms["write"], 1)},
-            )
+            took_ms = {step: round(ms, 1) for step, ms in timings_ms.items()}
+            _log.info("written: %s", describe_job(begun, len(tasks)), extra={"took_ms": took_ms})
         return taken
 
     def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:

@@ -123,7 +123,6 @@ def _service_config(options: argparse.Namespace, service: str) -> TableConfigFil
     from stream_runtime.logging import LogFormat, configure_logging
     from stream_runtime.platform.state_folder import prepare_state_folder
 
-    configure_logging(service)
     config = load_config(options.config)
     log_format = LogFormat(options.log_format) if options.log_format else config.telemetry.log_format
     configure_logging(service, log_format, table=config.table.name)
