@@ -74,7 +74,7 @@ def open_page(
 
 
 def _facts(config: TableConfigFile) -> Facts:
-    table, state = config.table, config.state
+    table = config.table
     return Facts(
         table=table.name,
         config=config.file.name,
@@ -83,8 +83,6 @@ def _facts(config: TableConfigFile) -> Facts:
         record_key=table.record_key,
         partition=table.partition,
         sharded=config.input.partitioning is InputPartitioning.SHARD,
-        memory_bytes=state.memory_bytes,
-        disk_bytes=state.disk_bytes,
         uncommitted_entries_max=config.limits.uncommitted_entries,
         target_bytes=target_file_bytes(config),
     )

@@ -24,9 +24,7 @@ _LEVELS: Final = ("stop", "wait", "look")
 
 @dataclass(frozen=True)
 class Facts:
-    """What the configuration says. `sharded`: the input is partitioned by lane, there is no shuffle stage.
-    `memory_bytes` and `disk_bytes`: the limits of one assigner's caches.
-    """
+    """What the configuration says. `sharded`: the input is partitioned by lane, there is no shuffle stage."""
 
     table: str
     config: str
@@ -35,8 +33,6 @@ class Facts:
     record_key: tuple[str, ...]
     partition: tuple[str, ...]
     sharded: bool
-    memory_bytes: int
-    disk_bytes: int
     uncommitted_entries_max: int
     target_bytes: int
 
@@ -189,18 +185,12 @@ def _tiers(facts: Facts, status: Mapping[str, Any]) -> list[dict[str, Any]]:
         return sum(found) if found else None
 
     asked = sum(total(f"keys_{tier}") or 0 for tier in (*TIERS, "none"))
-    count = len(members)
-    bytes_max = {
-        "hot": total("hot_bytes_max") or facts.memory_bytes * 3 // 8 * count,
-        "rocksdb": total("rocksdb_bytes_max") or facts.disk_bytes * count,
-        "mdt": total("block_cache_bytes_max") or facts.memory_bytes // 8 * count,
-    }
-    held_as = {"mdt": "block_cache_bytes"}
+    held_as = {"mdt": "block_cache"}
     return [
         {
             "tier": tier,
-            "bytes": total(held_as.get(tier, f"{tier}_bytes")),
-            "bytes_max": bytes_max.get(tier),
+            "bytes": total(f"{held_as.get(tier, tier)}_bytes"),
+            "bytes_max": total(f"{held_as.get(tier, tier)}_bytes_max"),
             "entries": total(f"{tier}_entries"),
             "entries_max": facts.uncommitted_entries_max if tier == "uncommitted" else None,
             "answered": total(f"keys_{tier}"),

@@ -101,6 +101,7 @@ class TieredIndex:
         self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._held: dict[int, HeldLane] = {}
+        self._limits = limits
         self._required = ""
         self._answered: Counter[str] = Counter()
         self._exact_seconds = 0.0
@@ -308,8 +309,11 @@ class TieredIndex:
             "uncommitted_bytes": sum(held.entries.nbytes for held in self._held.values()),
             "hot_entries": len(self._hot),
             "hot_bytes": self._hot.nbytes,
+            "hot_bytes_max": self._limits.hot_cache,
             "block_cache_bytes": self._mdt.nbytes,
+            "block_cache_bytes_max": self._limits.decoded_blocks,
             "rocksdb_bytes": self._rocks.disk_bytes(),
+            "rocksdb_bytes_max": self._limits.disk_bytes,
             "rocksdb_entries": self._rocks.entries(),
             "blocks_read": self._store.blocks_read,
             "shards_dropped": self._store.shards_dropped,

@@ -35,8 +35,6 @@ FACTS = Facts(
     record_key=("flight_date", "carrier"),
     partition=("day",),
     sharded=False,
-    memory_bytes=256 << 20,
-    disk_bytes=4 << 30,
     uncommitted_entries_max=4_000_000,
     target_bytes=120 << 20,
 )

@@ -114,13 +114,14 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
         "keys_rocksdb": 20.0,
         "keys_none": 20.0,
         "hot_bytes": 1_000,
+        "hot_bytes_max": 4_000,
         "hot_entries": 10,
     }
     member = {"slot": 0, "process": "a", "address": "h:1", "lanes": ["0"], "uncommitted_entries": 0}
     world.status["services"]["assign"] = [{**member, "figures": figures}, {**member, "figures": figures}]
     tiers = {each["tier"]: each for each in document(world)["tiers"]}
     assert (tiers["hot"]["bytes"], tiers["hot"]["entries"], tiers["hot"]["share"]) == (2_000, 20, 0.6)
-    assert tiers["hot"]["bytes_max"] > 0
+    assert (tiers["hot"]["bytes_max"], tiers["mdt"]["bytes_max"]) == (8_000, None)
     assert tiers["uncommitted"]["entries_max"] == FACTS.uncommitted_entries_max
     assert tiers["none"]["share"] == pytest.approx(0.2)
 
