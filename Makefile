@@ -21,7 +21,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check lock bench clean
+.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock bench clean
 
 ##@ Use
 
@@ -92,6 +92,12 @@ jars: $(INSTALL_STAMP) ## Fetch the jars of the embedded Kafka and of Spark's Ka
 
 jars-interop: $(INSTALL_STAMP) ## Fetch the Hudi bundle that judges our tables (80 MB; tests and bench only)
 	@$(PY) -m stream_runtime.platform.jars hudi-spark
+
+kubernetes-check: setup ## Build deploy/kubernetes by kustomize (by Go where it is missing) and check what comes out
+	@command -v kustomize >/dev/null || test -x $(VENV)/bin/kustomize || { \
+		command -v go >/dev/null || { echo "kubernetes-check: neither kustomize nor go is on PATH" >&2; exit 1; }; \
+		GOBIN=$(CURDIR)/$(VENV)/bin go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1; }
+	PATH="$$PATH:$(CURDIR)/$(VENV)/bin" $(PY) -m pytest tests/unit/deploy -rP $(PYTEST_ARGS)
 
 alerts-check: ## Check alert rules, their cases and the scrape configuration with promtool
 	@command -v promtool >/dev/null || { echo "alerts-check: promtool is missing: it comes with Prometheus" \
