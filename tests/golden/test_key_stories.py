@@ -1,0 +1,76 @@
+"""Stories of keys in tables that Hudi on Spark wrote: the row that is read, former versions, their commits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commit_coordinator.web.key_story import KeyStories
+from commit_coordinator.web.plain_values import user_columns
+from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY
+from stream_runtime.clock import SystemClock
+from tests.golden.test_spark_slices import NAMES, SparkTable
+from tidemark.admin.v1 import admin_pb2
+
+
+def stories(table: SparkTable, places: dict[str, str]) -> KeyStories:
+    """``places``: record key -> file id, as an assigner would answer."""
+
+    def lookup(keys: list[str]) -> list[Any]:
+        found = admin_pb2.LookupResponse.Found
+        return [
+            found(key=key, tier="mdt", file_id=places[key]) if key in places else found(key=key, tier="none")
+            for key in keys
+        ]
+
+    return KeyStories(lookup, table.storage, table.config, lambda _: {}, SystemClock(), 8 << 10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stories_end_with_the_row_that_spark_reads(name: str, tmp_path: Path) -> None:
+    table = SparkTable(name, tmp_path)
+    (only,) = table.slices()
+    rows = {row[RECORD_KEY]: row for row in table.read().to_pylist()}
+    told_by = stories(table, dict.fromkeys(rows, only.file_id))
+    several = 0
+    for key, row in list(rows.items())[:60]:
+        told = told_by.story(key)
+        assert "files_error" not in told, told
+        assert told["merged"] == user_columns(row)
+        json.dumps(told, allow_nan=False)
+        read = [version for version in told["versions"] if version["is_read"]]
+        assert [version["row"] for version in read] == [told["merged"]]
+        # Another engine's commits belong to no epoch, but they have a time.
+        assert {version["epoch"] for version in told["versions"]} == {None}
+        assert all(version["completion"] for version in told["versions"])
+        several += len(told["versions"]) > 1
+    assert several > 0, "no key of this table was ever updated"
+    told_by.close()
+
+
+def test_rewritten_base_files_tell_each_former_row_once(tmp_path: Path) -> None:
+    table = SparkTable("cow_long", tmp_path)
+    (only,) = table.slices()
+    rows = table.read().to_pylist()
+    told_by = stories(table, {row[RECORD_KEY]: only.file_id for row in rows})
+    told = [told_by.story(row[RECORD_KEY]) for row in rows[:60]]
+    earlier = [each for each in told if each["versions"][0]["slice"] == "earlier"]
+    assert earlier
+    for each in earlier:
+        assert each["slice"]["earlier_slices"] >= 1
+        assert [version["slice"] for version in each["versions"]].count("current") == 1
+        contents = [json.dumps(version["row"]) + version["instant"] for version in each["versions"]]
+        assert len(set(contents)) == len(contents)
+    assert COMMIT_SEQNO not in {name for each in told for name, _ in each["merged"]}
+    told_by.close()
+
+
+def test_a_key_whose_file_group_has_no_files_yet_is_placed_and_has_no_versions(tmp_path: Path) -> None:
+    table = SparkTable("mor_long", tmp_path)
+    told_by = stories(table, {"new": "00000000-0000-4000-8000-000000000000-0"})
+    told = told_by.story("new")
+    assert (told["found"], told["slice"], told["versions"]) == (True, None, [])
+    told_by.close()
