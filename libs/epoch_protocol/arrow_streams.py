@@ -15,6 +15,7 @@ import pyarrow as pa
 # Positions of fields in the tables of Message.fbs.
 _MESSAGE_HEADER: Final = 2
 _RECORD_BATCH_COMPRESSION: Final = 3
+_DICTIONARY_DATA: Final = 1
 _DICTIONARY: Final = "dictionary"
 _RECORD_BATCH: Final = "record batch"
 
@@ -27,20 +28,22 @@ def unpacks(value: bytes | pa.Buffer) -> bool:
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(value))
     while True:
         message = reader.read_next_message()
-        if message.type == _DICTIONARY:
-            # Ours have none; theirs could be compressed too.
+        if message.type == _DICTIONARY and _is_compressed(memoryview(message.metadata), _DICTIONARY_DATA):
             return True
         if message.type == _RECORD_BATCH:
             return _is_compressed(memoryview(message.metadata))
 
 
-def _is_compressed(metadata: memoryview) -> bool:
-    (root,) = struct.unpack_from("<I", metadata, 0)
-    header = _field(metadata, root, _MESSAGE_HEADER)
-    if header is None:
-        return False
-    (away,) = struct.unpack_from("<I", metadata, header)
-    return _field(metadata, header + away, _RECORD_BATCH_COMPRESSION) is not None
+def _is_compressed(metadata: memoryview, *inside: int) -> bool:
+    """Of the record batch that is the message's header, or lies in these fields of it."""
+    (table,) = struct.unpack_from("<I", metadata, 0)
+    for number in (_MESSAGE_HEADER, *inside):
+        field = _field(metadata, table, number)
+        if field is None:
+            return False
+        (away,) = struct.unpack_from("<I", metadata, field)
+        table = field + away
+    return _field(metadata, table, _RECORD_BATCH_COMPRESSION) is not None
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int | None:

@@ -43,10 +43,16 @@ def test_compressed_batch_is_refused_before_it_unpacks(codec: str) -> None:
     assert pa.total_allocated_bytes() - before < 1 << 20
 
 
-def test_dictionaries_are_refused() -> None:
-    batch = pa.record_batch({"word": pa.array(["a", "b", "a"]).dictionary_encode()})
-    with pytest.raises(UnknownEntryError):
-        decode_batch(stream(batch))
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_dictionaries_come_back_but_for_compressed_ones(codec: str) -> None:
+    """Partitions and file groups of our batches are dictionaries."""
+    batch = pa.record_batch({"word": pa.array(["a" * 5_000, "b", "b"]).dictionary_encode(), "n": [1, 2, 3]})
+    assert decode_batch(encode_batch(batch)).equals(batch)
+    with pytest.raises(UnknownEntryError, match="compressed inside"):
+        decode_batch(stream(batch, codec))
+    # Rows that are none leave the dictionary alone to be compressed.
+    with pytest.raises(UnknownEntryError, match="compressed inside"):
+        decode_batch(stream(batch.slice(0, 0), codec))
 
 
 @pytest.mark.parametrize("content", [b"", b"no stream", bytes(64), b"\xff" * 64])
