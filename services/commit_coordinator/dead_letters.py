@@ -97,6 +97,21 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeLetter:
+    """A letter with the refused record's own key, value and headers."""
+
+    letter: DeadLetter
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @classmethod
+    def of(cls, message: Message) -> WholeLetter:
+        """From a message of the dead-letter topic."""
+        return cls(DeadLetter.of(message), message.key, message.value, original_headers(message))
+
+
+@dataclass(frozen=True, slots=True)
 class LetterFilter:
     """Which letters are meant; None: any."""
 

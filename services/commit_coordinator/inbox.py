@@ -6,6 +6,9 @@ import queue
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from commit_coordinator.errors import CoordinatorError
+from stream_runtime.errors import ErrorKind
+
 INBOX_MAX: Final = 1_000
 
 
@@ -40,15 +43,24 @@ class RetryEpoch:
 Request: TypeAlias = PauseTagging | HurryUp | WantRewind | RetryEpoch
 
 
+class InboxFullError(CoordinatorError):
+    """More requests wait than the loop carries out: ask again a little later."""
+
+    kind = ErrorKind.RETRYABLE
+
+
 class Inbox:
-    """A bounded queue; a full one refuses (queue.Full)."""
+    """A bounded queue; a full one refuses (InboxFullError)."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Request] = queue.Queue(INBOX_MAX)
 
     def put(self, request: Request) -> None:
         """Leaves a request for the loop."""
-        self._queue.put_nowait(request)
+        try:
+            self._queue.put_nowait(request)
+        except queue.Full:
+            raise InboxFullError(f"{INBOX_MAX} requests wait for the coordinator: ask again") from None
 
     def take_all(self) -> list[Request]:
         """Everything that is waiting, in order."""

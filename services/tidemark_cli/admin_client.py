@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
 import grpc
 
+from commit_coordinator.admin.limits import DEAD_LETTERS_S
+from commit_coordinator.admin.messages import filter_message, letter_of
+from commit_coordinator.dead_letter_desk import PAGE_MAX, LetterPage, all_letters
+from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses, why_silent
 from stream_runtime.rpc.channel import call, open_channel
@@ -23,6 +28,21 @@ from tidemark_cli.served_table import check_served
 _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
+_LETTERS_S: Final = DEAD_LETTERS_S + _MARGIN_S
+
+
+class NobodyAnswersError(CliError):
+    """There is no coordinator at the configured address."""
+
+
+@dataclass(frozen=True)
+class ReplayedPage:
+    """What one call of a replay did."""
+
+    done: int
+    chosen: list[DeadLetter]
+    skipped: list[tuple[DeadLetter, str]]
+    next_token: str
 
 
 class AdminClient:
@@ -89,6 +109,51 @@ class AdminClient:
         """Tagging goes on."""
         self._call(self._stub.Resume, pb.ResumeRequest(table=self._table))
 
+    def dead_letters(self, wanted: LetterFilter, limit: int) -> LetterPage:
+        """The newest `limit` that fit, and the numbers of all that do; as many calls as that takes."""
+
+        def page(below: int | None) -> LetterPage:
+            request = pb.ListDeadLettersRequest(
+                table=self._table,
+                filter=filter_message(wanted),
+                page_size=min(limit, PAGE_MAX),
+                page_token="" if below is None else str(below),
+            )
+            answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
+            older = int(answer.next_page_token) if answer.next_page_token else None
+            by_reason = dict(sorted(answer.by_reason.items()))
+            return LetterPage(answer.count, by_reason, [letter_of(each) for each in answer.letters], older)
+
+        return all_letters(page, limit)
+
+    def dead_letter(self, letter_id: int) -> WholeLetter:
+        """One letter with its content; RpcError NOT_FOUND when there is none."""
+        request = pb.ShowDeadLetterRequest(table=self._table, id=letter_id)
+        answer = self._call(self._stub.ShowDeadLetter, request, _LETTERS_S)
+        headers = tuple((each.name, each.value) for each in answer.headers)
+        key, value = _optional(answer, "key"), _optional(answer, "value")
+        return WholeLetter(letter_of(answer.letter), key, value, headers)
+
+    def replay(
+        self, wanted: LetterFilter, dry_run: bool, again: bool, replays_max: int, page_token: str
+    ) -> ReplayedPage:
+        """One page of a replay; goes on with its `next_token`, empty at the end."""
+        request = pb.ReplayDeadLettersRequest(
+            table=self._table,
+            filter=filter_message(wanted),
+            dry_run=dry_run,
+            again=again,
+            replays_max=replays_max,
+            page_token=page_token,
+        )
+        answer = self._call(self._stub.ReplayDeadLetters, request, _LETTERS_S)
+        return ReplayedPage(
+            answer.replayed,
+            [letter_of(each) for each in answer.chosen],
+            [(letter_of(each.letter), each.why) for each in answer.skipped],
+            answer.next_page_token,
+        )
+
     def close(self) -> None:
         """Releases the channel."""
         self._channel.close()
@@ -112,7 +177,7 @@ class AdminClient:
                     f"({error.details})"
                 ) from error
             if error.status is grpc.StatusCode.UNAVAILABLE and _nobody_there(str(error)):
-                raise CliError(
+                raise NobodyAnswersError(
                     f"no coordinator answers at {self._address} (services.coordinator in {self._file}): is "
                     f"`tidemark run -c {self._file}` running{why_silent(self._state)}?"
                 ) from error
@@ -140,6 +205,10 @@ def _tls_failed(text: str) -> bool:
 
 def _nobody_there(text: str) -> bool:
     return any(sign in text for sign in ("failed to connect", "Connection refused", "Socket closed"))
+
+
+def _optional(message: Any, name: str) -> bytes | None:
+    return getattr(message, name) if message.HasField(name) else None
 
 
 def _found(each: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`tidemark dead-letter list / show / replay`: what could not be taken, and why, from the topic itself."""
+"""`tidemark dead-letter list / show / replay`: what could not be taken, and why."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import argparse
 import base64
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidemark_cli.commands.arguments import Commands, add_command, add_group, whole_number
 from tidemark_cli.errors import CliError
 from tidemark_cli.output import Output, columns, printable
 
 if TYPE_CHECKING:
-    from commit_coordinator.dead_letters import DeadLetter, LetterFilter
-    from stream_runtime.clock import Clock
-    from stream_runtime.config import TableConfigFile
-    from stream_runtime.kafka.ports import KafkaClient, Message
+    from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
 
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 1_000_000
@@ -106,42 +102,22 @@ def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> L
     return LetterFilter(options.topic, options.partition, options.offset, options.reason, ids)
 
 
-@contextmanager
-def _reached(
-    options: argparse.Namespace, output: Output
-) -> Iterator[tuple[TableConfigFile, KafkaClient, Clock]]:
-    from stream_runtime.clock import SystemClock
-    from stream_runtime.config import load_config
-    from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-    from tidemark_cli.reachable_kafka import has_kafka, reachable_kafka
-
-    clock, loaded = SystemClock(), load_config(options.config)
-    if not has_kafka(loaded):
-        raise CliError(
-            f"there are no dead letters yet: {loaded.state.path} (state.path) holds no embedded Kafka; "
-            f"`tidemark run -c {options.config}` makes it"
-        )
-    with reachable_kafka(loaded, clock, output.say, "tidemark dead-letter") as config:
-        yield config, ConfluentKafkaClient.from_config(config, clock=clock), clock
-
-
 def run_list(options: argparse.Namespace) -> int:
-    """Reads the whole topic; needs no coordinator."""
-    from commit_coordinator.dead_letters import read_dead_letters
+    """The whole topic is read; needs no coordinator."""
+    from stream_runtime.clock import SystemClock
+    from tidemark_cli.letters import reach_letters
 
-    output, wanted = Output(options.json), _filter(options)
-    with _reached(options, output) as (config, client, clock):
-        letters = [each for each in read_dead_letters(client, config.table.name, clock) if wanted.takes(each)]
-    by_reason = Counter(letter.reason for letter in letters)
-    newest = letters[-options.limit :]
+    output = Output(options.json)
+    with reach_letters(options.config, SystemClock(), output.say) as (_, letters):
+        page = letters.newest(_filter(options), options.limit)
     document = {
-        "count": len(letters),
-        "by_reason": dict(sorted(by_reason.items())),
-        "dead_letters": [letter.document() for letter in newest],
+        "count": page.count,
+        "by_reason": page.by_reason,
+        "dead_letters": [letter.document() for letter in page.letters],
     }
-    counted = ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items())) or "none"
-    lines = _table(newest, options.verbose)
-    output.answer(document, [*lines, f"{len(letters)} dead letters: {printable(counted)}"])
+    counted = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items()) or "none"
+    lines = _table(page.letters, options.verbose)
+    output.answer(document, [*lines, f"{page.count} dead letters: {printable(counted)}"])
     return 0
 
 
@@ -159,27 +135,28 @@ def _table(letters: list[DeadLetter], verbose: bool) -> list[str]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Exit code 1 when there is no letter of this id."""
-    from commit_coordinator.dead_letters import DeadLetter, original_headers, read_dead_letter
+    from stream_runtime.clock import SystemClock
+    from tidemark_cli.letters import reach_letters
 
     output = Output(options.json)
-    with _reached(options, output) as (config, client, clock):
-        message = read_dead_letter(client, config.table.name, clock, options.id)
-    if message is None:
+    with reach_letters(options.config, SystemClock(), output.say) as (_, letters):
+        whole = letters.show(options.id)
+    if whole is None:
         raise CliError(f"there is no dead letter {options.id}: `tidemark dead-letter list` has their ids")
-    letter, headers = DeadLetter.of(message), original_headers(message)
     document = {
-        **letter.document(),
-        "headers": [{"name": name, "value_base64": _base64(value)} for name, value in headers],
-        "key_base64": _base64(message.key),
-        "value_base64": _base64(message.value),
+        **whole.letter.document(),
+        "headers": [{"name": name, "value_base64": _base64(value)} for name, value in whole.headers],
+        "key_base64": _base64(whole.key),
+        "value_base64": _base64(whole.value),
     }
     # Whether it was replayed stands elsewhere in the topic.
     del document["replayed"]
-    output.answer(document, _page(letter, headers, message))
+    output.answer(document, _page(whole))
     return 0
 
 
-def _page(letter: DeadLetter, headers: Any, message: Message) -> Iterator[str]:
+def _page(whole: WholeLetter) -> Iterator[str]:
+    letter = whole.letter
     yield f"reason     {printable(letter.reason)}"
     yield f"detail     {printable(letter.detail)}"
     yield f"record     {printable(letter.topic)}[{letter.partition}] at offset {letter.offset}"
@@ -187,10 +164,10 @@ def _page(letter: DeadLetter, headers: Any, message: Message) -> Iterator[str]:
     yield f"replays    {letter.replays}"
     if letter.cut:
         yield f"cut        {', '.join(letter.cut)}"
-    for name, value in headers:
+    for name, value in whole.headers:
         yield f"header     {printable(name)} = {_shown(value)}"
-    yield f"key        {_shown(message.key)}"
-    yield f"value      {_shown(message.value)}"
+    yield f"key        {_shown(whole.key)}"
+    yield f"value      {_shown(whole.value)}"
 
 
 def _shown(content: bytes | None) -> str:
@@ -211,33 +188,26 @@ def _base64(content: bytes | None) -> str | None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Needs Kafka alone: whether assigners run or not, they read the records as any others."""
-    from commit_coordinator.dead_letter_replay import plan_replay, replay
-    from commit_coordinator.dead_letters import read_dead_letters
+    """Whether assigners run or not: they read the records as any others."""
+    from stream_runtime.clock import SystemClock
+    from tidemark_cli.letters import reach_letters
 
     output = Output(options.json)
     wanted = _filter(options, frozenset(options.ids) or None)
-    with _reached(options, output) as (config, client, clock):
-        table = config.table.name
-        letters = [each for each in read_dead_letters(client, table, clock) if wanted.takes(each)]
-        admin = client.admin()
-        try:
-            plan = plan_replay(
-                letters, admin.partitions, config.input.topics, options.again, options.max_replays
-            )
-        finally:
-            admin.close()
-        if config.table.ordering is None and plan.letters:
-            output.say("the table has no ordering field: a replayed record overwrites what came after it")
-        done = 0 if options.dry_run else replay(client, table, clock, plan.letters)
-    skipped = Counter(why for _, why in plan.skipped)
+    with reach_letters(options.config, SystemClock(), output.say) as (config, letters):
+        done = letters.replay(
+            wanted, dry_run=options.dry_run, again=options.again, replays_max=options.max_replays
+        )
+    if config.table.ordering is None and done.chosen:
+        output.say("the table has no ordering field: a replayed record overwrites what came after it")
+    skipped = Counter(why for _, why in done.skipped)
     document = {
         "dry_run": options.dry_run,
-        "replayed": done,
-        "chosen": [letter.document() for letter in plan.letters],
-        "skipped": [{**letter.document(), "why": why} for letter, why in plan.skipped],
+        "replayed": done.done,
+        "chosen": [letter.document() for letter in done.chosen],
+        "skipped": [{**letter.document(), "why": why} for letter, why in done.skipped],
     }
-    what = f"{len(plan.letters)} would be replayed" if options.dry_run else f"{done} replayed"
+    what = f"{len(done.chosen)} would be replayed" if options.dry_run else f"{done.done} replayed"
     left_out = [f"{count} left out: {why}" for why, count in sorted(skipped.items())]
-    output.answer(document, [*(_table(plan.letters, True) if options.dry_run else ()), *left_out, what])
+    output.answer(document, [*(_table(done.chosen, True) if options.dry_run else ()), *left_out, what])
     return 0
