@@ -1,4 +1,4 @@
-"""Stories of keys in tables that Hudi on Spark wrote: the row that is read, former versions, their commits."""
+"""Stories of keys in tables that Hudi on Spark wrote: the row that is read, former versions, commits."""
 
 from __future__ import annotations
 
