@@ -17,11 +17,14 @@ checksum = $(shell cat $(1) 2>/dev/null | cksum | tr ' ' '-')
 PROTOS := $(shell find proto -name '*.proto' 2>/dev/null | LC_ALL=C sort)
 LOCK_STAMP := $(VENV)/.stamp-lock-$(call checksum,requirements.lock)
 INSTALL_STAMP := $(VENV)/.stamp-install-$(call checksum,requirements.lock pyproject.toml)
+# The tools of audit and sbom: an environment of their own, so that ours holds what we need and no more.
+SUPPLY := $(VENV)/supply-chain
+SUPPLY_STAMP := $(SUPPLY)/.stamp-$(call checksum,tools/supply-chain.lock)
 PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/generate_stubs.py $(PROTOS))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock bench clean
+.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -111,6 +114,17 @@ lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock pyproject.toml
 
+audit: $(SUPPLY_STAMP) ## Known vulnerabilities of what the lock file names, where the package index has such data
+	$(PY) tools/audit.py $(SUPPLY)/bin/pip-audit requirements.lock
+
+sbom: setup $(SUPPLY_STAMP) ## What all this is made of, as CycloneDX, in dist/sbom.cdx.json
+	$(PY) tools/sbom.py $(SUPPLY)/bin/cyclonedx-py $(PY) libs/stream_runtime/platform/jars.lock dist/sbom.cdx.json
+
+supply-chain-lock: $(INSTALL_STAMP) ## Resolve the tools of audit and sbom anew
+	CUSTOM_COMPILE_COMMAND="make supply-chain-lock" $(PY) -m piptools compile --quiet --generate-hashes \
+		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
+		--output-file tools/supply-chain.lock tools/supply-chain.in
+
 clean: ## Remove what setup, tests and the demo made here (the cache outside the checkout stays)
 	rm -rf $(VENV) libs/tidemark build dist tidemark-demo
 	find libs services tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -125,6 +139,12 @@ $(LOCK_STAMP):
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@echo "setup: installing the packages of requirements.lock into $(VENV) (one to two minutes the first time)" >&2
 	$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+$(SUPPLY_STAMP): | $(LOCK_STAMP)
+	@rm -rf $(SUPPLY)
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/supply-chain.lock
 	@touch $@
 
 $(INSTALL_STAMP): | $(LOCK_STAMP)

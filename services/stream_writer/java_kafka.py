@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from cryptography.hazmat.primitives import serialization
+
 from stream_writer.errors import EngineSettingError
 
 # The same name and values in both clients.
@@ -54,24 +56,45 @@ def _quoted(text: str) -> str:
 
 
 def _certificates(section: Mapping[str, str]) -> dict[str, str]:
-    """PEM files are handed over as text: Java would want certificate and key in one file."""
+    """PEM is handed over as text, whether it stands in a file or in the section (`ssl.key.pem` …): Java would
+    want certificate and key in one file.
+    """
     settings: dict[str, str] = {}
-    if "ssl.ca.location" in section:
+    if (authority := _pem(section, "ssl.ca")) is not None:
         settings["ssl.truststore.type"] = "PEM"
-        settings["ssl.truststore.certificates"] = _pem(section, "ssl.ca.location")
-    if "ssl.certificate.location" in section:
+        settings["ssl.truststore.certificates"] = authority
+    if (certificate := _pem(section, "ssl.certificate")) is not None:
         settings["ssl.keystore.type"] = "PEM"
-        settings["ssl.keystore.certificate.chain"] = _pem(section, "ssl.certificate.location")
-        settings["ssl.keystore.key"] = _pem(section, "ssl.key.location")
-    if "ssl.key.password" in section:
-        settings["ssl.key.password"] = section["ssl.key.password"]
+        settings["ssl.keystore.certificate.chain"] = certificate
+        settings["ssl.keystore.key"] = _key(section)
     return settings
 
 
-def _pem(section: Mapping[str, str], key: str) -> str:
+def _key(section: Mapping[str, str]) -> str:
+    """Decrypted, in the one form that Java reads: Java 17 knows neither the usual encryption of PEM keys nor
+    their older forms.
+    """
+    content, password = _pem(section, "ssl.key"), section.get("ssl.key.password")
+    if content is None:
+        raise EngineSettingError("kafka.ssl.key.location is missing: the certificate needs its key")
+    try:
+        key = serialization.load_pem_private_key(content.encode(), password.encode() if password else None)
+    except (ValueError, TypeError):
+        raise EngineSettingError(
+            f"kafka.ssl.key.location: {section.get('ssl.key.location', 'ssl.key.pem')} holds no private key "
+            f"that opens {'with' if password else 'without'} kafka.ssl.key.password"
+        ) from None
+    plain = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return plain.decode("ascii")
+
+
+def _pem(section: Mapping[str, str], name: str) -> str | None:
+    inline, key = section.get(f"{name}.pem"), f"{name}.location"
+    if inline is not None or key not in section:
+        return inline
     try:
         return Path(section[key]).read_text("ascii")
-    except KeyError:
-        raise EngineSettingError(f"kafka.{key} is missing: the certificate needs its key") from None
     except (OSError, UnicodeDecodeError) as error:
         raise EngineSettingError(f"kafka.{key}: {section[key]} is no readable PEM file ({error})") from None

@@ -8,6 +8,7 @@ import pytest
 
 from stream_writer.errors import EngineSettingError
 from stream_writer.java_kafka import java_settings
+from tests.certificates import Authority
 
 SERVERS = {"bootstrap.servers": "a:1,b:2"}
 
@@ -34,19 +35,20 @@ def test_unknown_mechanism_is_refused_with_those_that_work() -> None:
 
 
 def test_pem_files_travel_as_text(tmp_path: Path) -> None:
-    for name in ("ca", "cert", "key"):
+    for name in ("ca", "cert"):
         (tmp_path / name).write_text(f"-----{name}-----")
+    key = Authority(tmp_path / "pki").issue("client").key
     settings = java_settings(
         {
             **SERVERS,
             "ssl.ca.location": str(tmp_path / "ca"),
             "ssl.certificate.location": str(tmp_path / "cert"),
-            "ssl.key.location": str(tmp_path / "key"),
+            "ssl.key.location": str(key),
         }
     )
     assert settings["ssl.truststore.certificates"] == "-----ca-----"
     assert settings["ssl.keystore.certificate.chain"] == "-----cert-----"
-    assert settings["ssl.keystore.key"] == "-----key-----"
+    assert settings["ssl.keystore.key"] == key.read_text()
     assert {settings["ssl.truststore.type"], settings["ssl.keystore.type"]} == {"PEM"}
 
 
@@ -54,3 +56,16 @@ def test_certificate_without_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cert").write_text("x")
     with pytest.raises(EngineSettingError, match="ssl.key.location"):
         java_settings({**SERVERS, "ssl.certificate.location": str(tmp_path / "cert")})
+
+
+def test_encrypted_key_travels_decrypted_and_its_password_not_at_all(tmp_path: Path) -> None:
+    """Java 17 knows neither the usual encryption of PEM keys nor their older forms."""
+    pair = Authority(tmp_path).issue("client", password="hush")
+    section = {**SERVERS, "ssl.certificate.pem": "-----cert-----", "ssl.key.pem": pair.key.read_text()}
+    settings = java_settings({**section, "ssl.key.password": "hush"})
+    assert settings["ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert "ssl.key.password" not in settings
+    for password in ({}, {"ssl.key.password": "wrong"}):
+        with pytest.raises(EngineSettingError, match="holds no private key that opens") as failed:
+            java_settings({**section, **password})
+        assert "wrong" not in str(failed.value)
