@@ -24,7 +24,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -37,6 +37,9 @@ setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate t
 
 demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
 	$(VENV)/bin/tidemark demo
+
+docs: $(INSTALL_STAMP) proto ## The documentation as a site in build/site; fails on a link that leads nowhere
+	$(PY) tools/build_docs.py
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
