@@ -17,11 +17,12 @@ from tests.e2e.running_table import RunningTable
 from tidemark_cli.demo.flights import EventStream
 from tidemark_cli.demo.folder import prepare_folder
 
+_MONTHS = 2
 _PIECE = 100
 
 
 class FlightsTable(RunningTable):
-    """One month of flights. `feed_slowly` sends on a thread of its own until `stop_feeding`."""
+    """Two months of flights. `feed_slowly` sends on a thread of its own until `stop_feeding`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,7 +71,7 @@ class FlightsTable(RunningTable):
 
     def _feed(self, records_per_s: int) -> None:
         producer, started_s = self._producer(), time.monotonic()
-        for batch in EventStream(1).batches():
+        for batch in EventStream(_MONTHS).batches():
             for first in range(0, len(batch.records), _PIECE):
                 for key, value in batch.records[first : first + _PIECE]:
                     producer.produce("flights", value, key)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 KEEP_IMAGES = os.environ.get("TIDEMARK_SCREENSHOTS") == "1"
 # More of them make a better picture, and no better test.
-EPOCHS = 48 if KEEP_IMAGES else 8
+EPOCHS = 40 if KEEP_IMAGES else 8
 CARRIER = "<script>window.pwned=1</script>"
 BROKEN = b'{"<img src=x onerror=window.pwned=2>'
 PHONES = ((400, 800), (360, 640), (320, 568))
@@ -123,67 +123,82 @@ def evil_records() -> tuple[bytes, bytes]:
     return json.dumps({**flight, "carrier": CARRIER}).encode(), BROKEN
 
 
-def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chromium, tmp_path: Path) -> None:
-    running.start(timeout_s=300.0)
-    page = running.page()
-    browser.look(1280, 800)
-    browser.open(page)
+def check_empty(browser: Chromium) -> None:
     state(browser, "empty")
     assert "flights" in browser.text("#warnings")
     assert browser.text("#letters-say") in ("", "none")
 
-    evil, broken = evil_records()
-    running.feed_slowly(2_000)
-    running.send(evil, broken)
+
+def check_flowing(browser: Chromium) -> None:
+    """Rates, epochs with their steps, dead letters, tiers and file groups of records that come in now."""
     state(browser, "running")
-    browser.until("document.querySelectorAll('#epochs .segment').length > 30", 180.0)
-    browser.until(
-        "/^[1-9][\\d,.]*k?\\/s$/i.test([...document.querySelectorAll('.place-value')].at(-1).textContent)"
-    )
-    browser.until("document.querySelectorAll('.letter').length >= 5", 180.0)
+    last_place = "[...document.querySelectorAll('.place-value')].at(-1).textContent"
+    browser.until(f"/^[1-9][\\d,.]*k?\\/s$/i.test({last_place})", 180.0)
     browser.until(f"document.querySelectorAll('#epoch-chart g').length >= {EPOCHS}", 300.0)
+    browser.until("document.querySelectorAll('#epochs .segment').length >= 30", 180.0)
+    browser.until("document.querySelectorAll('.letter').length >= 5", 180.0)
     assert re.search(r"\d+ file groups in \d+ partitions", browser.text("#groups-say"))
-    assert {"Uncommitted", "Hot", "RocksDB", "Record index"} <= set(
-        browser.evaluate(
-            "[...document.querySelectorAll('.tier-name')].map((each) => each.childNodes[1].textContent)"
-        )
-    )
-    picture(browser, tmp_path, "page-light")
+    tiers = "[...document.querySelectorAll('.tier-name')].map((each) => each.childNodes[1].textContent)"
+    assert {"Uncommitted", "Hot", "RocksDB", "Record index"} <= set(browser.evaluate(tiers))
+
+
+def check_looks(browser: Chromium, folder: Path) -> None:
+    """By day, in the dark, on phones."""
+    picture(browser, folder, "page-light")
     browser.look(1280, 800, dark=True)
-    picture(browser, tmp_path, "page-dark")
+    picture(browser, folder, "page-dark")
     browser.look(390, 844, scale=2.0)
-    picture(browser, tmp_path, "page-phone")
+    picture(browser, folder, "page-phone")
     check_fits(browser)
     check_says_what_it_is(browser)
 
-    running.stop_feeding()
-    running.cli("flush", "--timeout", "120s")
+
+def check_story(running: FlightsTable, browser: Chromium, folder: Path) -> None:
+    """The whole story of a key, as hudi-rs reads it."""
     told = told_key(running)
     browser.look(1280, 800)
     look_up_by_keyboard(browser, told["key"])
     assert browser.evaluate("document.querySelectorAll('.version').length") == len(told["versions"])
     assert browser.evaluate("document.querySelectorAll('.version[data-read]').length") == 1
     assert told["file_id"] in browser.text(".verdict")
-    epochs = browser.evaluate(
-        "[...document.querySelectorAll('.version-head b')].map((each) => each.innerText)"
-    )
-    assert epochs == [f"epoch {each['epoch']}" for each in told["versions"]]
+    epochs = "[...document.querySelectorAll('.version-head b')].map((each) => each.innerText)"
+    assert browser.evaluate(epochs) == [f"epoch {each['epoch']}" for each in told["versions"]]
     merged = browser.text(".pairs.merged")
     assert all(str(value) in merged for name, value in told["merged"] if name in ("status", "dest", "origin"))
     browser.evaluate("document.querySelector('#story-title').scrollIntoView()")
-    picture(browser, tmp_path, "page-key")
+    picture(browser, folder, "page-key")
 
+
+def check_hostile_text(browser: Chromium, evil: bytes) -> None:
+    """Keys and broken records that are markup are shown as what they are."""
     flight = json.loads(evil)
-    evil_key = ",".join(f"{name}:{flight[name]}" for name in ("flight_date", "carrier", "flight", "origin"))
-    look_up_by_keyboard(browser, evil_key)
+    key = ",".join(f"{name}:{flight[name]}" for name in ("flight_date", "carrier", "flight", "origin"))
+    look_up_by_keyboard(browser, key)
     assert "lives in" in browser.text(".verdict")
     assert CARRIER in browser.text(".pairs.merged")
-    assert BROKEN.decode() in browser.evaluate("document.querySelector('#letters').textContent")
     look_up_by_keyboard(browser, "no such <b>key</b>")
     assert "Not in the table" in browser.text(".verdict")
+
+
+def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chromium, tmp_path: Path) -> None:
+    evil, broken = evil_records()
+    running.start(timeout_s=300.0)
+    page = running.page()
+    browser.look(1280, 800)
+    browser.open(page)
+    check_empty(browser)
+    running.feed_slowly(1_000)
+    running.send(evil)
+    check_flowing(browser)
+    check_looks(browser, tmp_path)
+    running.send(broken)
+    browser.until(f"document.querySelector('#letters').textContent.includes({json.dumps(broken.decode())})")
+    running.stop_feeding()
+    running.cli("flush", "--timeout", "120s")
+    check_story(running, browser, tmp_path)
+    check_hostile_text(browser, evil)
     check_ran_nothing_foreign(browser, page)
     check_fits(browser)
-
     running.cli("pause", "--reason", "an <i>upgrade</i>")
     state(browser, "paused")
     browser.until("document.querySelector('#warnings').innerText.includes('an <i>upgrade</i>')")
