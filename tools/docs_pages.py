@@ -23,6 +23,7 @@ _CODE: Final = re.compile(r"`[^`]*`")
 _OUTPUT_LINES_MAX: Final = 60
 FIRST: Final = (
     "README.md",
+    "docs/first-hour.md",
     "docs/notebooks/first-hour.md",
     "docs/inputs.md",
     "docs/configuration.md",
