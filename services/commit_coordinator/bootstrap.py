@@ -61,7 +61,7 @@ from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action
-from ledger_client.fold_reader import Applied, FoldReader
+from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import InputPartitioning
@@ -124,15 +124,15 @@ class CoordinatorService:
         self._with_page = with_page
         self._page: WebPage | None = None
         self._context: Context | None = None
+        self.metrics = CoordinatorMetrics(config, ports.clock, lambda: self._log.term)
         self._log = DecisionsLog(
             ports.kafka,
             self._topics.epochs,
             f"{config.table.name}-coordinator",
             self._reader,
             ports.clock,
-            self._observe,
+            self.metrics.observing(self._history.observe),
         )
-        self.metrics = CoordinatorMetrics(config.table.name, ports.clock, lambda: self._log.term)
 
     def run(self, stop: threading.Event) -> None:
         """Serves the table until ``stop``. Raises SupersededError when a newer coordinator claims it."""
@@ -208,10 +208,6 @@ class CoordinatorService:
     def _show_health(self, view: CoordinatorView) -> None:
         if self._server is not None and self._ready.is_set():
             show_health(self._server, view.halted is not None)
-
-    def _observe(self, applied: Applied) -> None:
-        self._history.observe(applied)
-        self.metrics.counters.observe(applied)
 
     def _known_pending(self) -> Sequence[str]:
         """Our own pending instants, as the topics know them; none before the first start."""
@@ -346,6 +342,7 @@ class CoordinatorService:
             lock_wait_ms=LOCK_WAIT_MS,
             hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
         )
+        context.steps.watch(self.metrics.traces.step)
         roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index}
         if sharded is None:
             roles[Topic.KEYED] = topics.keyed

@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 
 from commit_coordinator.context import Report
 from commit_coordinator.epoch_counters import EpochCounters
+from commit_coordinator.epoch_traces import EpochTraces
 from commit_coordinator.members import Members
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
@@ -19,8 +20,11 @@ from commit_coordinator.view import CoordinatorView
 from epoch_protocol.entries import Counts, EpochPlanned, Stage
 from epoch_protocol.fold import Fold
 from hudi_format.model import instant_to_ms
+from ledger_client.fold_reader import Applied
 from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
 from stream_runtime.metrics import Metrics
+from stream_runtime.tracing import open_traces
 
 # A writer of another version may report other steps: they are not allowed to become series.
 STEPS: Final = (
@@ -39,12 +43,14 @@ _TAGS: Final[Mapping[str, str]] = {
 
 
 class CoordinatorMetrics:
-    """A `CommitListener`; `watch` says where the figures are."""
+    """A `CommitListener`; `watch` says where the figures are. Has the traces, too."""
 
-    def __init__(self, table: str, clock: Clock, term: Callable[[], int]) -> None:
+    def __init__(self, config: TableConfigFile, clock: Clock, term: Callable[[], int]) -> None:
         """``term``: this coordinator's, -1 before it has one."""
-        self.metrics = metrics = Metrics("coordinator", table)
-        self._clock = clock
+        self.metrics = metrics = Metrics("coordinator", config.table.name)
+        self._clock, self._term = clock, term
+        self._sent = open_traces(config, "coordinator")
+        self.traces = EpochTraces(config.table.name, self._sent, clock)
         self.counters = EpochCounters(term)
         self._watched: tuple[StatusSource, SampledFigures] | None = None
         self._steps = metrics.histogram("epoch_step_seconds", "Steps of committed epochs", ["step"])
@@ -55,6 +61,16 @@ class CoordinatorMetrics:
         """From now on scrapes ask these."""
         self._watched = status, sampled
 
+    def observing(self, first: Callable[[Applied], None]) -> Callable[[Applied], None]:
+        """Tells ``first``, then counters and traces, every entry that is applied."""
+
+        def observe(applied: Applied) -> None:
+            first(applied)
+            self.counters.observe(applied)
+            self.traces.observe(applied, self._term())
+
+        return observe
+
     def start(self) -> None:
         """Begins to sample what costs something."""
         assert self._watched is not None
@@ -64,6 +80,7 @@ class CoordinatorMetrics:
         """Repeatable."""
         if self._watched is not None:
             self._watched[1].stop()
+        self._sent.close()
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
         """Nothing to do before a commit."""

@@ -18,9 +18,11 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import read_table_config
 from index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
+from index_assigner.assign_traces import AssignTraces
 from index_assigner.assigner_metrics import AssignerMetrics
 from index_assigner.errors import SetupError
 from index_assigner.membership import Identity, JoinFacts, MembershipClient
+from index_assigner.observer import AssignerObserver, Several
 from index_assigner.pace import TransactionLimits
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
@@ -42,6 +44,7 @@ from stream_runtime.rpc.server import RpcServer, start_server
 from stream_runtime.security.client import client_security
 from stream_runtime.security.listening import is_loopback
 from stream_runtime.security.server import server_security
+from stream_runtime.tracing import open_traces
 from tidemark.assigner.v1 import assigner_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 
@@ -94,6 +97,10 @@ class AssignerService:
         self._failure: BaseException | None = None
         self._ended = threading.Event()
         self.metrics = AssignerMetrics(config)
+        self._traces = open_traces(config, "assigner")
+        self._observer: AssignerObserver = self.metrics
+        if self._traces.enabled:
+            self._observer = Several(self.metrics, AssignTraces(config.table.name, self._traces))
         self.ready = threading.Event()
         """Set once all stages run."""
 
@@ -128,6 +135,7 @@ class AssignerService:
         finally:
             self._end(stop, threads, list(members.values()), server)
             channel.close()
+            self._traces.close()
         if self._failure is not None:
             raise self._failure
 
@@ -177,7 +185,7 @@ class AssignerService:
             ids=self._ports.ids,
             failpoints=self._ports.failpoints,
             owner=self._process_id,
-            observer=self.metrics,
+            observer=self._observer,
         )
         return SlotLoop(parts, self._factories[stage](context))
 
@@ -210,7 +218,7 @@ class AssignerService:
             clock=ports.clock,
             ids=ports.ids,
             process_id=self._process_id,
-            observer=self.metrics,
+            observer=self._observer,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:

@@ -32,8 +32,31 @@ class AssignerObserver:
     def counted(self, transaction: CountedTransaction) -> None:
         """One of ours was read back, and counts."""
 
-    def applied(self, applied: Applied) -> None:
+    def applied(self, stage: Stage, applied: Applied) -> None:
         """What a stage's fold took, in order."""
+
+
+class Several(AssignerObserver):
+    """Tells each of them."""
+
+    def __init__(self, *observers: AssignerObserver) -> None:
+        self._observers = observers
+
+    def tier_read(self, tier: str, seconds: float) -> None:
+        for each in self._observers:
+            each.tier_read(tier, seconds)
+
+    def transaction(self, stage: Stage, outcome: str, seconds: float) -> None:
+        for each in self._observers:
+            each.transaction(stage, outcome, seconds)
+
+    def counted(self, transaction: CountedTransaction) -> None:
+        for each in self._observers:
+            each.counted(transaction)
+
+    def applied(self, stage: Stage, applied: Applied) -> None:
+        for each in self._observers:
+            each.applied(stage, applied)
 
 
 NOBODY = AssignerObserver()

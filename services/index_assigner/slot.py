@@ -141,7 +141,7 @@ class SlotLoop:
         applied = self._parts.folds.poll(self._fold_wait_s())
         self._work.observe(applied)
         for each in applied:
-            self._parts.observer.applied(each)
+            self._parts.observer.applied(self._stage, each)
         if self._parts.folds.resets != self._resets:
             self._resets = self._parts.folds.resets
             self._doubt_all("the fold was reloaded")

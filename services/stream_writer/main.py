@@ -11,9 +11,12 @@ from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.logging import bound
 from stream_runtime.service_http import served
+from stream_runtime.tracing import open_traces
 from stream_writer.bootstrap import run_writer
 from stream_writer.failpoints import WriterFailpoint
+from stream_writer.observer import Several
 from stream_writer.writer_metrics import WriterMetrics
+from stream_writer.writer_traces import WriterTraces
 
 
 def run(
@@ -27,7 +30,11 @@ def run(
     cures it), StreamRuntimeError, HudiFormatError.
     """
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
-    ready, clock = threading.Event(), SystemClock()
-    observer = WriterMetrics(config.table.name, clock)
-    with bound(table=config.table.name), served(http, config, observer.metrics, ready):
-        run_writer(config, threading.Event(), clock, SystemIds(), failpoints, ready, observer)
+    ready, clock, table = threading.Event(), SystemClock(), config.table.name
+    metrics, traces = WriterMetrics(table, clock), open_traces(config, "writer")
+    observer = Several(metrics, WriterTraces(table, traces)) if traces.enabled else metrics
+    with bound(table=table), served(http, config, metrics.metrics, ready):
+        try:
+            run_writer(config, threading.Event(), clock, SystemIds(), failpoints, ready, observer)
+        finally:
+            traces.close()

@@ -32,4 +32,19 @@ class WriterObserver:
         """An attempt was run; `taken`: the coordinator took its report of files."""
 
 
+class Several(WriterObserver):
+    """Tells each of them."""
+
+    def __init__(self, *observers: WriterObserver) -> None:
+        self._observers = observers
+
+    def asked(self) -> None:
+        for each in self._observers:
+            each.asked()
+
+    def ended(self, written: WrittenEpoch) -> None:
+        for each in self._observers:
+            each.ended(written)
+
+
 NOBODY = WriterObserver()

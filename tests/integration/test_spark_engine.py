@@ -68,6 +68,14 @@ def test_two_tasks_run_at_once(engine: SparkEngine) -> None:
     assert time.monotonic() - started_s < 1.9
 
 
+def test_sparks_page_says_what_a_job_is(engine: SparkEngine) -> None:
+    engine.describe("flights: epoch 12 attempt 1, 4000 rows in 2 tasks")
+    _run(engine, {"do": "echo"}, {"do": "echo"})
+    jobs = engine.session.sparkContext._jsc.sc().statusStore().jobsList(None)
+    newest = max((jobs.apply(number) for number in range(jobs.size())), key=lambda job: job.jobId())
+    assert newest.description().get() == "flights: epoch 12 attempt 1, 4000 rows in 2 tasks"
+
+
 def test_no_tasks_need_no_job(engine: SparkEngine) -> None:
     assert engine.run_epoch_job([], 0) == []
 

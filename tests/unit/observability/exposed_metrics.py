@@ -40,7 +40,7 @@ VERIFIED = {
 }
 
 
-def coordinator() -> Metrics:
+def coordinator(folder: Path) -> Metrics:
     """With a committed epoch, lags and a verification."""
     clock = ManualClock()
     board = ViewBoard()
@@ -60,7 +60,7 @@ def coordinator() -> Metrics:
         lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
         table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
     )
-    made = CoordinatorMetrics("t", clock, lambda: 5)
+    made = CoordinatorMetrics(load_config(write_config(folder)), clock, lambda: 5)
     made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
     planned = EpochPlanned(5, 3, 1, 0, 9, "20130101000000000", "0", "", clock.now_ms())
     made.committed(planned, Report((), (), dict.fromkeys(STEPS, 12.0)))
@@ -104,7 +104,7 @@ def run(folder: Path) -> Metrics:
 
 def all_metrics(folder: Path) -> list[Metric]:
     """The families as they are exposed: a counter's name with `_total`."""
-    parts = (coordinator(), assigner(folder), writer(), run(folder))
+    parts = (coordinator(folder), assigner(folder), writer(), run(folder))
     return [family for part in parts for family in part.registry.collect()]
 
 
