@@ -6,9 +6,14 @@ PYTHON ?= python3.11
 PYTEST_ARGS ?=
 SIMULATE_ARGS ?=
 CHAOS_ARGS ?=
+COMPOSE_TEST_ARGS ?=
+PROFILES ?=
+DOWN_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
+# The same everywhere, since what the notebook printed is kept.
+NOTEBOOK_DIR := /tmp/tidemark-first-hour
 LEVELS := unit contract golden simulation integration interop e2e
 
 # Stamps carry a checksum of what they were made from, so a set-up that is up to date costs nothing,
@@ -24,7 +29,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -38,11 +43,22 @@ setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate t
 demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
 	$(VENV)/bin/tidemark demo
 
+bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
+	$(PY) -m bench
+
+up: setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
+	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up
+
+down: ## Stop and remove the containers; DOWN_ARGS=--volumes removes the table and Kafka's data as well
+	deploy/compose.sh down $(DOWN_ARGS)
+
 docs: $(INSTALL_STAMP) proto ## The documentation as a site in build/site; fails on a link that leads nowhere
 	$(PY) tools/build_docs.py
 
-bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
-	$(PY) -m bench
+notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed; three minutes
+	@rm -rf $(NOTEBOOK_DIR)
+	TIDEMARK_NOTEBOOK_DIR=$(NOTEBOOK_DIR) $(PY) tools/run_notebook.py docs/notebooks/first-hour.ipynb docs/notebooks/first-hour.ipynb
+	@rm -rf $(NOTEBOOK_DIR)
 
 ##@ Develop
 
@@ -80,6 +96,9 @@ chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minu
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)
+
+compose-test: setup jars-interop ## The containers built, run, killed and judged (python -m tests.compose --help); 10 minutes
+	$(PY) -m tests.compose $(COMPOSE_TEST_ARGS)
 
 lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
 	$(PY) -m ruff check .

@@ -1,0 +1,2 @@
+#!/bin/sh
+exec python3.11 -m tidemark_cli.main "$@"

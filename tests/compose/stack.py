@@ -1,0 +1,144 @@
+"""The running set-up as the test handles it: compose's commands, containers by service, what they say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.compose.engine import Engine
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CONFIG: Final = "/etc/tidemark/flights.yaml"
+WAREHOUSE: Final = "/var/lib/tidemark/warehouse"
+SERVICES: Final = (
+    *("kafka", "coordinator", "assigner-1", "assigner-2"),
+    *("spark-master", "spark-worker-1", "spark-worker-2", "writer"),
+)
+_POLL_S: Final = 1.0
+_COMMAND_S: Final = 120.0
+# SIGKILL to what the container's init started; init ends with it, and the restart policy does the rest.
+_KILL_MAIN: Final = (
+    "import os,signal;"
+    "[os.kill(int(p),signal.SIGKILL) for p in open('/proc/1/task/1/children').read().split()]"
+)
+
+
+class StackError(AssertionError):
+    """The set-up did not do what the test waits for."""
+
+
+class Stack:
+    """One compose project on one engine. `settings` are variables of docker-compose.yml."""
+
+    def __init__(self, engine: Engine, project: str, settings: dict[str, str]) -> None:
+        self._environment = {**engine.environment, **settings, "COMPOSE_PROJECT_NAME": project}
+        self._project = project
+
+    def script(self, *arguments: str, timeout_s: float) -> None:
+        """deploy/compose.sh, its output shown. Raises StackError."""
+        done = subprocess.run(
+            ["deploy/compose.sh", *arguments], cwd=ROOT, env=self._environment, timeout=timeout_s, check=False
+        )
+        if done.returncode != 0:
+            raise StackError(f"deploy/compose.sh {' '.join(arguments)} ended with code {done.returncode}")
+
+    def docker(self, *arguments: str, timeout_s: float = _COMMAND_S, check: bool = True) -> str:
+        """The command's output. Raises StackError with what it said."""
+        done = subprocess.run(
+            ["docker", *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise StackError(f"docker {' '.join(arguments[:4])} …: {done.stderr.strip()[-800:]}")
+        return done.stdout
+
+    def container(self, service: str) -> str:
+        """The service's container, running or not. Raises StackError when there is none."""
+        labels = (
+            f"label=com.docker.compose.project={self._project}",
+            f"label=com.docker.compose.service={service}",
+        )
+        listed = self.docker("ps", "-aq", "--filter", labels[0], "--filter", labels[1]).split()
+        if len(listed) != 1:
+            raise StackError(f"{len(listed)} containers of {service}, not one")
+        return listed[0]
+
+    def state(self, service: str) -> dict[str, Any]:
+        """What `docker inspect` says of the container."""
+        document: list[dict[str, Any]] = json.loads(self.docker("inspect", self.container(service)))
+        return document[0]
+
+    def exec(self, service: str, *command: str, timeout_s: float = _COMMAND_S, check: bool = True) -> str:
+        """Runs a command inside; its output."""
+        return self.docker("exec", self.container(service), *command, timeout_s=timeout_s, check=check)
+
+    def kill_process(self, service: str) -> None:
+        """kill -9 of the service; its restart policy has to bring it back."""
+        self.exec(service, "python3.11", "-IS", "-c", _KILL_MAIN, check=False)
+
+    def kill_container(self, service: str) -> None:
+        """The whole container, which stays down: as if its machine had died."""
+        self.docker("kill", self.container(service))
+
+    def start_container(self, service: str) -> None:
+        """Brings back what `kill_container` took."""
+        self.docker("start", self.container(service))
+
+    def status(self) -> dict[str, Any] | None:
+        """The document of `tidemark status`; None while nobody answers."""
+        try:
+            said = self.exec("coordinator", "tidemark", "status", "-c", CONFIG, "--json", timeout_s=60)
+            document: dict[str, Any] = json.loads(said)
+        except (StackError, ValueError, subprocess.TimeoutExpired):
+            return None
+        return document
+
+    def wait_healthy(self, services: Sequence[str], timeout_s: float) -> float:
+        """Seconds until all are healthy. Raises StackError with those that are not."""
+        waiting: dict[str, str] = {}
+
+        def all_healthy() -> bool:
+            waiting.clear()
+            for service in services:
+                state = self.state(service)["State"]
+                health = state.get("Health", {}).get("Status", state["Status"])
+                if health != "healthy":
+                    waiting[service] = health
+            return not waiting
+
+        return self.wait(all_healthy, timeout_s, lambda: f"not healthy: {waiting}")
+
+    def wait(self, reached: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> float:
+        """Seconds until `reached`. Raises StackError with what was waited for."""
+        started_s = time.monotonic()
+        while not reached():
+            if time.monotonic() - started_s > timeout_s:
+                raise StackError(f"after {timeout_s:.0f} s: {what()}")
+            time.sleep(_POLL_S)
+        return time.monotonic() - started_s
+
+    def save_logs(self, folder: Path) -> None:
+        """Every container's log as a file, for after the test."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for service in (*SERVICES, "feeder", "prometheus"):
+            try:
+                name = self.container(service)
+            except StackError:
+                continue
+            with (folder / f"{service}.log").open("wb") as out:
+                subprocess.run(
+                    ["docker", "logs", "--timestamps", name],
+                    env=self._environment,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    timeout=_COMMAND_S,
+                    check=False,
+                )
