@@ -43,6 +43,9 @@ DEBUG_VARIABLE: Final = "TIDEMARK_DEBUG"
 _EPILOG: Final = """\
 examples:
   tidemark demo                         everything on this machine, with real data
+  tidemark init --topic flights --bootstrap-servers localhost:9092
+                                        write flights.yaml from what the topic holds
+  tidemark doctor -c flights.yaml       is everything there that it needs?
   tidemark run -c flights.yaml          all services of a table, until Ctrl-C
   tidemark status -c flights.yaml       what they are doing
   tidemark verify -c flights.yaml       prove from the files alone that index and rows agree
