@@ -305,6 +305,7 @@ class CoordinatorService:
             open_transaction=self._open_transactions.oldest,
             farewells=self._gone,
             lease_ms=config.limits.lease_ms,
+            refused=self._security.access.refused,
         )
 
     def _awaited_records(self, lanes: list[str]) -> HoldsRecords:

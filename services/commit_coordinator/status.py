@@ -47,6 +47,8 @@ class StatusSource:
     open_transaction: Callable[[], OpenTransaction | None]
     farewells: Callable[[], list[Farewell]]
     lease_ms: int
+    refused: Callable[[], Mapping[str, int]] = dict
+    """Calls turned away, by reason (`stream_runtime.security.access`)."""
 
     def document(self) -> dict[str, Any]:
         """The document; plain JSON types, times in epoch milliseconds, sizes in bytes."""
@@ -94,6 +96,7 @@ class StatusSource:
             },
             "file_groups": self.placement.figures(),
             "verification": self.verification.document(),
+            "refused_calls": dict(self.refused()),
             "warnings": [
                 *self._warnings(view),
                 *self.verification.warnings(),

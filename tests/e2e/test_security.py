@@ -206,7 +206,8 @@ def running(
 ) -> Iterator[SecuredRun]:
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder / "pki")
-    with SecuredKafka(folder / "broker", java, authority, secrets.kafka) as kafka:
+    kafka = SecuredKafka(folder / "broker", java, authority, secrets.kafka)
+    with kafka:
         run = SecuredRun(folder, kafka, authority, secrets)
         try:
             run.start()
@@ -235,7 +236,8 @@ def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
     assert "takes the role operate" in running.cli("pause", token=secrets.reader, code=2).stderr
     assert "token is not known" in running.cli("status", token=secrets.stranger, code=2).stderr
     # Without a token of their own, commands of the user who runs the table use the run's.
-    running.cli("status", code=0)
+    status = running.cli("status", "--json", code=0).stdout
+    assert json.loads(status)["refused_calls"] == {"no_token": 0, "bad_token": 1, "role": 1, "host": 0}
 
 
 def test_wrong_password_is_an_error_that_shows_none(running: SecuredRun) -> None:

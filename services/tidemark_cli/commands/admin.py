@@ -168,6 +168,10 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
         f"{committed['superseded']} superseded, {committed['no_ops']} no-ops)"
     )
     yield f"dead letters  {records['dead_letters']}"
+    refused = {reason: count for reason, count in document.get("refused_calls", {}).items() if count}
+    if refused:
+        shown = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in refused.items())
+        yield f"refused       {shown} (calls since the coordinator's start)"
     if document["verification"] is not None:
         yield f"verified      {verified_line(document['verification'])}"
     yield from _table_services(document["table_services"])

@@ -21,7 +21,8 @@ class Registry(BaseHTTPRequestHandler):
     asked: ClassVar[list[tuple[int, str, str]]] = []
 
     def do_GET(self) -> None:
-        port = int(self.server.server_address[1])
+        address: Any = self.server.server_address
+        port = int(address[1])
         self.asked.append((port, self.path, self.headers.get("Authorization", "")))
         self.send_response(307)
         self.send_header("Location", f"{self.elsewhere}{self.path}")
