@@ -155,6 +155,11 @@ def check_looks(browser: Chromium, folder: Path) -> None:
 
 def check_story(running: FlightsTable, browser: Chromium, folder: Path) -> None:
     """The whole story of a key, as hudi-rs reads it."""
+    browser.evaluate("document.querySelector('#story-some').click()")
+    browser.until("document.querySelectorAll('.version').length > 0")
+    assert running.ask("/api/key", key=browser.evaluate("document.querySelector('#story-key').value"))[
+        "found"
+    ]
     told = told_key(running)
     browser.look(1280, 800)
     look_up_by_keyboard(browser, told["key"])

@@ -48,6 +48,7 @@ def test_stories_end_with_the_row_that_spark_reads(name: str, tmp_path: Path) ->
         assert all(version["completion"] for version in told["versions"])
         several += len(told["versions"]) > 1
     assert several > 0, "no key of this table was ever updated"
+    assert told_by.story(str(told_by.some_key("", only.file_id)))["versions"]
     told_by.close()
 
 

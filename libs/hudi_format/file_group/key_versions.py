@@ -118,6 +118,26 @@ class KeyReader:
                 raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
         return None if found is None else cast_rows(found, wanted)
 
+    def some_key(self, file_slice: FileSlice) -> str | None:
+        """A key that the newest log file with rows has, or else the base file; None when there is none."""
+        key_only = pa.schema([self.schema.arrow_with_meta.field(RECORD_KEY)])
+        columns = merge_columns(key_only, self.schema, self.ordering)
+        for name in reversed(file_slice.log_files):
+            self.check()
+            path = join_path(file_slice.partition_path, name)
+            info = self.storage.stat(path)
+            if info is not None and info.size > self.file_bytes_max:
+                continue
+            changes = read_data_log(self.storage, path, columns, self.mode, self.ordering).changes
+            rows = np.flatnonzero(~changes.is_delete)
+            if len(rows):
+                return str(changes.keys[int(rows[len(rows) // 2])].as_py())
+        if file_slice.base_file is None:
+            return None
+        with self.storage.open_input(join_path(file_slice.partition_path, file_slice.base_file)) as source:
+            keys = pq.ParquetFile(source).read_row_group(0, [RECORD_KEY]).column(0)
+            return str(keys[len(keys) // 2].as_py()) if len(keys) else None
+
     def _find(self, file: pq.ParquetFile, key: str, wanted: pa.Schema) -> pa.Table | None:
         stored = [name for name in wanted.names if name in file.schema_arrow.names]
         for group in range(file.num_row_groups):

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -40,6 +41,7 @@ EARLIER_SLICES_MAX: Final = 8
 _LOG_BYTES_MAX: Final = 64 << 20
 _COMMITS_READ_MAX: Final = 32
 
+T = TypeVar("T")
 Found = admin_pb2.LookupResponse.Found
 EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, Mapping[str, Any]]]
 """Hudi instants -> the documents of the epochs that they committed, as far as they are remembered."""
@@ -86,9 +88,24 @@ class KeyStories:
 
     def story(self, key: str) -> dict[str, Any]:
         """The document. Raises StoryBusyError, DeadlineExceededError, and what the look-up raises."""
+        return self._read(lambda deadline: self._tell(key, deadline))
+
+    def some_key(self, partition_path: str, file_id: str) -> str | None:
+        """A key of a file group, for who knows none. Raises as `story`, HudiFormatError and OSError too."""
+
+        def read(deadline: Deadline) -> str | None:
+            timeline = load_timeline(self._storage)
+            slices = self._slices(partition_path, file_id, timeline)
+            reader = self._reader(timeline, deadline)
+            return None if slices is None else reader.some_key(slices.current)
+
+        return self._read(read)
+
+    def _read(self, work: Callable[[Deadline], T]) -> T:
+        """Has it done on a reading thread; refuses when all are busy."""
         if not self._room.acquire(blocking=False):
             raise StoryBusyError(f"{AT_ONCE_MAX} keys are being looked up already: try again in a moment")
-        future = self._readers.submit(self._tell, key, Deadline(self._clock, TIMEOUT_S))
+        future = self._readers.submit(work, Deadline(self._clock, TIMEOUT_S))
         # Freed when the work has ended, not when the asker has given up: storage may hang.
         future.add_done_callback(lambda _: self._room.release())
         try:
@@ -127,19 +144,11 @@ class KeyStories:
 
     def _read_files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
         timeline = load_timeline(self._storage)
-        slices = self._slices(found, timeline)
+        slices = self._slices(found.partition_path, found.file_id, timeline)
         if slices is None:
             return {"slice": None}
-        schema = self._schema(timeline)
-        mode, ordering = table_ordering(self._config, schema)
-        reader = KeyReader(
-            self._storage,
-            schema,
-            mode,
-            ordering,
-            _LOG_BYTES_MAX,
-            lambda: deadline.check("reading the key's files"),
-        )
+        reader = self._reader(timeline, deadline)
+        ordering = reader.ordering
         read = reader.versions(slices.current, found.key)
         earlier, all_read = _earlier(reader, slices.earlier, found.key, read.versions)
         known = self._known_epochs(timeline, [*read.versions, *earlier])
@@ -165,17 +174,23 @@ class KeyStories:
             "left_out": list(read.left_out),
         }
 
-    def _slices(self, found: Found, timeline: Timeline) -> _Slices | None:
+    def _reader(self, timeline: Timeline, deadline: Deadline) -> KeyReader:
+        schema = self._schema(timeline)
+        mode, ordering = table_ordering(self._config, schema)
+        check = partial(deadline.check, "reading the key's files")
+        return KeyReader(self._storage, schema, mode, ordering, _LOG_BYTES_MAX, check)
+
+    def _slices(self, partition_path: str, file_id: str, timeline: Timeline) -> _Slices | None:
         names = [
             info.name
-            for info in self._storage.list(found.partition_path)
-            if (parsed := parse_data_file(info.name)) is not None and parsed.file_id == found.file_id
+            for info in self._storage.list(partition_path)
+            if (parsed := parse_data_file(info.name)) is not None and parsed.file_id == file_id
         ]
-        files = {found.partition_path: names}
+        files = {partition_path: names}
         current = build_slices(files, timeline)
         if not current:
             return None
-        history = all_slices(files, timeline)[found.partition_path, found.file_id]
+        history = all_slices(files, timeline)[partition_path, file_id]
         earlier = [each for each in history if each.base_instant < current[0].base_instant]
         return _Slices(current[0], earlier[::-1])
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from heapq import nlargest
 from typing import Any, Final
 
 from commit_coordinator.history import EpochHistory
@@ -33,6 +34,7 @@ from stream_runtime.security.listening import ListenError
 _OVERVIEW_AGE_S: Final = 1.0
 _SLOW_AGE_S: Final = 5.0
 _LISTEN_EVERY_S: Final = 5.0
+_SOME_GROUPS: Final = 12
 _STATUS_OF_KIND: Final = {
     ErrorKind.RETRYABLE: 503,
     ErrorKind.FENCED: 503,
@@ -113,6 +115,7 @@ class WebPage:
             "/api/file-groups": partial(self._document, self._sizes.get),
             "/api/dead-letters": partial(self._document, self._letters.get),
             "/api/key": self._story,
+            "/api/some-key": partial(self._document, self._some_key),
         }
         return {path: own_pages_only(route, self._hosts) for path, route in routes.items()}
 
@@ -154,6 +157,15 @@ class WebPage:
         if len(key.encode("utf-8", "replace")) > stories.key_bytes_max:
             return error_answer(400, f"keys have at most {stories.key_bytes_max} bytes (limits.key_bytes)")
         return _answered(lambda: stories.story(key))
+
+    def _some_key(self) -> dict[str, Any]:
+        """A key of one of the largest file groups, another one from second to second."""
+        sources = self._sources
+        groups = nlargest(_SOME_GROUPS, sources.placement.slices(), key=lambda each: each[2])
+        if not groups:
+            return {"key": None}
+        partition_path, file_id, _ = groups[sources.clock.now_ms() // 1_000 % len(groups)]
+        return {"key": sources.stories.some_key(partition_path, file_id)}
 
 
 def _answered(make: Callable[[], dict[str, Any]]) -> Answer:

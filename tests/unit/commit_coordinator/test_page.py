@@ -175,6 +175,10 @@ def test_a_key_that_nobody_knows_is_not_in_the_table(at: Address) -> None:
     assert (document["key"], document["tier"], document["found"]) == ("<b>& x", "none", False)
 
 
+def test_an_empty_table_has_no_key_to_show(at: Address) -> None:
+    assert ask(at, "/api/some-key")[:2] == (200, {"key": None})
+
+
 @pytest.mark.parametrize("query", ["", "?key=", f"?key={'k' * 8_000}{'%C3%A4' * 200}"])
 def test_no_key_and_one_too_long_are_refused(at: Address, query: str) -> None:
     status, _, _ = ask(at, f"/api/key{query}")

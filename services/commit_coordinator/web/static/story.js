@@ -21,6 +21,7 @@ export class Story {
       event.preventDefault();
       this.ask(this.input.value);
     });
+    byId("story-some").addEventListener("click", () => this.askSome());
     window.addEventListener("hashchange", () => this.fromAddress());
     this.fromAddress();
   }
@@ -31,7 +32,7 @@ export class Story {
       this.input.placeholder = text;
       say(byId("story-hint"), fields.length === 1
         ? "The record key, exactly as in the table."
-        : `A key of this table is written ${fields.map((field) => `${field}:VALUE`).join(",")}`);
+        : `A key of this table is written ${fields.map((field) => `${field}:VALUE`).join(",")}.`);
     }
   }
 
@@ -40,6 +41,19 @@ export class Story {
     if (key && key !== this.asked) {
       this.input.value = key;
       this.ask(key);
+    }
+  }
+
+  async askSome() {
+    try {
+      const answer = await fetch("/api/some-key", { cache: "no-store" });
+      const { key, error } = await answer.json();
+      if (key) {
+        this.input.value = key;
+        await this.ask(key);
+      } else this.result.replaceChildren(problem(error ?? "The table has no rows yet."));
+    } catch {
+      this.result.replaceChildren(problem("The coordinator does not answer: try again once it does."));
     }
   }
 
