@@ -15,7 +15,7 @@ from index_assigner.lease import StageReport
 from index_assigner.observer import AssignerObserver
 from index_assigner.shuffle.dead_letters import REASON_FIGURE
 from stream_runtime.config import TableConfigFile
-from stream_runtime.metrics import Metrics
+from stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
 
 _TAGS: Final[Mapping[str, str]] = {
     "inserts": "insert",
@@ -71,7 +71,10 @@ class AssignerMetrics(AssignerObserver):
         self._uncommitted_max = config.limits.uncommitted_entries
         self._stages: Mapping[Stage, Reports] = {}
         self._lookups = metrics.histogram(
-            "lookup_seconds", "One look into a tier, for the keys of one lane of a batch", ["tier"]
+            "lookup_seconds",
+            "One look into a tier, for the keys of one lane of a batch",
+            ["tier"],
+            (0.0001, 0.0002, 0.0005, *LATENCY_BUCKETS_S),
         )
         self._transactions = metrics.histogram(
             "transaction_seconds", "Kafka transactions, from begin to their end", ["stage", "outcome"]

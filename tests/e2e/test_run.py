@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.account_events import AccountEvents
 from tests.e2e.running_table import ROLES, RunningTable
+from tests.e2e.seen_from_outside import check_logs, check_metrics, check_trace, trace_of
+from tests.otlp_receiver import Receiver, receiving
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ.get("TIDEMARK_SEED", "20131231"))
@@ -71,8 +73,14 @@ def metric(running: RunningTable, name: str) -> float | None:
 
 
 def test_start_again_goes_on_where_it_stopped(running: RunningTable):
+    with receiving() as receiver:
+        start_again(running, receiver)
+
+
+def start_again(running: RunningTable, receiver: Receiver) -> None:
     events = AccountEvents(SEED + 1)
-    running.config.write_text(running.config.read_text() + "verify: {every_commits: 1}\n")
+    telemetry = f"telemetry: {{log_format: json, otlp_endpoint: '{receiver.endpoint}'}}"
+    running.config.write_text(f"{running.config.read_text()}verify: {{every_commits: 1}}\n{telemetry}\n")
     running.start()
     running.feed(events.take(1_000))
     # Not flushed: what is only in Kafka now must come after the restart.
@@ -85,6 +93,10 @@ def test_start_again_goes_on_where_it_stopped(running: RunningTable):
     assert running.cli("status")["verification"]["last"]["agrees"]
     running.until(lambda: metric(running, "tidemark_run_verified_epoch") == done["epoch"], 20.0)
     assert metric(running, "tidemark_run_verify_agrees") == 1
+    check_metrics(running)
+    check_logs(running, done["epoch"], done["instant"])
+    running.until(lambda: trace_of(receiver, done["epoch"]), 60.0)
+    check_trace(trace_of(receiver, done["epoch"]))
     shown = running.cli("epoch", "show", str(done["epoch"]))
     assert shown["instant"] == done["instant"]
     key, row = next(iter(events.model.rows.items()))
