@@ -19,6 +19,7 @@ from tidemark_cli.doctor.checks import Finding, fails, ok, warning
 
 _PYTHON: Final = (3, 11)
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)(?:==([^;,\s]+))?")
+_NAMED: Final = ("tidemark", "pyspark", "pyarrow", "confluent-kafka", "hudi", "rocksdict")
 _OPEN_FILES_MIN: Final = 4_096
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _MIB: Final = 1 << 20
@@ -47,6 +48,7 @@ def python() -> Iterator[Finding]:
         yield fails("packages: " + ", ".join(wrong), "Run `make setup`, which installs requirements.lock")
     else:
         yield ok(f"Python {version} at {sys.executable}; {count} packages as required")
+        yield ok(", ".join(f"{name} {importlib.metadata.version(name)}" for name in _NAMED))
 
 
 def _package_problem(name: str, pinned: str | None) -> str:
