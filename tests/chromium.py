@@ -95,11 +95,13 @@ class Chromium:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def until(self, expression: str, timeout_s: float = 90.0) -> None:
-        """Returns when an expression is true."""
+    def until(self, expression: str, timeout_s: float = 90.0, why_not: str = "") -> None:
+        """Returns when an expression is true; else `why_not`, evaluated, is part of the failure."""
         end = time.monotonic() + timeout_s
         while not self.evaluate(f"!!({expression})"):
-            assert time.monotonic() < end, f"never true: {expression}\n{self.text('body')[:3_000]}"
+            if time.monotonic() > end:
+                why = self.evaluate(why_not) if why_not else self.text("body")[:3_000]
+                raise AssertionError(f"never true: {expression}\n{why}")
             time.sleep(0.1)
 
     def text(self, selector: str) -> str:

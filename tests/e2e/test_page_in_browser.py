@@ -67,7 +67,11 @@ def check_fits(browser: Chromium) -> None:
     for width, height in PHONES:
         browser.look(width, height)
         browser.until(f"document.querySelector('#flow svg').clientWidth < {width}")
-        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        wide = f"(each) => each.getBoundingClientRect().right > {width} && !each.closest('svg')"
+        found = (
+            f"[...document.querySelectorAll('main *, header *')].filter({wide}).map((each) => each.className)"
+        )
+        browser.until(f"document.documentElement.scrollWidth <= {width}", 20.0, found)
 
 
 def check_ran_nothing_foreign(browser: Chromium, page: str) -> None:
