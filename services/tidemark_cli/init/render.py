@@ -14,8 +14,8 @@ from stream_runtime.config.reference import KnownKey, known_keys
 from tidemark_cli.init.draft import Draft
 from tidemark_cli.output import printable
 
-_TOPIC_OF_SECTION: Final = {
-    "table": "The Hudi table, made at the first start when there is none. None of this changes afterwards.",
+_ABOUT: Final = {
+    "table": "The Hudi table, made at the first start; key, partition, ordering and type never change then.",
     "input": "Where records come from, and how they are written.",
     "kafka": "Settings of the Kafka client as they are (sasl.*, ssl.*, …); ${NAME} reads the environment.",
     "state": "Caches of the assigners, and an embedded Kafka's data; on a local disk.",
@@ -34,7 +34,7 @@ def render(draft: Draft, schema_file: str, config_file: str) -> str:
         "",
     ]
     for section, content in decided.items():
-        lines.append(f"# {_TOPIC_OF_SECTION[section]}")
+        lines.append(f"# {_ABOUT[section]}")
         lines += [f"# {printable(each)}" for each in draft.notes.get(section, [])]
         lines.append(f"{section}:")
         for key, value in content.items():
