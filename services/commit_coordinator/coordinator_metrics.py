@@ -99,7 +99,7 @@ class CoordinatorMetrics:
             return
         status, sampled = self._watched
         view = status.board.current
-        yield from self._state(view, status)
+        yield from self._state(view, sampled)
         yield from self._records(view)
         yield from self._decisions()
         yield from self._lags(sampled)
@@ -112,7 +112,7 @@ class CoordinatorMetrics:
         family.add_metric([], float(value))
         return family
 
-    def _state(self, view: CoordinatorView, status: StatusSource) -> Iterable[Metric]:
+    def _state(self, view: CoordinatorView, sampled: SampledFigures) -> Iterable[Metric]:
         now_ms = self._clock.now_ms()
         age_ms, committed_ms = now_ms - (view.planned_ms or now_ms), 0
         if view.completion is not None:
@@ -136,11 +136,10 @@ class CoordinatorMetrics:
         yield self._gauge(
             "foreign_lock_held", "1 while commits wait for another writer's lock", view.lock_held is not None
         )
-        opened = status.open_transaction()
         yield self._gauge(
             "oldest_transaction_seconds",
             "Age of the oldest open transaction, which holds readers back; 0: none",
-            opened.age_ms / 1000 if opened is not None else 0,
+            sampled.oldest_transaction_s,
         )
 
     def _records(self, view: CoordinatorView) -> Iterable[Metric]:

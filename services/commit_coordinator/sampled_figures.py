@@ -1,5 +1,6 @@
-"""Figures that cost something to get, taken on a thread of their own every few seconds: lags ask Kafka,
-pending instants and log files list the table's folders. A scrape only reads what was found last.
+"""Figures that cost something to get, taken on a thread of their own every few seconds: lags and open
+transactions ask Kafka, pending instants and log files list the table's folders. A scrape only reads what was
+found last, so it is answered while Kafka or the storage is not.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class SampledFigures:
         """``sharded``: there is no shuffle stage. The rest as `InputLag` has it."""
         self._board, self._storage, self._clock = status.board, status.storage, status.clock
         self._input_ends, self._sharded = input_ends, sharded
+        self._open_transaction = status.open_transaction
         self._ends: Mapping[str, int] = {}
         self._lag = InputLag(lambda: self._ends, holds_records, status.clock)
         self._inputs, self._keyed = InputAge(), InputAge()
@@ -64,6 +66,7 @@ class SampledFigures:
         self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
         self.lags: Lags | None = None
         self.table: TableFigures | None = None
+        self.oldest_transaction_s = 0.0
 
     def start(self) -> None:
         """Begins to sample."""
@@ -86,6 +89,8 @@ class SampledFigures:
         except KafkaError as error:
             _log.debug("no lags: %s", error)
             self.lags = None
+        opened = self._open_transaction()
+        self.oldest_transaction_s = opened.age_ms / 1000 if opened is not None else 0.0
         now_s = self._clock.monotonic_s()
         if now_s < self._table_due_s:
             return

@@ -9,10 +9,19 @@ import pytest
 
 from commit_coordinator.epoch_counters import EpochCounters
 from commit_coordinator.input_age import SAMPLES_MAX, InputAge
+from commit_coordinator.open_transactions import OpenTransaction
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.status import StatusSource
 from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import AttemptVoided, CommitDecided, Counts, EpochCommitted, EpochPlanned, Rewound
+from epoch_protocol.entries import (
+    AttemptVoided,
+    CommitDecided,
+    Counts,
+    EpochCommitted,
+    EpochPlanned,
+    Rewound,
+    Stage,
+)
 from epoch_protocol.fold import Verdict
 from hudi_format.storage.memory import InMemoryStorage
 from ledger_client.fold_reader import Applied
@@ -43,7 +52,10 @@ def test_samples_are_bounded_and_old_ones_become_coarse() -> None:
 
 
 def figures(board: ViewBoard, clock: ManualClock, ends: dict[str, int], sharded: bool) -> SampledFigures:
-    status = SimpleNamespace(board=board, storage=InMemoryStorage(), clock=clock)
+    opened = OpenTransaction(Stage.ASSIGN, 0, 12, 8_000)
+    status = SimpleNamespace(
+        board=board, storage=InMemoryStorage(), clock=clock, open_transaction=lambda: opened
+    )
     return SampledFigures(cast(StatusSource, status), lambda: ends, lambda *_: True, sharded)
 
 
@@ -69,6 +81,7 @@ def test_each_stage_lags_at_least_as_much_as_the_one_before() -> None:
     assert sampled.lags is not None
     assert sampled.lags.records == {"shuffle": 10, "assign": 10 + 135 - 105, "commit": 60}
     assert sampled.lags.seconds == {"shuffle": 4.0, "assign": 4.0, "commit": 4.0}
+    assert sampled.oldest_transaction_s == 8.0
     # No metadata table there: unknown, and nothing else suffers.
     assert sampled.table is None
 

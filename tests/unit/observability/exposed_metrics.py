@@ -53,12 +53,12 @@ def coordinator(folder: Path) -> Metrics:
         ),
         placement=SimpleNamespace(figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0}),
         verification=SimpleNamespace(document=lambda: VERIFIED),
-        open_transaction=lambda: None,
     )
     stages = ("shuffle", "assign", "commit")
     sampled = SimpleNamespace(
         lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
         table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
+        oldest_transaction_s=0.0,
     )
     made = CoordinatorMetrics(load_config(write_config(folder)), clock, lambda: 5)
     made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
