@@ -155,13 +155,18 @@ def give_back(context: Context) -> None:
 def _roll_back(context: Context, instant: str) -> None:
     context.lock.acquire(context.lock_wait_ms)
     try:
-        found = load_timelines(context.storage).data.find(instant)
+        timelines = load_timelines(context.storage)
+        found = timelines.data.find(instant)
         if found is not None and found.state is State.COMPLETED:
             raise DivergedError(
                 f"instant {instant} of a voided attempt is completed: somebody else completed it, or the "
                 "decisions are another table's"
             )
-        rollback_pending(context.storage, instant, context.instants, staging_dir=term_dir(context.term))
+        # Another engine that rolled it back took the markers; its writer may have made files since.
+        search = found is None and rollback_naming(context.storage, timelines, instant) is not None
+        rollback_pending(
+            context.storage, instant, context.instants, staging_dir=term_dir(context.term), search=search
+        )
     finally:
         give_back(context)
 

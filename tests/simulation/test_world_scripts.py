@@ -144,6 +144,21 @@ foreign rollback
 foreign insert d0
 """
 
+# A writer sleeps between its markers and its files. Another engine rolls the attempt back and takes the
+# markers along; then the writer makes its file, of which nobody has a note any more.
+FILE_AFTER_ITS_MARKERS_ARE_GONE = """
+setup type=cow shards=2 lanes=2 inputs=1 assigners=1 records=3 uncommitted=6 interval_ms=300 ids=371
+round
+freeze writer 3 storage.publish
+feed up k0 d1 37
+round
+round
+round
+round
+round
+foreign rollback
+"""
+
 
 @pytest.mark.parametrize("text", [ROLLBACK_CUT], ids=["rollback cut"])
 def test_a_script_that_once_failed_keeps_every_guarantee(text: str) -> None:
@@ -194,6 +209,16 @@ def test_what_was_rolled_back_by_another_engine_is_gone_at_rest(monkeypatch: pyt
     monkeypatch.setattr(attempt_effects, "_roll_back", lambda *_: None)
     found = run_script(parse(ROLLED_BACK_BEFORE_THE_FIRST_COMMIT)).violations
     assert any("G5: orphans" in text for text in found), found
+
+
+def test_a_file_that_is_made_after_another_engine_took_its_markers_goes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run_script(parse(FILE_AFTER_ITS_MARKERS_ARE_GONE)).violations == ()
+    monkeypatch.setattr(attempt_effects, "rollback_naming", lambda *_: None)
+    found = run_script(parse(FILE_AFTER_ITS_MARKERS_ARE_GONE)).violations
+    assert found, "the script does not reach its file any more"
+    assert "G5: orphans" in found[0], found[0]
 
 
 def test_an_epoch_that_completed_after_a_compaction_and_was_archived_keeps_its_rows(

@@ -14,6 +14,7 @@ staging folder away, so that none of its writers publishes anything afterwards, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,8 +68,12 @@ def rollback_pending(
     generator: InstantGenerator,
     *,
     staging_dir: str | None = None,
+    search: bool = False,
 ) -> RollbackOutcome:
     """Rolls back the pending commit or deltacommit T = `requested`, with or without metadata table.
+
+    `search`: somebody else rolled T back before, and took the markers along, while T's writers were still at
+    work. What they made since then is looked for in every partition when T is on no timeline any more.
 
     Hold the table's lock. `staging_dir` is the coordinator term's staging folder: with it a coordinator
     whose term is over completes no instant. Raises `TimelineConflictError` when T is completed, or is no
@@ -81,7 +86,7 @@ def rollback_pending(
     target = data.find(requested)
     if target is not None and (target.is_completed or target.action not in _ROLLED_BACK):
         raise TimelineConflictError(f"{target.file_name} is no pending write: it cannot be rolled back")
-    work = _Work(storage, requested, staging_dir)
+    work = _Work(storage, requested, staging_dir, search and target is None)
     rollback = _pending_rollback(storage, data, requested)
     if target is None and rollback is None:
         deleted = work.delete_metadata_files() + work.delete_data_files()
@@ -106,16 +111,24 @@ class _Work:
     storage: Storage
     requested: str
     staging_dir: str | None
+    search: bool
 
     def data_files(self) -> list[str]:
-        """The data files that T's markers name, whether or not they came into being."""
-        named = sorted({marker.data_path for marker in markers.list_markers(self.storage, self.requested)})
-        for path in named:
+        """The data files that T's markers name, whether or not they came into being; with `search` also
+        those that lie somewhere in the table.
+        """
+        named = {marker.data_path for marker in markers.list_markers(self.storage, self.requested)}
+        for path in sorted(named):
             if not belongs_to(name_of(path), self.requested):
                 raise CorruptFileError(
                     f"a marker of {self.requested} names {path!r}, which is not of that instant"
                 )
-        return named
+        return sorted(named | set(self._files_by_listing() if self.search else ()))
+
+    def _files_by_listing(self) -> Iterator[str]:
+        for top in self.storage.list(""):
+            found = [top] if not top.is_dir else [] if top.name == ".hoodie" else self.storage.walk(top.path)
+            yield from (info.path for info in found if belongs_to(info.name, self.requested))
 
     def metadata_files(self) -> list[str]:
         """The files of T in the metadata table, by listing: its own writers make no markers that we need."""

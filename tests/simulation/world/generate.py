@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.script import Event, Script, Setup
 
 _END_FAULTS: Final = ("DUPLICATED_LATE", "DUPLICATED_LATE_UNNOTICED", "LOST_REQUEST", "LOST_ANSWER",
@@ -25,6 +26,7 @@ _CALL_FAULTS: Final = ("lost", "answer", "late", "twice")
 _FOREIGN: Final = ("insert", "insert", "empty", "rollback", "compact", "compact-index", "compact-index",
                    "archive")  # fmt: skip
 _KEYS, _DAYS = 6, 3
+_LONG_SCENE_EVERY: Final = 4
 _PLACES: Final = {
     "coordinator": (
         "before_epoch_planned", "after_epoch_planned", "after_requested", "after_inflight",
@@ -314,6 +316,8 @@ def generate(seed: int) -> Script:
                 author.fault()
             else:
                 author._steps(1)
+    if seed % _LONG_SCENE_EVERY == _LONG_SCENE_EVERY - 1:
+        long_scene(author, author.setup.assigners)
     return Script(author.setup, tuple(author.events), seed)
 
 

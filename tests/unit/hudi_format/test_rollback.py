@@ -127,6 +127,21 @@ def test_an_attempt_that_never_reached_the_timeline_leaves_no_rollback() -> None
     assert [info.path for info in storage.walk("") if T in info.path] == []
 
 
+@pytest.mark.parametrize("search", [False, True])
+def test_what_was_made_after_another_engine_took_the_markers_is_found_by_a_search(search: bool) -> None:
+    storage = InMemoryStorage()
+    commit_in_flight(storage)
+    rollback_pending(storage, T, generator())
+    late = (DATA_LOG, DATA_BASE, f"root-0_0-0-0_{T}.parquet")
+    for path in (*late, INDEX_LOG):
+        storage.create(path, b"data")
+    outcome = rollback_pending(storage, T, generator(), search=search)
+    left = {info.path for info in storage.walk("") if T in info.path}
+    assert left == (set() if search else set(late))
+    assert set(outcome.deleted_files) == {INDEX_LOG, *(late if search else ())}
+    assert all(storage.read(path) == b"data" for path in KEPT)
+
+
 def test_rolling_back_again_changes_nothing() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
