@@ -7,16 +7,23 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from hudi_format.table_config import MergeMode
+from stream_runtime.clock import ManualClock
 from stream_runtime.config.spark_master import parse_master
 from stream_runtime.platform.spark_env import hide_secrets
 from stream_writer import cluster
-from stream_writer.errors import EngineSettingError
+from stream_writer.epoch_tasks import EpochTask, TableFacts
+from stream_writer.errors import EngineSettingError, TableNotSeenError
 from stream_writer.executor_archive import CODE, write_archive
 from stream_writer.job import session_settings
+from stream_writer.tasks import run_task
 
 SCRATCH = Path("/scratch")
 FAR = {"spark.master": "spark://far:7077"}
@@ -142,3 +149,23 @@ def test_equal_code_gives_equal_bytes(tmp_path: Path) -> None:
     write_archive(tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["one", "two"]
+
+
+class Idle:
+    """A worker whose task has nothing to read."""
+
+    clock = ManualClock()
+
+    def range_reader(self, kafka: Mapping[str, str]) -> Any:
+        return self
+
+    def read_many(self, wanted: Sequence[object]) -> list[list[object]]:
+        return [[] for _ in wanted]
+
+
+def test_machine_that_does_not_see_the_table_says_so_and_not_that_the_attempt_is_void(tmp_path: Path) -> None:
+    path = str(tmp_path / "elsewhere")
+    table = TableFacts(path, "t", True, MergeMode.COMMIT_TIME_ORDERING, None, {}, "t.data", "t.index", "UTC")
+    task = EpochTask(table, 1, 1, "20260101000000000", "20260101000000000", "{}", "staging", 4, [])
+    with pytest.raises(TableNotSeenError, match=f"does not see the table's folder {path}"):
+        run_task(msgspec.msgpack.encode(task), Idle())

@@ -7,10 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO
 
+import pyspark
 import pytest
 
+import stream_writer
 from stream_writer.spark_daemon import acknowledging
 
 
@@ -63,3 +66,21 @@ def test_workers_are_forked_with_their_tasks_imported_and_without_grpc() -> None
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_archives_leave_the_path_unless_pyspark_is_in_them_alone(installed: bool) -> None:
+    home = Path(pyspark.__file__).parent
+    archives = [str(each) for each in (home / "python" / "lib").glob("*.zip")]
+    code = Path(stream_writer.__file__).parents[2] / "libs"
+    script = (
+        f"import sys; sys.path += {[*archives, '/spark/jars/spark-core_2.12-3.5.7.jar', str(code)]!r};"
+        f"sys.path += {[str(home.parent)] if installed else []!r};"
+        "from stream_runtime.platform.spark_daemon import drop_archives; drop_archives();"
+        "import pyspark, py4j;"
+        "print(sum(each.endswith(('.zip', '.jar')) for each in sys.path if 'python311' not in each))"
+    )
+    command = [sys.executable, "-I", "-S", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == ("0" if installed else str(len(archives))), done.stderr
+    assert len(archives) == 2
