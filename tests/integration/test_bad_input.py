@@ -7,20 +7,33 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from confluent_kafka import Producer
 
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import SCHEMA
+from tests.integration.admin_calls import (
+    ADMIN,
+    AdminCalls,
+    check_dead_letters,
+    check_discovery,
+    check_looking,
+    check_orders,
+    check_refusals,
+)
+from tests.integration.foreign_clients import ForeignClient, Grpcurl, Reflected, find_grpcurl
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Message, Pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
 LARGE = 20 << 20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def row(key: str, **fields: Any) -> dict[str, Any]:
@@ -134,6 +147,33 @@ def test_bad_records_become_dead_letters_and_all_others_go_through(pipeline: Pip
     listed = pipeline.command("dead-letter", "list", "--json")
     assert listed.returncode == 0, listed.stderr
     assert "record-too-large" in listed.stdout
+
+
+@pytest.mark.parametrize("kind", ["reflection", "grpcurl"])
+def test_a_foreign_client_makes_every_call_of_the_admin_service(pipeline: Pipeline, kind: str) -> None:
+    address = str(pipeline.config.services.coordinator)
+    pipeline.feed([(b"k", b"not json"), record(row("known", ts=9))])
+    pipeline.flush()
+    with grpc.insecure_channel(address) as channel:
+        client: ForeignClient
+        if kind == "grpcurl":
+            program = find_grpcurl()
+            if program is None:
+                pytest.skip("neither grpcurl nor Go is on the PATH: the calls by reflection alone were made")
+            client = grpcurl = Grpcurl(program, address)
+            trailers = grpcurl.trailers(f"{ADMIN}/Serves", {"table": "bad-input"}, "from-grpcurl-1")
+            assert "x-request-id: from-grpcurl-1" in trailers
+            assert grpcurl.run_examples(ROOT / "docs/admin-api.md", "bad-input") > 10
+        else:
+            client = Reflected(channel)
+        methods = check_discovery(client)
+        calls = AdminCalls(client, "bad-input")
+        check_looking(calls, pipeline, "known")
+        check_dead_letters(calls, pipeline)
+        check_orders(calls, pipeline, lambda: pipeline.feed([record(row("while-paused", ts=10))]))
+        check_refusals(calls)
+    assert calls.asked == methods
+    assert "request_id=why-ShowEpoch" in pipeline.log("coordinator")
 
 
 def test_unknown_fields_are_dead_letters_where_the_configuration_says_so(pipeline: Pipeline) -> None:

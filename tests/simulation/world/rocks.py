@@ -114,3 +114,6 @@ class LightRocks:
 
     def disk_bytes(self) -> int:
         return sum(len(key) + len(value) for key, value in self._folder.content.items())
+
+    def entries(self) -> int:
+        return len(self._folder.content)
