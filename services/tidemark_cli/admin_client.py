@@ -177,9 +177,10 @@ class AdminClient:
                     f"({error.details})"
                 ) from error
             if error.status is grpc.StatusCode.UNAVAILABLE and _nobody_there(str(error)):
+                hint = "" if "refused" in str(error) else " If it is: do both sides agree on security.tls?"
                 raise NobodyAnswersError(
                     f"no coordinator answers at {self._address} (services.coordinator in {self._file}): is "
-                    f"`tidemark run -c {self._file}` running{why_silent(self._state)}?"
+                    f"`tidemark run -c {self._file}` running{why_silent(self._state)}?{hint}"
                 ) from error
             raise
 
