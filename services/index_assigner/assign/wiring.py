@@ -38,32 +38,17 @@ def assign_work(context: StageContext) -> StageWork:
     Raises SetupError when the data topic is missing, CacheInUseError when no cache folder is free.
     """
     config, facts, clock = context.config, context.facts, context.clock
-    mode, field = table_ordering(context.table, context.schema)
     locations = Locations(_data_partitions(context))
     limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
     identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
-    shards, lanes, ordered = facts.num_shards, facts.lanes, field is not None
-    ttl_ms = config.table.index.tombstone_ttl_ms
-    deletes_stay = ordered and context.table.is_merge_on_read
-    parts = OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms)
-    index = TieredIndex(
-        context.storage,
-        rocks,
-        locations,
-        shards,
-        lanes,
-        ordered,
-        limits,
-        parts,
-        clock,
-        context.observer.tier_read,
-    )
+    index = _index(context, rocks, locations, limits)
+    lanes, ordered, ttl_ms = facts.lanes, context.ordering is not None, config.table.index.tombstone_ttl_ms
     leases = CoordinatorLeases(
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    desk = LookupDesk(locations, shards, lanes)
+    desk = LookupDesk(locations, facts.num_shards, lanes)
     context.lookups.open(LookupService(config.table.name, desk))
     storage = context.storage
     return AssignWork(
@@ -96,6 +81,25 @@ def assign_work(context: StageContext) -> StageWork:
             want_rewind=RewindWish(context.coordinator, config.table.name, context.process_id),
             close_index=rocks.close,
         )
+    )
+
+
+def _index(context: StageContext, rocks: RocksTier, locations: Locations, limits: IndexLimits) -> TieredIndex:
+    facts, ttl_ms = context.facts, context.config.table.index.tombstone_ttl_ms
+    mode, field = table_ordering(context.table, context.schema)
+    ordered = field is not None
+    deletes_stay = ordered and context.table.is_merge_on_read
+    return TieredIndex(
+        context.storage,
+        rocks,
+        locations,
+        facts.num_shards,
+        facts.lanes,
+        ordered,
+        limits,
+        OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms),
+        context.clock,
+        context.observer.tier_read,
     )
 
 
