@@ -100,6 +100,7 @@ def test_run_file_follows_the_processes_and_goes_with_the_run(tmp_path: Path, ka
         assert found.kafka == kafka.bootstrap_servers
         assert found.run == os.getpid()
         assert found.coordinator.port > 0
+        assert f"a page to look at: http://{found.web}" in rig.said
         victim = found.pids["assigner"][0]
         os.kill(victim, signal.SIGKILL)
         rig.until(lambda: rig.pids("assigner") not in ([], [victim]))
