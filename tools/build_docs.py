@@ -22,7 +22,7 @@ from mkdocs.config import load_config
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from tools.docs_pages import assemble, title_of  # noqa: E402
+from tools.docs_pages import HOME, assemble, in_groups, title_of  # noqa: E402
 
 _LOADED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 _PROBLEMS_SHOWN: Final = 20
@@ -63,17 +63,12 @@ def site_settings(pages: list[str], sources: Path, target: Path) -> dict[str, An
 
 
 def _navigation(pages: list[str], sources: Path) -> Iterator[dict[str, Any]]:
-    decisions = []
-    for page in pages:
-        title = title_of((sources / page).read_text(encoding="utf-8"), Path(page).stem)
-        if page.startswith("docs/adr/"):
-            decisions.append({title: page})
-        elif page == "README.md":
-            yield {"Start": page}
-        else:
-            yield {title: page}
-    if decisions:
-        yield {"Decisions": decisions}
+    def titled(page: str) -> dict[str, Any]:
+        return {title_of((sources / page).read_text(encoding="utf-8"), Path(page).stem): page}
+
+    yield {"Start": HOME}
+    for group, found in in_groups(pages).items():
+        yield {group: [titled(page) for page in found]}
 
 
 class _References(HTMLParser):

@@ -21,18 +21,24 @@ LINK: Final = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
 _CODE: Final = re.compile(r"`[^`]*`")
 _OUTPUT_LINES_MAX: Final = 60
-FIRST: Final = (
-    "README.md",
+HOME: Final = "README.md"
+BEGIN: Final = (
     "docs/first-hour.md",
     "docs/notebooks/first-hour.md",
     "docs/inputs.md",
     "docs/configuration.md",
     "docs/commands.md",
+)
+INSIDE: Final = (
     "ARCHITECTURE.md",
     "docs/guarantees.md",
     "docs/failure-walkthrough.md",
+    "docs/kafka-behaviour.md",
+    "docs/simulation.md",
+    "docs/chaos.md",
+    "CONTRIBUTING.md",
 )
-LAST: Final = "CONTRIBUTING.md"
+DECISIONS: Final = "docs/adr/"
 
 
 def links_of(markdown: str) -> Iterator[str]:
@@ -52,7 +58,7 @@ def title_of(markdown: str, otherwise: str) -> str:
 
 
 def assemble(root: Path, target: Path) -> list[str]:
-    """Fills an empty folder; returns the pages' paths in the order of the navigation."""
+    """Fills an empty folder; returns the pages' paths."""
     pages = {path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *root.glob("docs/**/*.md")]}
     for page in pages:
         _copy(root / page, target / page)
@@ -70,7 +76,7 @@ def assemble(root: Path, target: Path) -> list[str]:
     for page in sorted(pages):
         for link in links_of((target / page).read_text(encoding="utf-8")):
             _take_along(root, target, page, link)
-    return _in_order([*pages, *made])
+    return sorted({*pages, *made})
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -107,10 +113,18 @@ def _folder_page(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_order(pages: Iterable[str]) -> list[str]:
-    """What is named first, the rest by path, how we work at the end."""
-    rest = sorted(set(pages) - {*FIRST, LAST})
-    return [*(page for page in FIRST if page in set(pages)), *rest, LAST]
+def in_groups(pages: Iterable[str]) -> dict[str, list[str]]:
+    """The navigation: a page that no other group names is about operation, so a new one appears by itself."""
+    there = set(pages)
+    decisions = sorted(page for page in there if page.startswith(DECISIONS))
+    rest = sorted(there - {HOME, *BEGIN, *INSIDE, *decisions})
+    groups: dict[str, list[str]] = {
+        "Begin": [page for page in BEGIN if page in there],
+        "Operate": rest,
+        "Inside": [page for page in INSIDE if page in there],
+        "Decisions": decisions,
+    }
+    return {name: found for name, found in groups.items() if found}
 
 
 def configuration_page() -> str:
@@ -127,7 +141,7 @@ def configuration_page() -> str:
             lines += ["", f"## {section}", "", "| key | default | |", "|---|---|---|"]
         default = "required" if each.required else "" if each.default is None else f"`{_flow(each.default)}`"
         said = [f"one of {', '.join(f'`{choice}`' for choice in each.choices)}"] if each.choices else []
-        said += [each.text] if each.text else []
+        said += [each.text.replace("None", "Left out")] if each.text else []
         lines.append(f"| `{each.path}` | {default} | {'. '.join(said)} |")
     lines += ["", "Keys of `kafka`, `spark` and `hoodie` are passed on as they are."]
     return "\n".join(lines) + "\n"

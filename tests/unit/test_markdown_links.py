@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.docs_pages import links_of, notebook_page
+from tools.docs_pages import in_groups, links_of, notebook_page
 from tools.narrow_lists import NarrowLists
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,3 +97,12 @@ def test_notebook_page_shows_text_code_and_what_was_printed():
         },
     ]
     assert notebook_page({"cells": cells}) == "# T\ntext\n\n```python\n1 + 1\n```\n\n```text\n2\n```\n"
+
+
+def test_a_new_page_has_its_place_in_the_navigation():
+    pages = ["README.md", "ARCHITECTURE.md", "docs/adr/0009-new.md", "docs/brand-new.md"]
+    assert in_groups(pages) == {
+        "Operate": ["docs/brand-new.md"],
+        "Inside": ["ARCHITECTURE.md"],
+        "Decisions": ["docs/adr/0009-new.md"],
+    }
