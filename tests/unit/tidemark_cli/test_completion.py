@@ -15,20 +15,21 @@ from tidemark_cli.main import main
 # What bash does at TAB: fills the COMP variables, calls the function that `complete -F` named.
 BASH = r"""
 source <(tidemark completion bash)
-COMP_LINE="$1"; COMP_POINT=${#1}; COMP_TYPE=9
-read -ra COMP_WORDS <<<"$1"
-[[ "$1" == *" " ]] && COMP_WORDS+=("")
-COMP_CWORD=$((${#COMP_WORDS[@]}-1))
 call=$(complete -p tidemark | sed -E 's/.*-F ([^ ]+) .*/\1/')
-$call tidemark "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
-printf '%s\n' "${COMPREPLY[@]}"
+for line in "$@"; do
+    COMP_LINE="$line"; COMP_POINT=${#line}; COMP_TYPE=9; COMPREPLY=()
+    read -ra COMP_WORDS <<<"$line"
+    COMP_CWORD=$((${#COMP_WORDS[@]}-1))
+    $call tidemark "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+    echo "${COMPREPLY[*]}"
+done
 """
 FISH = "source (tidemark completion fish | psub); complete -C $argv[1]"
 ZSH = "autoload -Uz compinit; compinit -D; source <(tidemark completion zsh); print -- $_comps[tidemark]"
 
 
-def ask(shell: str, script: str, line: str, folder: Path) -> list[str]:
-    """What the shell offers for a line; the installed command is on its PATH."""
+def ask(shell: str, script: str, folder: Path, *lines: str) -> list[str]:
+    """What the shell offers for each line; the installed command is on its PATH."""
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"there is no {shell} here")
@@ -39,7 +40,7 @@ def ask(shell: str, script: str, line: str, folder: Path) -> list[str]:
         "zsh": ["-f", "-c", script],
     }
     done = subprocess.run(
-        [program, *options[shell], line],
+        [program, *options[shell], *lines],
         cwd=folder,
         env={**os.environ, "PATH": path, "HOME": str(folder)},
         capture_output=True,
@@ -51,27 +52,24 @@ def ask(shell: str, script: str, line: str, folder: Path) -> list[str]:
     return [each.split("\t")[0].strip() for each in done.stdout.splitlines() if each.strip()]
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("tidemark sta", ["status"]),
-        ("tidemark dead-letter re", ["replay"]),
-        ("tidemark verify --f", ["--full"]),
-        ("tidemark demo --type c", ["copy_on_write"]),
-        ("tidemark status -c ord", ["orders.yaml"]),
-    ],
-)
-def test_bash_completes_commands_options_values_and_files(line: str, offered: list[str], tmp_path: Path):
+def test_bash_completes_commands_options_values_and_files(tmp_path: Path):
     (tmp_path / "orders.yaml").touch()
-    assert ask("bash", BASH, line, tmp_path) == offered
+    expected = {
+        "tidemark sta": "status",
+        "tidemark dead-letter re": "replay",
+        "tidemark verify --f": "--full",
+        "tidemark demo --type c": "copy_on_write",
+        "tidemark status -c ord": "orders.yaml",
+    }
+    assert ask("bash", BASH, tmp_path, *expected) == list(expected.values())
 
 
 def test_fish_completes_commands(tmp_path: Path):
-    assert ask("fish", FISH, "tidemark sta", tmp_path) == ["status"]
+    assert ask("fish", FISH, tmp_path, "tidemark sta") == ["status"]
 
 
 def test_zsh_takes_the_script(tmp_path: Path):
-    assert ask("zsh", ZSH, "", tmp_path) == ["_python_argcomplete"]
+    assert ask("zsh", ZSH, tmp_path) == ["_python_argcomplete"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
