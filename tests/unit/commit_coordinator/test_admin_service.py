@@ -4,112 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
-from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
-from commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, SERVICE_NAME, longest_s, path
-from commit_coordinator.admin.messages import epoch_message, status_message
-from commit_coordinator.admin.verify_calls import VerifyCalls
+from commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, longest_s, path
 from commit_coordinator.admin_service import REASON_CHARACTERS_MAX
-from commit_coordinator.dead_letter_desk import DeadLetterDesk, all_letters
+from commit_coordinator.dead_letter_desk import all_letters
 from commit_coordinator.dead_letters import LetterFilter
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import INBOX_MAX, HurryUp, Inbox, PauseTagging
-from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import EpochPlanned
-from epoch_protocol.fold import Verdict
-from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.refusals import Reason, Refusal
-from ledger_client.fold_reader import Applied
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.config.model import Address
+from commit_coordinator.inbox import INBOX_MAX, HurryUp, PauseTagging
+from commit_coordinator.view import CoordinatorView
+from index_assigner.shuffle.refusals import Reason
 from stream_runtime.errors import ErrorKind
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
-from stream_runtime.rpc.call_groups import CallGroups
-from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.rpc.channel import call
 from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.server import start_server
-from tests.unit.commit_coordinator.admin_parts import admin_service
+from tests.unit.commit_coordinator.admin_world import WAIT_S, World, answered, refused
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.admin.v1 import admin_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[3]
-LETTERS = TopicPartition("t.dead-letter", 0)
-WAIT_S = 60.0
-
-
-class World:
-    """Parts of a coordinator, and its admin service on a port."""
-
-    def __init__(self) -> None:
-        clock = ManualClock()
-        self.broker = MemoryBroker(clock, SeededIds(1))
-        self.client = MemoryKafkaClient(self.broker)
-        self.client.admin().create_topics([TopicSpec("in", 2), TopicSpec(LETTERS.topic, 1)])
-        self.board, self.inbox, self.history = ViewBoard(), Inbox(), EpochHistory()
-        self.targets: dict[str, int] = {}
-        self.flushes = 0
-        self.answers: list[dict[str, Any]] = []
-        self.go = threading.Semaphore(0)
-        self.verification = PeriodicVerification(0, self._verify, SystemClock(), lambda: "reads shard 3")
-        self.desk = DeadLetterDesk(self.client, "t", ["in"], clock)
-        service = admin_service(
-            board=self.board,
-            inbox=self.inbox,
-            history=self.history,
-            targets=self._targets,
-            dead_letters=DeadLetterCalls(self.desk),
-            verify=VerifyCalls(self.verification, SystemClock()),
-        )
-        self.server = start_server(
-            Address("127.0.0.1", 0),
-            [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],
-            interceptors=[CallGroups(CALL_GROUPS)],
-            longest_s=longest_s(10.0),
-        )
-        self.channel = open_channel(self.server.address, deadline_s=WAIT_S)
-        self.stub = admin_pb2_grpc.AdminStub(self.channel)
-
-    def _verify(self, stopped: threading.Event, full: bool) -> dict[str, Any]:
-        while not self.go.acquire(timeout=0.02):
-            if stopped.is_set():
-                return {"error": "stopped"}
-        return {"full": full, **self.answers.pop(0)}
-
-    def _targets(self) -> dict[str, int]:
-        self.flushes += 1
-        return self.targets
-
-    def refuse(self, count: int, reason: Reason = Reason.NOT_JSON, detail: str = "why") -> None:
-        """Letters as the shuffle stage publishes them."""
-        for number in range(count):
-            message = Message("in", 1, number, b"k", b"{" * 10, (("trace", b"\x01"),), 1_234)
-            (letter,) = dead_letters([message], [Refusal(0, reason, detail)], LETTERS.topic, 1 << 20)
-            self.broker.produce(LETTERS, letter.key, letter.value, letter.headers)
-
-    def plan(self, epochs: int) -> None:
-        for epoch in range(1, epochs + 1):
-            planned = EpochPlanned(0, epoch, 1, 0, epoch, f"T{epoch}", "0", "", 100)
-            self.history.observe(Applied(epoch, planned, Verdict.APPLIED))
-
-    def ids(self, page: pb.ListDeadLettersResponse) -> list[int]:
-        return [each.id for each in page.letters]
-
-    def close(self) -> None:
-        self.verification.stop()
-        self.channel.close()
-        self.server.stop(0.1)
 
 
 @pytest.fixture
@@ -117,16 +33,6 @@ def world() -> Iterator[World]:
     made = World()
     yield made
     made.close()
-
-
-def refused(method: Any, request: Any) -> RpcError:
-    with pytest.raises(RpcError) as failed:
-        call(method, request)
-    return failed.value
-
-
-def answered(answer: Any, streams: bool) -> Any:
-    return list(answer) if streams else answer
 
 
 # -- what holds for all calls
@@ -322,109 +228,3 @@ def test_one_replay_at_a_time(world: World) -> None:
     assert error.info.retry_after_s == 5.0
     world.desk._replaying.release()
     assert call(world.stub.ReplayDeadLetters, pb.ReplayDeadLettersRequest(table="t")).replayed == 0
-
-
-# -- verification
-
-
-AGREES: dict[str, Any] = {"agrees": True, "as_of": "2026", "rows": 7, "commits": {"last_epoch": 3}}
-DIFFERS: dict[str, Any] = {
-    "agrees": False,
-    "as_of": "2027",
-    "differences": {"row-without-entry": {"count": 3, "examples": ["k4"]}},
-}
-
-
-def test_verify_streams_progress_and_ends_with_the_result(world: World) -> None:
-    world.answers = [AGREES]
-    stream = world.stub.Verify(pb.VerifyRequest(table="t", full=True), timeout=WAIT_S)
-    seen = [next(stream)]
-    world.go.release()
-    seen += list(stream)
-    assert seen[0].progress.doing in ("waits for its turn", "reads shard 3")
-    assert [each.WhichOneof("what") for each in seen[:-1]] == ["progress"] * (len(seen) - 1)
-    result = seen[-1].result
-    assert (result.agrees, result.as_of, result.rows) == (True, "2026", 7)
-    assert json.loads(result.json)["full"] is True
-    last = call(world.stub.LastVerification, pb.LastVerificationRequest(table="t"))
-    assert (last.last, last.agreed_epoch, last.agreed_as_of, last.is_running) == (result, 3, "2026", False)
-
-
-def test_verify_that_finds_differences_names_them_and_warns(world: World) -> None:
-    world.answers = [DIFFERS]
-    world.go.release()
-    *_, end = world.stub.Verify(pb.VerifyRequest(table="t"), timeout=WAIT_S)
-    assert end.result.agrees is False
-    (difference,) = end.result.differences
-    assert (difference.kind, difference.count, list(difference.examples)) == ("row-without-entry", 3, ["k4"])
-    assert "3 differences" in world.verification.warnings()[0]
-    document = world.verification.document()
-    assert document is not None
-    assert document["last"]["agrees"] is False
-
-
-def test_verify_that_could_not_be_decided_has_no_verdict(world: World) -> None:
-    world.answers = [{"error": "no such table"}]
-    world.go.release()
-    *_, end = world.stub.Verify(pb.VerifyRequest(table="t"), timeout=WAIT_S)
-    assert (end.result.HasField("agrees"), end.result.error) == (False, "no such table")
-
-
-def test_who_asks_for_the_same_meanwhile_shares_the_next_verification(world: World) -> None:
-    world.answers = [AGREES, AGREES]
-    running = world.verification.ask(False)
-    assert running.begun.wait(WAIT_S)
-    waiting = [world.verification.ask(False) for _ in range(3)]
-    full = world.verification.ask(True)
-    assert len({id(each) for each in waiting}) == 1
-    world.go.release(2)
-    assert waiting[0].done.wait(WAIT_S)
-    assert not full.done.is_set()
-    world.answers.append(DIFFERS)
-    world.go.release()
-    assert full.done.wait(WAIT_S)
-    assert full.verdict is not None
-    assert full.verdict.answer["full"] is True
-
-
-def test_coordinator_that_stops_tells_who_waits_for_a_verification(world: World) -> None:
-    stream = world.stub.Verify(pb.VerifyRequest(table="t"), timeout=WAIT_S)
-    assert next(stream).WhichOneof("what") == "progress"
-    queued = world.verification.ask(True)
-    world.verification.stop()
-    with pytest.raises(grpc.RpcError, match="the coordinator stops") as failed:
-        list(stream)
-    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert queued.done.is_set()
-    assert world.verification.ask(True).done.is_set()
-
-
-def test_nothing_was_verified_yet(world: World) -> None:
-    last = call(world.stub.LastVerification, pb.LastVerificationRequest(table="t"))
-    assert not last.HasField("last")
-    assert (last.agreed_epoch, last.every_commits) == (0, 0)
-
-
-# -- documents
-
-
-def test_epoch_of_the_document_is_typed_whole() -> None:
-    document = {
-        "epoch": 7, "through": 90, "instant": None, "completion": None, "bytes": 5, "transactions": 2,
-        "counts": {"input": 3, "no_ops": 1},
-        "keyed_offsets": {"k:0": [1, 4]}, "source_offsets": {"in:0": (0, 9)},
-        "attempts": [{"attempt": 1, "instant": "T", "planned_ms": 1_700_000_000_000, "decided_ms": None,
-                      "committed_ms": None, "voided": "lost", "timings_ms": {"write": 1.5}}],
-    }  # fmt: skip
-    typed = epoch_message(document)
-    assert (typed.epoch, typed.through, typed.HasField("instant"), typed.counts.no_ops) == (7, 90, False, 1)
-    assert (typed.source_offsets["in:0"].first, typed.source_offsets["in:0"].next) == (0, 9)
-    (attempt,) = typed.attempts
-    assert (attempt.voided, attempt.planned_ms, dict(attempt.timings_ms)) == (
-        "lost", 1_700_000_000_000, {"write": 1.5},
-    )  # fmt: skip
-
-
-def test_keys_of_a_document_that_no_field_has_are_passed_over() -> None:
-    typed = status_message({"table": "t", "new": {"deep": [None]}, "coordinator": {"term": 3, "newer": [1]}})
-    assert (typed.table, typed.coordinator.term) == ("t", 3)
