@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import stat
 import subprocess
@@ -224,6 +225,15 @@ def page(port: int, path: str, headers: Mapping[str, str] | None = None) -> str:
         return str(answer.read().decode())
 
 
+def page_if_there(port: int, path: str) -> str:
+    try:
+        return page(port, path)
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        return ""
+
+
 def test_all_records_came_through_sasl_and_tls(running: SecuredRun) -> None:
     document = json.loads(running.cli("status", "--json", token=running.secrets.reader, code=0).stdout)
     assert document["records"]["committed"]["inserts"] == ROWS
@@ -243,7 +253,7 @@ def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
 def test_wrong_password_is_an_error_that_shows_none(running: SecuredRun) -> None:
     wrong = f"{running.secrets.kafka}x"
     done = running.cli("doctor", KAFKA_PASSWORD=wrong)
-    assert done.returncode != 0
+    assert re.search(r"kafka +fails ", done.stdout), done.stdout
     assert wrong not in done.stdout + done.stderr
 
 
@@ -280,7 +290,7 @@ def test_sparks_pages_and_event_log_show_no_secret(running: SecuredRun) -> None:
     paths += [
         f"/api/v1/applications/{application}/{each}" for each in ("environment", "jobs", "sql", "stages")
     ]
-    read = "".join(page(running.ui_port, path) for path in paths)
+    read = "".join(page_if_there(running.ui_port, path) for path in paths)
     assert "spark.hadoop.fs.s3a.secret.key" in read
     assert running.secrets.shown_in(read) == []
 
