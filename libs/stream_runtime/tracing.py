@@ -81,7 +81,7 @@ NO_TRACES: Final = Traces()
 
 
 def open_traces(config: TableConfigFile, service: str, env: Mapping[str, str] | None = None) -> Traces:
-    """Where `telemetry.otlp_endpoint` or OpenTelemetry's own variables say. Starts a thread if anywhere."""
+    """Where `telemetry.otlp_endpoint` or OpenTelemetry's own variables say; opened with the first span."""
     env = os.environ if env is None else env
     endpoint = config.telemetry.otlp_endpoint or next(filter(None, map(env.get, _ENDPOINTS)), None)
     if endpoint is None or env.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -109,6 +109,19 @@ class OtlpTraces(Traces):
     enabled = True
 
     def __init__(self, endpoint: str, service: str, table: str) -> None:
+        self._names = (endpoint, service, table)
+        self._lock = threading.Lock()
+        self._tracer: Any = None
+        self._provider: Any = None
+        self._ids: Any = None
+
+    def _open(self) -> None:
+        """With the first span and not before: Spark's JVM is forked off the writer, and gRPC's threads would
+        not like that.
+        """
+        if self._provider is not None:
+            return
+        endpoint, service, table = self._names
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -130,7 +143,6 @@ class OtlpTraces(Traces):
 
         _say_once_a_minute()
         self._ids = Ids()
-        self._lock = threading.Lock()
         resource = Resource.create({"service.name": f"tidemark-{service}", "tidemark.table": table})
         self._provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
         plain = endpoint.startswith("http://")
@@ -141,23 +153,41 @@ class OtlpTraces(Traces):
         _log.info("traces go to %s", endpoint)
 
     def root(self, key: AttemptKey, span: SpanFacts) -> None:
-        with self._lock:
-            self._ids.next = (trace_id(key), root_span_id(key))
-            try:
-                made = self._start(span, None, _of(key))
-            finally:
-                self._ids.next = None
-            self._fill(made, span)
+        self._safely(lambda: self._send_root(key, span))
 
     def part(self, key: AttemptKey, span: SpanFacts) -> None:
+        self._safely(lambda: self._send_part(key, span))
+
+    def _safely(self, send: Callable[[], None]) -> None:
+        """Whatever fails here (a certificate that is not there …) ends the traces, never what they tell of."""
+        if not self.enabled:
+            return
+        try:
+            with self._lock:
+                self._open()
+                send()
+        except Exception as error:
+            self.enabled = False
+            _log.warning("no traces from here on: %s: %s", type(error).__name__, error)
+
+    def _send_root(self, key: AttemptKey, span: SpanFacts) -> None:
+        self._ids.next = (trace_id(key), root_span_id(key))
+        try:
+            made = self._start(span, None, _of(key))
+        finally:
+            self._ids.next = None
+        self._fill(made, span)
+
+    def _send_part(self, key: AttemptKey, span: SpanFacts) -> None:
         from opentelemetry import trace
 
         flags = trace.TraceFlags(trace.TraceFlags.SAMPLED)
         above = trace.SpanContext(trace_id(key), root_span_id(key), is_remote=True, trace_flags=flags)
-        with self._lock:
-            self._fill(self._start(span, trace.NonRecordingSpan(above), _of(key)), span)
+        self._fill(self._start(span, trace.NonRecordingSpan(above), _of(key)), span)
 
     def close(self) -> None:
+        if self._provider is None:
+            return
         # A collector that is gone may not hold up the end of a service.
         closing = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         closing.start()

@@ -69,11 +69,18 @@ def test_two_tasks_run_at_once(engine: SparkEngine) -> None:
 
 
 def test_sparks_page_says_what_a_job_is(engine: SparkEngine) -> None:
-    engine.describe("flights: epoch 12 attempt 1, 4000 rows in 2 tasks")
+    text = "flights: epoch 12 attempt 1, 4000 rows in 2 tasks"
+    engine.describe(text)
     _run(engine, {"do": "echo"}, {"do": "echo"})
-    jobs = engine.session.sparkContext._jsc.sc().statusStore().jobsList(None)
-    newest = max((jobs.apply(number) for number in range(jobs.size())), key=lambda job: job.jobId())
-    assert newest.description().get() == "flights: epoch 12 attempt 1, 4000 rows in 2 tasks"
+    store = engine.session.sparkContext._jsc.sc().statusStore()
+    end_s = time.monotonic() + 60
+    described: set[str] = set()
+    # Spark's store learns of a job a moment after it has ended.
+    while f"Some({text})" not in described:
+        assert time.monotonic() < end_s, described
+        time.sleep(0.1)
+        jobs = store.jobsList(None)
+        described = {jobs.apply(number).description().toString() for number in range(jobs.size())}
 
 
 def test_no_tasks_need_no_job(engine: SparkEngine) -> None:

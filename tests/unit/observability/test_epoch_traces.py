@@ -132,6 +132,18 @@ def test_a_collector_that_is_not_there_holds_nothing_up() -> None:
     assert time.monotonic() - began < 30
 
 
+def test_traces_that_cannot_be_made_end_and_nothing_else_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("no such certificate")
+
+    sender = OtlpTraces("https://127.0.0.1:1", "writer", "t")
+    monkeypatch.setattr(sender, "_open", refuse)
+    sender.part(AttemptKey("t", 1, 1, None), SpanFacts("write", 1, 2))
+    assert not sender.enabled
+    sender.root(AttemptKey("t", 1, 1, None), SpanFacts("epoch", 1, 2))
+    sender.close()
+
+
 def test_nothing_is_made_or_imported_without_an_endpoint(tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path))
     assert open_traces(config, "writer", {}) is NO_TRACES
