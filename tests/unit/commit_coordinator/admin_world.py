@@ -33,26 +33,28 @@ from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 
-LETTERS = TopicPartition("t.dead-letter", 0)
 WAIT_S = 60.0
 
 
 class World:
     """Parts of a coordinator, and its admin service on a port."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: str = "t", path: str = "") -> None:
         clock = ManualClock()
+        self.letters = TopicPartition(f"{table}.dead-letter", 0)
         self.broker = MemoryBroker(clock, SeededIds(1))
         self.client = MemoryKafkaClient(self.broker)
-        self.client.admin().create_topics([TopicSpec("in", 2), TopicSpec(LETTERS.topic, 1)])
+        self.client.admin().create_topics([TopicSpec("in", 2), TopicSpec(self.letters.topic, 1)])
         self.board, self.inbox, self.history = ViewBoard(), Inbox(), EpochHistory()
         self.targets: dict[str, int] = {}
         self.flushes = 0
         self.answers: list[dict[str, Any]] = []
         self.go = threading.Semaphore(0)
         self.verification = PeriodicVerification(0, self._verify, SystemClock(), lambda: "reads shard 3")
-        self.desk = DeadLetterDesk(self.client, "t", ["in"], clock)
+        self.desk = DeadLetterDesk(self.client, table, ["in"], clock)
         service = admin_service(
+            table,
+            served=lambda: (path, ""),
             board=self.board,
             inbox=self.inbox,
             history=self.history,
@@ -83,8 +85,8 @@ class World:
         """Letters as the shuffle stage publishes them."""
         for number in range(count):
             message = Message("in", 1, number, b"k", b"{" * 10, (("trace", b"\x01"),), 1_234)
-            (letter,) = dead_letters([message], [Refusal(0, reason, detail)], LETTERS.topic, 1 << 20)
-            self.broker.produce(LETTERS, letter.key, letter.value, letter.headers)
+            (letter,) = dead_letters([message], [Refusal(0, reason, detail)], self.letters.topic, 1 << 20)
+            self.broker.produce(self.letters, letter.key, letter.value, letter.headers)
 
     def plan(self, epochs: int) -> None:
         for epoch in range(1, epochs + 1):
