@@ -159,7 +159,7 @@ class OtlpTraces(Traces):
         self._safely(lambda: self._send_part(key, span))
 
     def _safely(self, send: Callable[[], None]) -> None:
-        """Whatever fails here (a certificate that is not there …) ends the traces, never what they tell of."""
+        """Whatever fails here (a certificate that is not there …) ends the traces, and nothing else."""
         if not self.enabled:
             return
         try:
