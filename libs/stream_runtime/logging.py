@@ -24,9 +24,9 @@ _REDACTED: Final = "***"
 _SECRET_KEY: Final = re.compile(
     r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|key\.pem|access\.?key|access\.?key|\.pem$"
 )
-# Not the names of our own settings: what follows them is a file's name.
+# Not the names of our own settings, nor of files: what follows them is prose.
 _SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)(?<![\w.\-])((?!security\.token)[\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
+    r"(?i)(?<![\w.\-/])((?!security\.token)[\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
 )
 _USER_INFO: Final = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
 _TOKEN: Final = re.compile(r"(?i)tdm_[0-9a-f]{16,}|(?<=bearer )[\w.\-+/=]{16,}|(?<=basic )[\w+/=]{16,}")
