@@ -121,22 +121,30 @@ def _leads_somewhere(page: Path, link: str, read: dict[Path, _References]) -> bo
     return not fragment or target not in read or fragment in read[target].anchors
 
 
-def main() -> int:
-    """Exit code 1 when the site cannot be built, or something is wrong with it."""
-    logging.basicConfig(level=logging.WARNING, format="docs: %(message)s")
-    folder = ROOT / "build" / "docs"
-    sources, site = folder / "pages", ROOT / "build" / "site"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(site, ignore_errors=True)
+def build_site(folder: Path, site: Path) -> list[str]:
+    """Builds into `site`, with `folder` for what is in between; returns what is wrong with it.
+
+    Raises MkDocs' own error after logging why.
+    """
+    sources = folder / "pages"
     pages = assemble(ROOT, sources)
     settings = folder / "mkdocs.yml"
     content = yaml.safe_dump(site_settings(pages, sources, site), sort_keys=False)
     settings.write_text(content, encoding="utf-8")
     build(load_config(str(settings)))
-    wrong = problems(site)
+    return problems(site)
+
+
+def main() -> int:
+    """Exit code 1 when the site cannot be built, or something is wrong with it."""
+    logging.basicConfig(level=logging.WARNING, format="docs: %(message)s")
+    folder, site = ROOT / "build" / "docs", ROOT / "build" / "site"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(site, ignore_errors=True)
+    wrong = build_site(folder, site)
     for each in wrong[:_PROBLEMS_SHOWN]:
         sys.stderr.write(f"docs: {each}\n")
-    sys.stderr.write(f"docs: {len(pages)} pages in {site}; {len(wrong)} problems\n")
+    sys.stderr.write(f"docs: {site / 'index.html'}; {len(wrong)} problems\n")
     return 1 if wrong else 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.build_docs import build_site, problems
 from tools.docs_pages import in_groups, links_of, notebook_page
 from tools.narrow_lists import NarrowLists
 
@@ -106,3 +107,22 @@ def test_a_new_page_has_its_place_in_the_navigation():
         "Inside": ["ARCHITECTURE.md"],
         "Decisions": ["docs/adr/0009-new.md"],
     }
+
+
+def test_site_is_built_without_a_warning_and_asks_no_other_host(tmp_path: Path):
+    site = tmp_path / "site"
+    assert build_site(tmp_path / "between", site) == []
+    pages = {each.relative_to(site).as_posix() for each in site.rglob("*.html")}
+    assert {"index.html", "ARCHITECTURE.html", "docs/commands.html", "docs/adr/0001-protocol.html"} <= pages
+    assert "tidemark doctor" in (site / "docs" / "commands.html").read_text()
+    assert "limits.record_bytes" in (site / "docs" / "configuration.html").read_text()
+
+
+def test_what_is_wrong_with_a_site_is_named(tmp_path: Path):
+    page = '<link href="https://fonts.example/x.css"><a href="gone.html">x</a><a href="#no">y</a><p id="yes">'
+    (tmp_path / "index.html").write_text(f'{page}<a href="#yes">z</a><a href="https://other.example/">o</a>')
+    assert problems(tmp_path) == [
+        "index.html loads https://fonts.example/x.css",
+        "index.html links to gone.html",
+        "index.html links to #no",
+    ]
