@@ -159,6 +159,10 @@ def check(pipeline: Pipeline, source: Source) -> None:
     assert_same_rows(hudi_rs_snapshot(pipeline.table), source.rows.values(), "rows")
 
 
+def misses_the_registry(pipeline: Pipeline) -> bool:
+    return any("schema registry" in each for each in pipeline.status()["warnings"])
+
+
 def test_a_change_stream_becomes_the_table_of_its_source(
     kafka: EmbeddedKafka, registry: RegistryServer, tmp_path: Path
 ) -> None:
@@ -177,17 +181,12 @@ def test_a_change_stream_becomes_the_table_of_its_source(
         repeated = source.changes(150, 80)
         registry.stop()
         pipeline.feed(repeated)
-        pipeline.wait(
-            "the warning", lambda: any("schema registry" in each for each in pipeline.status()["warnings"])
-        )
+        pipeline.wait("the warning", lambda: misses_the_registry(pipeline))
         assert pipeline.status()["records"]["dead_letters"] == 0
         registry.start()
         check(pipeline, source)
         # An assigner reports what it waits for with its heartbeats: flush may be back before the next one.
-        pipeline.wait(
-            "the warning's end",
-            lambda: not any("schema registry" in each for each in pipeline.status()["warnings"]),
-        )
+        pipeline.wait("the warning's end", lambda: not misses_the_registry(pipeline))
 
         # The connector starts again behind where it was; a truncation, and an id that is not registered yet.
         later = registry.schemas + 1
