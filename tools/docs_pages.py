@@ -97,6 +97,8 @@ def _take_along(root: Path, target: Path, page: str, link: str) -> None:
             index.write_text(_folder_page(source), encoding="utf-8")
         # On the site a folder is reached by its page.
         _replace_link(target / page, link, f"{path.rstrip('/')}/index.md")
+    elif source.suffix == ".ipynb":
+        _replace_link(target / page, link, f"{path.removesuffix('.ipynb')}.md")
     elif source.is_file() and not there.exists():
         _copy(source, there)
 

@@ -38,7 +38,8 @@ def processes_of(folder: Path) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("table_type", ["merge_on_read", "copy_on_write"])
+# MERGE_ON_READ, the default, is the notebook's (test_notebook).
+@pytest.mark.parametrize("table_type", ["copy_on_write"])
 def test_demo_proves_every_check_and_leaves_no_process(tmp_path: Path, table_type: str):
     folder = tmp_path / "demo"
     code, report = demo(folder, "--type", table_type)

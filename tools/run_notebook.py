@@ -1,0 +1,60 @@
+"""Runs a notebook from its first cell to its last, as Jupyter would: `make notebook`.
+
+Usage: python tools/run_notebook.py NOTEBOOK [OUTPUT]. With OUTPUT the notebook with what it printed is
+written there; the exit code is 1 when a cell failed. The kernel is this very Python.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+_CELL_S: Final = 900
+_ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+def run_notebook(source: Path, target: Path | None) -> str | None:
+    """None, or the error of the cell that failed. What was printed is written in either case."""
+    notebook: Any = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
+    client = NotebookClient(notebook, timeout=_CELL_S, kernel_name="python3", record_timing=False)
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        return str(error)
+    finally:
+        if target is not None:
+            notebook.metadata.pop("language_info", None)
+            for cell in notebook.cells:
+                _make_neutral(cell)
+            nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
+    return None
+
+
+def _make_neutral(cell: Any) -> None:
+    """Leaves out what went to stderr, and where this checkout lies."""
+    if "outputs" not in cell:
+        return
+    cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+    for each in cell.outputs:
+        if "text" in each:
+            each.text = "".join(each.text).replace(str(_ROOT), "~/tidemark")
+
+
+def main(arguments: list[str]) -> int:
+    """See the module."""
+    if not 1 <= len(arguments) <= 2:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    problem = run_notebook(Path(arguments[0]), Path(arguments[1]) if len(arguments) > 1 else None)
+    if problem is not None:
+        sys.stderr.write(f"{problem}\n")
+    return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
