@@ -162,7 +162,7 @@ class SparkEngine:
             known = int(self._context._jsc.sc().getExecutorMemoryStatus().size())
         except (Py4JError, OSError, AttributeError):
             return ""
-        is_local = self._context.master.startswith("local")
+        is_local = (self._context.master or "local").startswith("local")
         return "" if is_local or known > 1 else ", with no executor: look at the master's page and logs"
 
     def _failure(self, error: Exception, when: str) -> EngineFailedError | EngineLostError:

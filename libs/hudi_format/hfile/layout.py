@@ -18,7 +18,7 @@ from hudi_format.errors import CorruptFileError
 
 TRAILER_BYTES: Final = 4096
 HEADER_BYTES: Final = 33
-# What a block's header may promise. Hudi's blocks have 64 KiB and at most one entry more.
+# What a block's header may promise, damaged or made to hurt. Hudi's blocks have 64 KiB and at most one entry more.
 BLOCK_BYTES_MAX: Final = 512 << 20
 BYTES_PER_CHECKSUM: Final = 16384
 # Hudi 1.2.0's own reader subtracts the checksum area (4 bytes for each 16 KiB on disk) from the
@@ -27,8 +27,6 @@ BYTES_PER_CHECKSUM: Final = 16384
 DATA_BLOCK_BYTES_MAX: Final = 64 * 1024
 KEY_BYTES_MAX: Final = 32767
 FILE_BYTES_MAX: Final = 2**31 - 1
-# Guards against a damaged size field: no writer of the metadata table makes a block of this size.
-BLOCK_BYTES_MAX: Final = 1 << 30
 COMPARATOR: Final = "org.apache.hudi.io.storage.HoodieHBaseKVComparator"
 TRAILER_MAGIC: Final = b'TRABLK"$'
 _MAJOR_VERSION: Final = 3
@@ -87,7 +85,7 @@ class BlockHeader:
         except ValueError:
             raise CorruptFileError(f"{name}: no HFile block at offset {offset}: magic {magic!r}") from None
         compressed = on_disk_data - HEADER_BYTES
-        if not (0 <= compressed <= on_disk and 0 <= uncompressed <= BLOCK_BYTES_MAX):
+        if not (0 <= compressed <= on_disk and uncompressed >= 0):
             raise CorruptFileError(
                 f"{name}: block at offset {offset} has impossible sizes "
                 f"({on_disk}, {uncompressed}, {on_disk_data})"
