@@ -14,8 +14,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # The same everywhere, since what the notebook printed is kept.
 NOTEBOOK_DIR := /tmp/tidemark-first-hour
-# The same everywhere, since what the notebook printed is kept.
-NOTEBOOK_DIR := /tmp/tidemark-first-hour
 LEVELS := unit contract golden simulation integration interop e2e
 
 # Stamps carry a checksum of what they were made from, so a set-up that is up to date costs nothing,
@@ -31,7 +29,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook notebook up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -44,11 +42,6 @@ setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate t
 
 demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
 	$(VENV)/bin/tidemark demo
-
-notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed; three minutes
-	@rm -rf $(NOTEBOOK_DIR)
-	TIDEMARK_NOTEBOOK_DIR=$(NOTEBOOK_DIR) $(PY) tools/run_notebook.py docs/notebooks/first-hour.ipynb docs/notebooks/first-hour.ipynb
-	@rm -rf $(NOTEBOOK_DIR)
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
