@@ -38,7 +38,7 @@ KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
 REASON_CHARACTERS_MAX: Final = 1_000
 _FLUSH_DEFAULT_MS: Final = 60_000
-_FLUSH_ANSWER_S: Final = 0.25
+_FLUSH_ANSWER_S: Final = 0.5
 _RETRY_TAKEN_S: Final = 15.0
 _log = logging.getLogger("tidemark.admin")
 

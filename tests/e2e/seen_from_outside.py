@@ -32,14 +32,11 @@ def check_metrics(running: RunningTable) -> None:
 
 
 def lines_of(running: RunningTable, role: str) -> list[dict[str, Any]]:
-    """The lines of a service's log. Last words before the end are plain text, and so is what Spark's JVM says
-    on the writer's stderr by itself.
+    """The lines of a service's log. Plain text are last words before the end, and what libraries say by
+    themselves on stderr (Spark's JVM, gRPC, RocksDB).
     """
     lines = (running.folder / "state" / "logs" / f"{role}.log").read_text(encoding="utf-8").splitlines()
-    ours = [line for line in lines if not line.startswith("tidemark ")]
-    if role == "writer":
-        ours = [line for line in ours if line.startswith("{")]
-    return [json.loads(line) for line in ours]
+    return [json.loads(line) for line in lines if line.startswith("{")]
 
 
 def check_logs(running: RunningTable, epoch: int, instant: str) -> None:

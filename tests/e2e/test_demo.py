@@ -21,20 +21,20 @@ def demo(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
         [str(TIDEMARK), "demo", "--months", "1", "--dir", str(folder), "--json", *arguments],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
         check=False,
     )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
-def processes_of(folder: Path) -> list[list[str]]:
-    """Command lines that name the folder."""
-    found = []
+def processes_of(folder: Path) -> dict[int, list[str]]:
+    """Command lines that name the folder, by process."""
+    found = {}
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if any(str(folder) in part for part in command):
-            found.append(command)
+            found[process.pid] = command
     return found
 
 
@@ -48,7 +48,7 @@ def test_demo_proves_every_check_and_leaves_no_process(tmp_path: Path, table_typ
     assert report["records"] == 83_844
     assert report["epochs"] >= 2
     assert len(report["checks"]) == 9
-    assert processes_of(folder) == []
+    assert processes_of(folder) == {}
     assert not (folder / "state" / "run.json").exists()
     properties = (folder / "warehouse" / "flights" / ".hoodie" / "hoodie.properties").read_text()
     assert f"hoodie.table.type={table_type.upper()}" in properties

@@ -29,6 +29,7 @@ CARRIER = "<script>window.pwned=1</script>"
 BROKEN = b'{"<img src=x onerror=window.pwned=2>'
 PHONES = ((400, 800), (360, 640), (320, 568))
 TAB, ENTER = 9, 13
+LATER = re.compile(r"Failed to load resource\b.*\bstatus of 50[34]\b")
 
 
 @pytest.fixture
@@ -79,7 +80,9 @@ def check_ran_nothing_foreign(browser: Chromium, page: str) -> None:
     assert browser.evaluate("window.pwned") is None
     assert browser.evaluate("document.querySelectorAll('main script, main img, main iframe').length") == 0
     assert [each for each in browser.asked if not each.startswith((page, "about:"))] == []
-    assert [each for each in browser.logged if each.startswith(("error", "warning"))] == []
+    wrong = [each for each in browser.logged if each.startswith(("error", "warning"))]
+    # The page is told so, by design, while something is slow; it asks again.
+    assert [each for each in wrong if not LATER.search(each)] == []
 
 
 def check_says_what_it_is(browser: Chromium) -> None:

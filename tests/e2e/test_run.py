@@ -91,7 +91,7 @@ def start_again(running: RunningTable, receiver: Receiver) -> None:
     check_against_model(running, events)
     running.until(lambda: running.verified_epoch() == done["epoch"], 60.0)
     assert running.cli("status")["verification"]["last"]["agrees"]
-    running.until(lambda: metric(running, "tidemark_run_verified_epoch") == done["epoch"], 20.0)
+    running.until(lambda: metric(running, "tidemark_run_verified_epoch") == done["epoch"], 60.0)
     assert metric(running, "tidemark_run_verify_agrees") == 1
     check_metrics(running)
     check_logs(running, done["epoch"], done["instant"])

@@ -115,7 +115,7 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
     def coordinator(self) -> Running:
         """Returns when the topics are there."""
         running = super().coordinator()
-        end = time.monotonic() + 30.0
+        end = time.monotonic() + 90.0
         while not self.storage.exists(TOPICS_RECORD):
             assert time.monotonic() < end, running.errors
             time.sleep(0.05)

@@ -6,12 +6,14 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hudi_format.errors import StagingGoneError
 from stream_runtime.kafka.ports import TopicPartition
 from stream_writer.task_outcome import TaskSucceeded
 from stream_writer.worker_context import WorkerContext
+
+_MEET_S: Final = 60.0
 
 
 def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
@@ -22,6 +24,8 @@ def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
     if action == "sleep":
         time.sleep(order["seconds"])
         return TaskSucceeded((task,))
+    if action == "meet":
+        return TaskSucceeded((b"met" if _meets(Path(order["mine"]), Path(order["others"])) else b"alone",))
     if action == "read":
         reader = worker.range_reader(order["kafka"])
         messages = reader.read(TopicPartition(order["topic"], 0), order["first"], order["last"])
@@ -35,6 +39,18 @@ def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
             os._exit(1)
         raise OSError(f"try {tries} fails")
     return TaskSucceeded((task,))
+
+
+def _meets(mine: Path, others: Path) -> bool:
+    """Whether another task, which looks for `mine`, is at work at the same time as this one."""
+    mine.touch()
+    end = time.monotonic() + _MEET_S
+    while not others.exists():
+        if time.monotonic() > end:
+            mine.unlink()
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _count_try(order: dict[str, Any]) -> int:

@@ -155,7 +155,7 @@ def test_shuffled_records_become_keyed_rows(
     work = ShuffleWork(table.client, table.keyer(), settings)
     count = table.feed()
     work.start({f"{table.topic}:{lane}": 0 for lane in range(LANES)})
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 90.0
     while work.gather(PLENTY, 0.2).records < count:
         assert time.monotonic() < end
     prepared = None
@@ -190,7 +190,7 @@ def test_records_partitioned_by_shard_become_keyed_rows(
     for lane in range(LANES):
         source.assign(str(lane), 0)
     batches: list[pa.RecordBatch] = []
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 90.0
     while sum(batch.num_rows for batch in batches) < count:
         assert time.monotonic() < end
         for slice_ in source.poll(PLENTY, 0.2):

@@ -185,7 +185,7 @@ def test_killed(table: Table, place: AssignerFailpoint):
 def test_without_topics_it_says_what_to_do(table: Table):
     coordinator = table.coordinator()
     shuffler = table.shuffler()
-    end = time.monotonic() + 30.0
+    end = time.monotonic() + 90.0
     admin = table.client.admin()
     while admin.partitions(table.names.keyed) is None:
         assert time.monotonic() < end, coordinator.errors

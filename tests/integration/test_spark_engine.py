@@ -60,12 +60,15 @@ def test_outcomes_come_in_the_order_of_the_tasks(engine: SparkEngine) -> None:
     assert [json.loads(stat) for stat in stats] == orders
 
 
-def test_two_tasks_run_at_once(engine: SparkEngine) -> None:
+def test_two_tasks_run_at_once(engine: SparkEngine, tmp_path: Path) -> None:
     assert engine.slots == 2
-    _run(engine, {"do": "echo"}, {"do": "echo"})
-    started_s = time.monotonic()
-    _run(engine, {"do": "sleep", "seconds": 1}, {"do": "sleep", "seconds": 1})
-    assert time.monotonic() - started_s < 1.9
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    met = _run(
+        engine,
+        {"do": "meet", "mine": here, "others": there},
+        {"do": "meet", "mine": there, "others": here},
+    )
+    assert [_only([outcome]).write_stats for outcome in met] == [(b"met",), (b"met",)]
 
 
 def test_sparks_page_says_what_a_job_is(engine: SparkEngine) -> None:
@@ -131,7 +134,7 @@ def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: S
     started_s = time.monotonic()
     with pytest.raises(EngineFailedError, match="after 1 s"):
         _run(engine, {"do": "sleep", "seconds": 60}, timeout_s=1.0)
-    assert time.monotonic() - started_s < 10
+    assert time.monotonic() - started_s < 50
     _only(_run(engine, {"do": "echo"}))
 
 
@@ -210,17 +213,17 @@ def test_stream_writes_each_epoch_once_and_starts_anew_with_what_is_planned(
     for epoch in range(1, 6):
         decisions.planned.put(epoch)
         decisions.append(b"planned")
-        assert decisions.written.get(timeout=30) == epoch
+        assert decisions.written.get(timeout=90) == epoch
         decisions.append(b"committed")
     decisions.stop.set()
-    running.result(timeout=30)
+    running.result(timeout=90)
     # Planned while no writer ran; nothing is appended any more.
     decisions.planned.put(6)
     decisions.stop.clear()
     running = decisions.run_aside()
-    assert decisions.written.get(timeout=30) == 6
+    assert decisions.written.get(timeout=90) == 6
     decisions.stop.set()
-    running.result(timeout=30)
+    running.result(timeout=90)
     assert decisions.written.empty()
 
 
@@ -232,7 +235,7 @@ def test_error_of_a_batch_ends_the_stream_as_it_is(
     decisions.append(b"claim")
     decisions.planned.put(-1)
     with pytest.raises(ValueError, match="no such epoch"):
-        decisions.run_aside().result(timeout=30)
+        decisions.run_aside().result(timeout=90)
 
 
 def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:

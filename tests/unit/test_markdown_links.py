@@ -21,7 +21,10 @@ def tracked(pattern: str) -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", pattern], capture_output=True, text=True, check=True
+        ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z", pattern],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 

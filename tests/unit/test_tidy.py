@@ -15,7 +15,10 @@ SOURCE_FOLDERS = ("libs", "services", "tests", "bench", "tools")
 
 def tracked_files():
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True
+        ["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 

@@ -90,7 +90,7 @@ def test_too_many_waiting_calls_are_sent_away_and_others_still_answered(world: W
 def test_flush_says_what_is_behind_before_its_caller_gives_up(world: World) -> None:
     world.targets = {"in:0": 5}
     with pytest.raises(RpcError, match="most in:0 by 5 offsets") as failed:
-        call(world.stub.Flush, pb.FlushRequest(table="t", timeout_ms=50_000), 1.5)
+        call(world.stub.Flush, pb.FlushRequest(table="t", timeout_ms=50_000), 5.0)
     assert failed.value.status is grpc.StatusCode.DEADLINE_EXCEEDED
 
 

@@ -86,7 +86,7 @@ def serve(fake: FakeCoordinator, port: int = 0) -> RpcServer:
     )
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "did not happen in time"

@@ -141,17 +141,17 @@ class Refusing(HandlerInterceptor):
 def test_added_interceptor_stands_before_every_handler_and_its_errors_have_their_status():
     running = start_server(LOOPBACK, [("test.Echo", register)], interceptors=[Refusing()])
     try:
-        with open_channel(running.address, deadline_s=5.0) as channel:
+        with open_channel(running.address, deadline_s=60.0) as channel:
             with pytest.raises(RpcError, match="/test.Echo/Do is not for you") as failed:
                 call(channel.unary_unary("/test.Echo/Do"), b"x")
             assert failed.value.status is grpc.StatusCode.NOT_FOUND
             watch: Any = channel.unary_stream("/test.Echo/Watch")
             with pytest.raises(grpc.RpcError, match="Watch is not for you"):
-                next(watch(b"x", timeout=5))
+                next(watch(b"x", timeout=60))
             reflected = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo
             request = reflection_pb2.ServerReflectionRequest(list_services="")
             with pytest.raises(grpc.RpcError, match="ServerReflectionInfo is not for you"):
-                next(reflected(iter([request]), timeout=5))
+                next(reflected(iter([request]), timeout=60))
             check = health_pb2_grpc.HealthStub(channel).Check
             assert call(check, health_pb2.HealthCheckRequest()).status == 2
     finally:
@@ -171,7 +171,7 @@ def test_status_set_by_the_handler_stands(channel):
 
 
 def test_stream_ends_with_the_kind(channel):
-    answers = channel.unary_stream("/test.Echo/Watch")(b"x", timeout=5)
+    answers = channel.unary_stream("/test.Echo/Watch")(b"x", timeout=60)
     assert next(answers) == b"one"
     with pytest.raises(grpc.RpcError) as failed:
         next(answers)
@@ -211,7 +211,7 @@ def test_health_follows_serving(server, channel):
 def test_reflection_lists_the_services(channel):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
-    (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=5)
+    (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=60)
     names = {service.name for service in answer.list_services_response.service}
     assert {"test.Echo", "grpc.health.v1.Health"} <= names
 
