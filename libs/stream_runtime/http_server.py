@@ -15,6 +15,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +33,8 @@ CONNECTIONS_MAX: Final = 64
 REQUEST_TARGET_CHARS_MAX: Final = 8_192
 QUERY_FIELDS_MAX: Final = 32
 _SOCKET_TIMEOUT_S: Final = 10.0
+# Also for whoever sends a byte every few seconds, and so is never silent for long.
+_CONNECTION_S: Final = 30.0
 _TEXT: Final = "text/plain; charset=utf-8"
 _ALWAYS: Final[Mapping[str, str]] = {
     "X-Content-Type-Options": "nosniff",
@@ -172,6 +175,16 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._free.release()
 
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Handshake, request and answer, for `_CONNECTION_S` at most."""
+        limit = threading.Timer(_CONNECTION_S, _cut, (request,))
+        limit.daemon = True
+        limit.start()
+        try:
+            super().finish_request(request, client_address)
+        finally:
+            limit.cancel()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away, mostly."""
         _log.debug("connection of %s ended", client_address[0], exc_info=True)
@@ -225,6 +238,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if with_body:
             self.wfile.write(answer.body)
+
+
+def _cut(connection: socket.socket) -> None:
+    """Wakes the thread that reads from it or writes to it: it finds the end. Not by TLS's own `shutdown`:
+    after that the thread would write in the clear.
+    """
+    with suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _certificate_names(connection: Any) -> tuple[str, ...]:

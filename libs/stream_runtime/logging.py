@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 ROOT: Final = "tidemark"
 _REDACTED: Final = "***"
 _SECRET_KEY: Final = re.compile(
-    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|key\.pem|access\.?key|access\.?key|\.pem$"
+    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|key\.pem|access\.?key|account\.?key|\.pem$"
 )
 # Not the names of our own settings, nor of files: what follows them is prose.
 _SECRET_IN_TEXT: Final = re.compile(

@@ -39,14 +39,9 @@ class Caller(NamedTuple):
     roles: frozenset[Role]
 
 
-# Whether a process serves is what load balancers and probes ask; the answer is one word.
-OPEN: Final = frozenset(
-    {
-        "/grpc.health.v1.Health/Check",
-        "/grpc.health.v1.Health/List",
-        "/grpc.health.v1.Health/Watch",
-    }
-)
+# Whether a process serves is what load balancers and probes ask; the answer is one word. Not Health/Watch: it
+# holds a stream for as long as its caller likes.
+OPEN: Final = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"})
 
 _ADMIN: Final[Mapping[str, Role]] = {
     "Serves": Role.READ,
@@ -77,12 +72,14 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "ReportFailed": Role.SERVICE,
 }
 _ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE}
+_HEALTH: Final[Mapping[str, Role]] = {"Watch": Role.READ}
 _REFLECTION: Final[Mapping[str, Role]] = {"ServerReflectionInfo": Role.READ}
 
 _BY_SERVICE: Final[Mapping[str, Mapping[str, Role]]] = {
     "tidemark.admin.v1.Admin": _ADMIN,
     "tidemark.commit.v1.CommitCoordinator": _COMMIT,
     "tidemark.assigner.v1.IndexAssigner": _ASSIGNER,
+    "grpc.health.v1.Health": _HEALTH,
     "grpc.reflection.v1alpha.ServerReflection": _REFLECTION,
     "grpc.reflection.v1.ServerReflection": _REFLECTION,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -127,6 +128,30 @@ def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.Mo
         assert answers == [200, 200]
     finally:
         go_on.set()
+        server.close()
+
+
+def test_a_client_that_drips_its_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_CONNECTION_S", 0.5)
+    server = start_http_server(LOOPBACK, {"/hello": hello})
+    end = time.monotonic() + 60
+    try:
+        with socket.create_connection((server.address.host, server.address.port), timeout=60) as dripping:
+            dripping.settimeout(0.05)
+            dripping.sendall(b"GET /hello HTTP/1.1\r\nx: ")
+            answer = None
+            while answer is None:
+                assert time.monotonic() < end, "the server still listens to it"
+                try:
+                    dripping.sendall(b"x")
+                    answer = dripping.recv(100)
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    answer = b""
+            assert answer == b""
+        assert ask(server, "/hello")[0] == 200
+    finally:
         server.close()
 
 

@@ -98,6 +98,8 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
         "bootstrap.servers": "a:1",
         "sasl.username": "u",
         "basic.auth.user.info": "me:abc",
+        "azure.account.key": "abc",
+        "fs.s3a.access.key": "abc",
     }
     assert redact_settings(settings) == {
         "sasl.password": "***",
@@ -105,6 +107,8 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
         "bootstrap.servers": "a:1",
         "sasl.username": "u",
         "basic.auth.user.info": "***",
+        "azure.account.key": "***",
+        "fs.s3a.access.key": "***",
     }
     configure_logging("writer", stream=stream)
     logging.getLogger("tidemark").info("x", extra={"api_token": "abc"})

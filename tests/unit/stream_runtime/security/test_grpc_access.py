@@ -171,10 +171,13 @@ def test_health_is_open_and_reflection_is_not(serve, tmp_path):
     with pytest.raises(grpc.RpcError) as failed:
         services(ClientSecurity())
     assert failed.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    with open_channel(server.address) as channel:
+    with open_channel(server.address, security=showing(config, READER)) as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
+    with open_channel(server.address) as channel, pytest.raises(grpc.RpcError) as failed:
+        next(health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60))
+    assert failed.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_replaced_tokens_hold_without_a_restart_and_a_broken_file_changes_nothing(serve, tmp_path):
