@@ -6,6 +6,7 @@ written there; the exit code is 1 when a cell failed. The kernel is this very Py
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,8 @@ from nbclient.exceptions import CellExecutionError
 
 _CELL_S: Final = 900
 _ROOT: Final = Path(__file__).resolve().parent.parent
+# As `tidemark doctor` says it.
+_JAVA_HOME: Final = re.compile(r"(?<=of this machine: )/\S+")
 
 
 def run_notebook(source: Path, target: Path | None) -> str | None:
@@ -36,13 +39,14 @@ def run_notebook(source: Path, target: Path | None) -> str | None:
 
 
 def _make_neutral(cell: Any) -> None:
-    """Leaves out what went to stderr, and where this checkout lies."""
+    """Leaves out what went to stderr, and where this checkout, home and Java lie."""
     if "outputs" not in cell:
         return
     cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
     for each in cell.outputs:
         if "text" in each:
-            each.text = "".join(each.text).replace(str(_ROOT), "~/tidemark")
+            text = "".join(each.text).replace(str(_ROOT), "~/tidemark").replace(f"{Path.home()}/", "~/")
+            each.text = _JAVA_HOME.sub("JAVA_HOME", text)
 
 
 def main(arguments: list[str]) -> int:
