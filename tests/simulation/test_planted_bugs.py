@@ -18,5 +18,14 @@ def test_a_planted_bug_breaks_its_guarantee_and_without_it_all_hold(name: str) -
     assert found[0].partition(":")[0] in bug.falls, found[0]
 
 
+def test_a_range_that_starts_anywhere_commits_past_a_hole_at_which_its_companion_alone_stands_still() -> None:
+    bug, companion = BUGS["range_need_not_start_at_next"], BUGS["start_from_group_offsets"]
+    found, alone = bug.run(bug.script).violations, companion.run(bug.script).violations
+    assert found[0].startswith("G6: epoch 2 has the input positions"), found
+    assert any(each.startswith("G1") for each in found), "a row is lost"
+    assert len(alone) == 1
+    assert alone[0].startswith("G6: the world does not come to rest"), alone
+
+
 def test_every_script_belongs_to_a_planted_bug() -> None:
     assert sorted(BUGS) == sorted(path.stem for path in SCRIPTS.glob("*.txt"))

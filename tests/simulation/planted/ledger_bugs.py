@@ -9,13 +9,14 @@ from unittest.mock import patch
 import msgspec
 
 from epoch_protocol import fold as fold_module
-from epoch_protocol.batches import BatchHeader, decode_batch
+from epoch_protocol.batches import BatchHeader, IndexOp, decode_batch
 from epoch_protocol.entries import Consumed, Stage, Topic
 from epoch_protocol.fold import Fold, Verdict
 from epoch_protocol.state import CountedTagged, FoldState
 from index_assigner.assign import tagger
 from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.assign.work import AssignWork
+from index_assigner.domain.tag import Tag
 from index_assigner.index.ports import StagedChanges
 from index_assigner.shuffle import stage as shuffle_stage
 from index_assigner.shuffle.stage import ShuffleWork
@@ -48,7 +49,8 @@ def range_need_not_start_at_next(ground: Ground) -> None:
     """3.3: a consumed range counts only when it starts at the lane's `next`. Here it may start anywhere.
 
     Owners always start at `next`, and within a term read forward alone; so by itself this changes nothing,
-    until a claim is held by two. Therefore it comes with owners that start from consumer offsets.
+    until a claim is held by two. Therefore it comes with owners that start from consumer offsets: those alone
+    leave the lane standing at the hole, and with this rule broken too the table goes on past it.
     """
     ground.replace(fold_module, "_continues", lambda lane, part: True)
     _start_from_group_offsets(ground)
@@ -148,6 +150,24 @@ def uncounted_entries_promoted(ground: Ground) -> None:
 
     ground.replace(AssignWork, "prepare", prepare)
     ground.replace(LaneOpener, "open", open_again)
+
+
+@planted("G3")
+def index_record_of_a_move_left_out(ground: Ground) -> None:
+    """3.2: each data row has its index record in the same transaction. Here a row that moves to another
+    partition has none: table and index would go apart with the commit.
+    """
+
+    def index_rows(judged: Any, after: Any, ordered: bool) -> Any:
+        parts = [
+            tagger._rows(judged, judged.where(Tag.DELETE), judged.location, IndexOp.DELETE),
+            tagger._rows(judged, judged.where(Tag.INSERT), after, IndexOp.UPSERT),
+        ]
+        if ordered:
+            parts.append(tagger._rows(judged, judged.where(Tag.UPDATE), after, IndexOp.UNCHANGED))
+        return tagger._concat(parts)
+
+    ground.replace(tagger, "_index_rows", index_rows)
 
 
 @planted("G8")
