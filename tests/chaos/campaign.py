@@ -68,9 +68,13 @@ class Round:
         self._done: list[Step] = []
         self.disks = _mount(settings.folder / "disks", say)
         places = {name: disk.folder for name, disk in self.disks.items()}
-        self.cluster = Cluster(
-            settings.folder, settings.table_type, settings.nodes, places, settings.no_spark
-        )
+        try:
+            self.cluster = Cluster(
+                settings.folder, settings.table_type, settings.nodes, places, settings.no_spark
+            )
+        except BaseException:
+            self._close_disks()
+            raise
         self.timeline = TimelineWatch(self.cluster.table)
         self.memory = MemoryWatch(self.cluster.pids)
         self.history = InputHistory(SHARDS, LANES)
@@ -127,14 +131,19 @@ class Round:
         """Ends every process and thread of the round. Repeatable."""
         self.memory.stop()
         self.timeline.end()
-        if hasattr(self, "views"):
-            self.views.end()
+        if hasattr(self, "_feeder"):
             self._feeder.end()
-            for views in self.spark_views:
+        if hasattr(self, "views"):
+            for views in (self.views, *self.spark_views):
                 views.end()
-            if self._spark is not None:
-                self._spark.close()
+        if hasattr(self, "_ends"):
+            self._ends.close()
+        if self._spark is not None:
+            self._spark.close()
         self.cluster.close()
+        self._close_disks()
+
+    def _close_disks(self) -> None:
         for disk in self.disks.values():
             disk.close()
 
@@ -217,6 +226,7 @@ class Round:
         self._wait(self._world.until("all services to be there", self._is_whole, _START_S))
         self._feeder.stop(_KAFKA_S * patience)
         self._wait(self._world.until("lag 0", self._has_no_lag, _LAG_S))
+        self._wait(self._world.until("every observer to have looked", self._is_observed, _SETTLE_S))
         for views in (self.views, *self.spark_views):
             views.stop()
         self.history.add(self._reader.read_to_end(_KAFKA_S * patience))
@@ -244,6 +254,11 @@ class Round:
             sum(len(member["lanes"]) for member in status["services"][stage]) == count
             for stage, count in lanes.items()
         )
+
+    def _is_observed(self) -> bool:
+        """Observers that saw nothing wrong because they saw nothing prove nothing."""
+        read = all(views.views > 0 for views in (self.views, *self.spark_views))
+        return read and self.views.exact > 0 and self.memory.samples > 0
 
     def _has_no_lag(self) -> bool:
         status = self.cluster.status()

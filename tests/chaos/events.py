@@ -120,6 +120,7 @@ class InputReader:
         self._lanes = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         self._next = dict.fromkeys(range(partitions), 0)
         self._consumer.assign(self._lanes)
+        self._closed = False
 
     def ends(self, timeout_s: float) -> dict[int, int]:
         """Where each partition ends now. Raises TimeoutError when no broker answers in time."""
@@ -148,7 +149,10 @@ class InputReader:
         return arrived
 
     def close(self) -> None:
-        self._consumer.close()
+        """Repeatable."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
 
     def _take(self, found: Sequence[Any]) -> list[Arrived]:
         arrived = []

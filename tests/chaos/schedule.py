@@ -152,7 +152,9 @@ def _step_of(left: list[Order], count: int) -> Step:
 
 
 def must(random: Random) -> list[Step]:
-    """What every change has to survive: every failpoint x exit, and one of what shows most in least time."""
+    """What every change has to survive: every failpoint of a service's own process x exit (those of tasks are
+    in `more`), and one of what shows most in least time.
+    """
     points = random.sample(_ASSIGNER_POINTS, len(_ASSIGNER_POINTS))
     half = len(points) // 2
     during_commit = ("after_commit_decided", "before_metadata_completed", "after_metadata_commit")

@@ -80,7 +80,9 @@ class Seat:
             self._start()
 
     def pid(self) -> int | None:
-        return self.process.pid if self.process is not None and self.process.poll() is None else None
+        # Asked by the memory watch as well, while `tend` may put another process (or none) in its place.
+        process = self.process
+        return process.pid if process is not None and process.poll() is None else None
 
     def family(self) -> list[psutil.Process]:
         """The process and all below it."""

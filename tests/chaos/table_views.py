@@ -76,11 +76,15 @@ class TableViews:
             self.failures.append("the reader of the table hangs")
 
     def end(self) -> None:
-        """Lets the view that is under way come to its end, or leaves it alone."""
+        """Lets the view that is under way come to its end and closes its reader, or leaves both alone.
+        Repeatable.
+        """
         self._abandoned = True
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
+        if not self._thread.is_alive():
+            self._reader.close()
 
     def _run(self) -> None:
         try:

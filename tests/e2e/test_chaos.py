@@ -1,4 +1,5 @@
-"""The short kill campaign: every failpoint of every service, and of all other faults what there is time for.
+"""The short kill campaign: every failpoint of every service's own process, and of all other faults (those in
+Spark's tasks among them) what there is time for.
 
 One table under load. `make chaos` runs the long one; docs/chaos.md says what is watched and compared.
 """
@@ -43,5 +44,7 @@ def test_every_failpoint_and_the_rest_of_the_faults_leave_whole_commits_alone(tm
             else:
                 say(f"NOT DONE, no time left: {' + '.join(map(str, step))}")
         world.finish()
+        for role, found in world.exits().items():
+            say(f"ended unprovoked: {role} {dict(found)}")
     if not world.disks:
         warnings.warn("full disks were NOT tested: this user may not mount one", UserWarning, stacklevel=1)
