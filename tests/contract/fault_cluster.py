@@ -101,7 +101,7 @@ class FaultCluster(KafkaCluster, ABC):
 
     def await_end(self, what: str, is_so: Callable[[], bool]) -> None:
         """Markers reach partitions after the answer to the end."""
-        deadline = Deadline(self.clock, 10.0)
+        deadline = Deadline(self.clock, 60.0)
         while not is_so():
             deadline.check(what)
             deadline.sleep(0.02)
@@ -113,7 +113,7 @@ class FaultCluster(KafkaCluster, ABC):
         reader = self.reader()
         reader.assign({topic_partition: 0})
         values: list[bytes | None] = []
-        deadline = Deadline(self.clock, 15.0)
+        deadline = Deadline(self.clock, 60.0)
         while reader.position(topic_partition) < end:
             deadline.check(f"offset {end}")
             values += [message.value for message in reader.poll(100, 0.2)]

@@ -19,7 +19,7 @@ from stream_runtime.kafka.ports import (
     TransactionalProducer,
 )
 
-READ_TIMEOUT_S = 15.0
+READ_TIMEOUT_S = 60.0
 
 
 @dataclass

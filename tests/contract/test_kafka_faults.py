@@ -23,6 +23,11 @@ from tests.contract.fault_cluster import FaultCluster
 from tests.contract.kafka_cluster import send
 
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
+# Seconds for a flush and for an end. Patient: sees a connection come again. The others ask nothing twice:
+# messages without an answer, or (once every message is there) an end without one.
+PATIENT = (3.5, 3.5)
+NO_FLUSH_TWICE = (0.6, 0.8)
+NO_END_TWICE = (2.0, 0.8)
 
 
 class Scene:
@@ -48,10 +53,8 @@ class Scene:
         value: bytes,
         reached: Callable[[str], None] = lambda _: None,
         consumed: int | None = None,
-        patient: bool = True,
+        timeouts_s: tuple[float, float] = PATIENT,
     ) -> TransactionResult:
-        """Patient: sees a connection come again. Impatient: asks nothing twice."""
-        timeouts_s = (3.5, 1.8) if patient else (0.6, 0.8)
         transaction = LedgerTransaction(producer, self.ledger, *timeouts_s, reached)
 
         def entry(offsets: Sequence[int]) -> bytes:
@@ -185,7 +188,7 @@ def test_entry_in_front_of_a_leaked_marker_shares_its_fate_with_its_batches(
 def test_unanswered_commit_is_unknown_and_the_ledger_tells_after_a_new_init(scene: Scene, fault: EndFault):
     producer = scene.producer()
     scene.cluster.on_next_end(scene.name, fault)
-    result = scene.run(producer, b"one", patient=False)
+    result = scene.run(producer, b"one", timeouts_s=NO_END_TWICE)
     assert result.outcome is UNKNOWN
     assert result.replace_producer
     scene.producer()
@@ -209,7 +212,7 @@ def test_slow_commit_is_committed_and_replaces_the_producer(scene: Scene):
 )
 def test_message_without_an_answer_aborts(scene: Scene, fault: MessageFault, topic: str):
     scene.cluster.on_next_message(getattr(scene, topic).topic, fault)
-    result = scene.run(scene.producer(), b"one", patient=False)
+    result = scene.run(scene.producer(), b"one", timeouts_s=NO_FLUSH_TWICE)
     assert result.outcome is ABORTED
     assert result.replace_producer
     scene.cluster.heal()
@@ -265,7 +268,7 @@ def test_copy_of_a_message_that_comes_in_front_of_the_next_one_costs_that_transa
 def test_message_that_comes_late_cannot_enter_the_next_transaction(scene: Scene):
     cluster = scene.cluster
     cluster.on_next_message(scene.data.topic, MessageFault.LATE_REQUEST)
-    result = scene.run(scene.producer(), b"one", patient=False)
+    result = scene.run(scene.producer(), b"one", timeouts_s=NO_FLUSH_TWICE)
     assert result.outcome is ABORTED
     assert result.replace_producer
     producer = scene.producer()
@@ -281,7 +284,7 @@ def test_message_that_comes_late_cannot_enter_the_next_transaction(scene: Scene)
 def test_message_that_comes_after_its_transaction_leaves_none_open(scene: Scene):
     cluster = scene.cluster
     cluster.on_next_message(scene.data.topic, MessageFault.LATE_REQUEST)
-    assert scene.run(scene.producer(), b"one", patient=False).outcome is ABORTED
+    assert scene.run(scene.producer(), b"one", timeouts_s=NO_FLUSH_TWICE).outcome is ABORTED
     scene.producer()
     assert cluster.deliver_late_messages(scene.data) == 0
     assert cluster.stable_end_of(scene.data) == cluster.end_of(scene.data)
@@ -305,7 +308,7 @@ def test_repeated_registration_goes_on_and_replaces_the_producer(scene: Scene, r
 def test_unanswered_registration_of_a_partition_aborts(scene: Scene):
     producer = scene.producer()
     scene.cluster.on_next_request(scene.name, ClientRequest.ADD_PARTITIONS, RequestFault.UNANSWERED)
-    result = scene.run(producer, b"one", patient=False)
+    result = scene.run(producer, b"one", timeouts_s=NO_FLUSH_TWICE)
     assert result.outcome is ABORTED
     assert result.replace_producer
     scene.cluster.heal()
@@ -315,7 +318,7 @@ def test_unanswered_registration_of_a_partition_aborts(scene: Scene):
 def test_unanswered_registration_of_offsets_is_unknown_and_commits_nothing(scene: Scene):
     producer = scene.producer()
     scene.cluster.on_next_request(scene.name, ClientRequest.ADD_OFFSETS, RequestFault.UNANSWERED)
-    result = scene.run(producer, b"one", consumed=7, patient=False)
+    result = scene.run(producer, b"one", consumed=7, timeouts_s=NO_END_TWICE)
     assert result.outcome is UNKNOWN
     assert result.replace_producer
     scene.cluster.heal()
@@ -368,7 +371,7 @@ def test_partition_without_a_leader_is_waited_for(scene: Scene):
 def test_broker_that_dies_in_a_transaction_and_comes_back_keeps_what_it_acknowledged(scene: Scene):
     producer = scene.producer()
     assert scene.run(producer, b"one").outcome is COMMITTED
-    result = scene.run(producer, b"two", at("batches", scene.cluster.stop), patient=False)
+    result = scene.run(producer, b"two", at("batches", scene.cluster.stop), timeouts_s=NO_FLUSH_TWICE)
     assert result.outcome is not COMMITTED
     assert result.replace_producer
     producer.close()

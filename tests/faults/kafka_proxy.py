@@ -81,6 +81,7 @@ class Rule:
     happened: threading.Event = field(default_factory=threading.Event)
     released: list[list[int]] = field(default_factory=list)
     _held: deque[tuple[Address, Request]] = field(default_factory=deque)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def takes(self, request: Request) -> bool:
         """Whether it acts on this request. Call it once per request, under the proxy's lock."""
@@ -110,9 +111,13 @@ class Rule:
     def release(self, to: Address | None = None) -> list[int]:
         """Lets the oldest held request reach its broker (or another), on a connection of its own.
 
-        Returns the broker's error codes, one per partition where the answer has them so.
+        Returns the broker's error codes, one per partition where the answer has them so; none when nothing is
+        held: several connections may find the same request due.
         """
-        upstream, request = self._held.popleft()
+        with self._lock:
+            if not self._held:
+                return []
+            upstream, request = self._held.popleft()
         with socket.create_connection(to or upstream, _LATE_TIMEOUT_S) as connection:
             connection.sendall(request.frame)
             answer = read_frame(connection)
@@ -125,7 +130,7 @@ class Rule:
         """Whether what it holds is to arrive before this request."""
         return self.release_before is not None and bool(self._held) and self.release_before(request)
 
-    def wait(self, timeout_s: float = 30.0) -> None:
+    def wait(self, timeout_s: float = 60.0) -> None:
         """Fails when it has not happened in time."""
         assert self.happened.wait(timeout_s), f"no {self.api.name} met {self.fault.name} in {timeout_s} s"
 

@@ -84,7 +84,7 @@ class Cluster:
     def start(self, node: int) -> None:
         """Again, and waits until every replica is in sync, so that the next one may die."""
         self.kafka.start_node(node)
-        deadline = Deadline(SystemClock(), 30.0)
+        deadline = Deadline(SystemClock(), 60.0)
         while not self._is_whole():
             deadline.check("all replicas in sync")
             deadline.sleep(0.1)
@@ -167,7 +167,7 @@ class Scene:
         end = admin.end_offset(topic_partition, Isolation.READ_UNCOMMITTED)
         reader.assign({topic_partition: 0})
         values: list[bytes] = []
-        deadline = Deadline(SystemClock(), 30.0)
+        deadline = Deadline(SystemClock(), 60.0)
         while reader.position(topic_partition) < end:
             deadline.check(f"the end of {topic_partition.topic}")
             values += [message.value or b"" for message in reader.poll(100, 0.2)]

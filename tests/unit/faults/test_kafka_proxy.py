@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from tests.faults.kafka_addresses import rewrite_addresses
+from tests.faults.kafka_proxy import Fault, Rule
 from tests.faults.kafka_wire import Api, Request, error_codes, parse_request
 from tests.faults.link import Address
 
@@ -128,3 +129,8 @@ def test_error_codes_are_found():
     end = Request(Api.END_TXN, 1, 7, "tidemark")
     assert error_codes(end, frame(CORRELATION, THROTTLE, struct.pack(">h", 47))) == [47]
     assert error_codes(Request(Api.PRODUCE, 10, 7, "tidemark"), produced(BROKER, 45)) == [45]
+
+
+def test_rule_that_holds_nothing_any_more_releases_nothing():
+    """Two connections may find the same held request due; the later one has nothing to let go."""
+    assert Rule(Api.END_TXN, Fault.HOLD).release() == []
