@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 CHECKERS = Path(__file__).parent / "world" / "checkers"
-ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"}
+BY_NAME = {"importlib", "pkgutil", "runpy"}
+ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"} - BY_NAME
 OWN = "tests.simulation.world.checkers"
 
 
