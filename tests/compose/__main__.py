@@ -3,13 +3,17 @@
 Builds the images, starts everything, streams a month of flights, kills services and containers meanwhile,
 and then has the table judged by hudi-rs, by Hudi on Spark and by `tidemark verify`. Exit code 0 also when no
 container engine can be had, which the last line then says; 1 when anything does not hold with one that can.
-Leaves nothing running and nothing behind but the cache outside the checkout and build/containers.
+Leaves nothing running and nothing behind but the cache outside the checkout, build/containers and the Debian
+packages of an engine that it installed. On an engine that was there already the base image and the build's
+cache stay, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +25,7 @@ from typing import Any, Final
 
 from stream_runtime.platform.broker_files import free_ports
 from tests.compose import figures
-from tests.compose.engine import Engine, NoEngineError, check_runs, provide_engine
+from tests.compose.engine import Engine, NoEngineError, check_builds, check_runs, provide_engine
 from tests.compose.faults import FAULTS, Faults, Survived, committed_epoch
 from tests.compose.stack import CONFIG, ROOT, SERVICES, WAREHOUSE, Stack, StackError
 
@@ -77,7 +81,7 @@ def main() -> int:
 
 
 def _skipped(error: NoEngineError) -> int:
-    print(f"compose-test: SKIPPED, no container engine could be started: {error}", flush=True)
+    print(f"compose-test: SKIPPED, no container engine could be started or used: {error}", flush=True)
     return 0
 
 
@@ -119,7 +123,11 @@ def _run(engine: Engine, options: argparse.Namespace) -> int:
 def _play(engine: Engine, stack: Stack, project: str, months: int) -> None:
     begun_s = time.monotonic()
     say("building the images")
-    stack.script("build", timeout_s=_BUILD_S)
+    try:
+        stack.script("build", timeout_s=_BUILD_S)
+    except (StackError, subprocess.TimeoutExpired):
+        _check_base(engine)
+        raise
     built_s = time.monotonic()
     check_runs(engine, f"{project}/service:{VERSION}")
     say("starting everything")
@@ -136,6 +144,8 @@ def _play(engine: Engine, stack: Stack, project: str, months: int) -> None:
         dead_letters = _settle(stack)
     finally:
         memory = watch.stop()
+        if watch.timeouts:
+            say(f"the engine did not say in time what memory is used, {watch.timeouts} times")
     restarts = int(stack.state("feeder")["RestartCount"])
     _judge(stack, months, dead_letters, restarts)
     say("figures:")
@@ -143,9 +153,18 @@ def _play(engine: Engine, stack: Stack, project: str, months: int) -> None:
         say(line)
     for each in survived:
         when = "while flights came in" if each.streaming else "after the last flight"
-        say(
-            f"  {each.fault.kind.value}: {each.fault.service}, {when}: next commit after {each.seconds:.0f} s"
-        )
+        what = "next commit" if each.committed else "nothing left to commit"
+        say(f"  {each.fault.kind.value}: {each.fault.service}, {when}: {what} after {each.seconds:.0f} s")
+
+
+def _check_base(engine: Engine) -> None:
+    """Raises NoEngineError when the build failed for want of a base image, or of an engine that runs it."""
+    asked = os.environ.get("TIDEMARK_BASE_IMAGE")
+    if asked:
+        check_runs(engine, asked)
+        return
+    official = re.search(r"\$\{TIDEMARK_BASE_IMAGE:-([^}]*)\}", (ROOT / "docker-compose.yml").read_text())
+    check_builds(engine, [*([official[1]] if official else []), "tidemark-base-python:bookworm"])
 
 
 def _wait_for_first_commit(stack: Stack, up_s: float) -> float:

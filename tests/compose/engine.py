@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,9 @@ _START_TIMEOUT_S: Final = 90.0
 _STOP_TIMEOUT_S: Final = 60.0
 _ASK_TIMEOUT_S: Final = 30.0
 _REASON_CHARS_MAX: Final = 300
+# vfs has no layers: each image, and each container, is a whole copy of what it is made of.
+_VFS_FREE_BYTES: Final = 30_000_000_000
+_TABLE: Final = Path(__file__).resolve().parents[2] / "deploy" / "table"
 
 
 class NoEngineError(RuntimeError):
@@ -62,6 +65,9 @@ class Engine:
 def provide_engine(say: Callable[[str], None]) -> Engine:
     """Raises NoEngineError."""
     if _answers(dict(os.environ)):
+        if not _says(["docker", "compose", "version"]) and shutil.which("docker-compose") is None:
+            raise NoEngineError("an engine answers, but compose is missing: install docker-compose")
+        _check_room(dict(os.environ))
         say("using the container engine that answers already")
         return Engine(dict(os.environ))
     if os.geteuid() != 0:
@@ -82,13 +88,32 @@ def provide_engine(say: Callable[[str], None]) -> Engine:
 
 
 def _answers(environment: dict[str, str]) -> bool:
+    return bool(_says(["docker", "version"], environment))
+
+
+def _says(command: list[str], environment: dict[str, str] | None = None) -> str:
+    """What the command prints; empty when it fails or there is no such command."""
     try:
         done = subprocess.run(
-            ["docker", "version"], env=environment, capture_output=True, timeout=_ASK_TIMEOUT_S, check=False
+            command, env=environment, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _check_room(environment: dict[str, str]) -> None:
+    """Raises NoEngineError for the storage driver vfs on a disk that our images would fill."""
+    said = _says(["docker", "info", "--format", "{{.Driver}} {{.DockerRootDir}}"], environment)
+    driver, _, data_root = said.partition(" ")
+    if driver != "vfs" or not Path(data_root).is_dir():
+        return
+    free = shutil.disk_usage(data_root).free
+    if free < _VFS_FREE_BYTES:
+        raise NoEngineError(
+            f"storage driver vfs copies whole images, and {data_root} has {free / 1e9:.0f} GB free,"
+            f" not {_VFS_FREE_BYTES / 1e9:.0f}"
+        )
 
 
 def _install(say: Callable[[str], None]) -> None:
@@ -148,7 +173,7 @@ def _start(folder: Path, driver: str | None, say: Callable[[str], None]) -> Engi
     with log.open("wb") as out:
         # `unshare` and the shell are replaced: the process that is waited for is dockerd itself.
         process = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *daemon],
+            [*_leash(), "unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *daemon],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -164,16 +189,42 @@ def _start(folder: Path, driver: str | None, say: Callable[[str], None]) -> Engi
             _end(process)
             raise NoEngineError(f"dockerd did not start: {reason}")
         time.sleep(0.5)
+    try:
+        _check_room(environment)
+    except NoEngineError:
+        _end(process)
+        raise
     say(f"started a container engine of its own{f' on {driver}' if driver else ''}")
     return engine
 
 
+def _leash() -> list[str]:
+    """A prefix that has the command ended when the test dies; each program that it becomes inherits that."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "TERM"] if setpriv else []
+
+
+def check_builds(engine: Engine, bases: Sequence[str]) -> None:
+    """For after a failed build. Raises NoEngineError when there is none of the base images, which then could
+    be neither pulled nor made, or the engine cannot run a container of it: our own files are not to blame.
+    """
+    for base in bases:
+        if _says(["docker", "image", "inspect", "--format", "{{.Id}}", base], engine.environment):
+            check_runs(engine, base)
+            return
+    missing = "" if shutil.which("mmdebstrap") else ", and mmdebstrap is missing"
+    raise NoEngineError(f"no base image could be pulled or made (none of {', '.join(bases)}){missing}")
+
+
 def check_runs(engine: Engine, image: str) -> None:
-    """Raises NoEngineError when the engine starts but cannot run a container as ours are run."""
+    """Raises NoEngineError when the engine starts but cannot run a container as ours are run, with a folder
+    of this checkout in it.
+    """
     command = [
         *("docker", "run", "--rm", "--init", "--read-only", "--cap-drop", "ALL", "--network", "bridge"),
         *("--memory", "64m", "--user", "10001:10001", "--security-opt", "no-new-privileges:true"),
-        *("--entrypoint", "true", image),
+        *("--mount", f"type=bind,source={_TABLE},target=/x,readonly"),
+        *("--entrypoint", "test", image, "-f", "/x/flights.yaml"),
     ]
     try:
         done = subprocess.run(
@@ -181,6 +232,8 @@ def check_runs(engine: Engine, image: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise NoEngineError("an engine started, but a container did not end within two minutes") from None
+    if done.returncode == 1 or "bind source path does not exist" in done.stderr:
+        raise NoEngineError(f"the engine does not see this checkout: no {_TABLE}/flights.yaml in a container")
     if done.returncode != 0:
         raise NoEngineError(f"an engine started, but cannot run a container: {_last_line(done.stderr)}")
 

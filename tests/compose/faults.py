@@ -46,11 +46,14 @@ FAULTS: Final = (
 
 @dataclass(frozen=True)
 class Survived:
-    """`seconds`: from the kill to the first commit after it. `streaming`: the feeder was still sending."""
+    """`seconds`: from the kill to the first commit after it (`committed`), or to an answer that nothing is
+    left to commit, the feeder having sent all. `streaming`: it was still sending when the kill came.
+    """
 
     fault: Fault
     seconds: float
     streaming: bool
+    committed: bool
 
 
 class Faults:
@@ -65,6 +68,7 @@ class Faults:
         stack = self._stack
         before = self._committed()
         streaming = self._streaming()
+        committed = False
         self._say(f"{fault.kind.value}: {fault.service}, after epoch {before}")
         killed_s = time.monotonic()
         if fault.kind is Kind.PROCESS:
@@ -78,13 +82,13 @@ class Faults:
         else:
             stack.kill_container(fault.service)
             if fault.spare:
-                self._wait_for_commit(before, f"while {fault.service} is down")
+                committed = self._wait_for_commit(before, f"while {fault.service} is down")
             stack.start_container(fault.service)
         if not fault.spare:
-            self._wait_for_commit(before, f"after {fault.service} was killed")
+            committed = self._wait_for_commit(before, f"after {fault.service} was killed")
         seconds = time.monotonic() - killed_s
         stack.wait_healthy([fault.service], HEALTHY_TIMEOUT_S)
-        return Survived(fault, seconds, streaming)
+        return Survived(fault, seconds, streaming, committed)
 
     def _committed(self) -> int:
         """The last committed epoch, asked until somebody answers."""
@@ -99,8 +103,8 @@ class Faults:
         self._stack.wait(known, COMMIT_TIMEOUT_S, lambda: "the coordinator does not answer `tidemark status`")
         return found[-1]
 
-    def _wait_for_commit(self, epoch: int, when: str) -> None:
-        """A later epoch; or there is nothing left to commit, since the feeder has sent all."""
+    def _wait_for_commit(self, epoch: int, when: str) -> bool:
+        """True: a later epoch. False: there is nothing left to commit, since the feeder has sent all."""
         last: dict[str, Any] = {}
 
         def gone_on() -> bool:
@@ -114,6 +118,7 @@ class Faults:
             self._stack.wait(gone_on, COMMIT_TIMEOUT_S, lambda: f"nothing was committed {when}")
         except StackError as error:
             raise StackError(f"{error}; status says {last.get('warnings')}") from None
+        return committed_epoch(last) > epoch
 
     def _streaming(self) -> bool:
         return bool(self._stack.state("feeder")["State"]["Running"])

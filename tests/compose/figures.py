@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 from typing import Final
 
@@ -17,6 +18,7 @@ _MEMORY: Final = re.compile(r"([0-9.]+)([KMG]?i?B) /")
 class MemoryWatch:
     """The greatest memory of each container, in bytes, as the engine shows it (`docker stats`: without the
     page cache that could be given back at once), looked at every five seconds on a thread of its own.
+    `timeouts`: looks that the engine answered too late.
     """
 
     def __init__(self, stack: Stack, services: tuple[str, ...]) -> None:
@@ -25,6 +27,7 @@ class MemoryWatch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self.greatest: dict[str, int] = {}
+        self.timeouts = 0
         self._thread.start()
 
     def stop(self) -> dict[str, int]:
@@ -39,6 +42,9 @@ class MemoryWatch:
                 try:
                     name = self._stack.container(service)
                     said = self._stack.docker("stats", "--no-stream", "--format", "{{.MemUsage}}", name)
+                except subprocess.TimeoutExpired:
+                    self.timeouts += 1
+                    continue
                 except (StackError, OSError, ValueError):
                     # Being killed is what this test does to containers.
                     continue

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +23,7 @@ SERVICES: Final = (
 )
 _POLL_S: Final = 1.0
 _COMMAND_S: Final = 120.0
+_END_S: Final = 20.0
 # SIGKILL to what the container's init started; init ends with it, and the restart policy does the rest.
 _KILL_MAIN: Final = (
     "import os,signal;"
@@ -39,12 +43,13 @@ class Stack:
         self._project = project
 
     def script(self, *arguments: str, timeout_s: float) -> None:
-        """deploy/compose.sh, its output shown. Raises StackError."""
-        done = subprocess.run(
-            ["deploy/compose.sh", *arguments], cwd=ROOT, env=self._environment, timeout=timeout_s, check=False
-        )
-        if done.returncode != 0:
-            raise StackError(f"deploy/compose.sh {' '.join(arguments)} ended with code {done.returncode}")
+        """deploy/compose.sh, its output shown. Raises StackError, TimeoutExpired. What ends it early ends all
+        that it started, too.
+        """
+        command = ["deploy/compose.sh", *arguments]
+        code = run_whole(command, ROOT, self._environment, timeout_s)
+        if code != 0:
+            raise StackError(f"{' '.join(command)} ended with code {code}")
 
     def docker(self, *arguments: str, timeout_s: float = _COMMAND_S, check: bool = True) -> str:
         """The command's output. Raises StackError with what it said."""
@@ -142,3 +147,28 @@ class Stack:
                     timeout=_COMMAND_S,
                     check=False,
                 )
+
+
+def run_whole(command: Sequence[str], folder: Path, environment: dict[str, str], timeout_s: float) -> int:
+    """The exit code of a command in a session of its own, of which nothing is left when this raises
+    (TimeoutExpired, or what a signal handler raises).
+    """
+    process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True)
+    try:
+        return process.wait(timeout_s)
+    except BaseException:
+        _end_session(process)
+        raise
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, time to clean up for all and not just the first of them, SIGKILL."""
+    deadline_s = time.monotonic() + _END_S
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        while time.monotonic() < deadline_s:
+            process.poll()
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
