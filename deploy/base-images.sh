@@ -6,14 +6,62 @@
 # python      -> tidemark-base-python:bookworm      Python 3.11, nothing more than it needs
 # prometheus  -> tidemark-base-prometheus:bookworm  Debian's Prometheus
 #
-# Packages come from where this machine's apt gets its own (mmdebstrap reads apt's sources). An image that is
-# there already is kept; FORCE=1 makes it anew. Needs: mmdebstrap, docker and root (or unshare'd user namespaces).
+# Packages come from where this machine's apt gets its own, in the same way (proxy, retries, checks of dates): its
+# sources of bookworm; where it has none, from mmdebstrap's default. An image that is there already is kept; FORCE=1
+# makes it anew. Needs: mmdebstrap, docker and root (or unshare'd user namespaces).
 set -eu
 
 SUITE=bookworm
 DOCKER="${DOCKER:-docker}"
 
 say() { echo "base-images: $*" >&2; }
+
+# Awk: an entry is taken that names no other suite than ours, and `main`.
+OURS='function ours(suites, components,    n, i, word) {
+    n = split(suites, word, /[ \t\n]+/)
+    for (i = 1; i <= n; i++) if (word[i] != "" && word[i] != suite && index(word[i], suite "-") != 1) return 0
+    return suites ~ /[^ \t\n]/ && (" " components " ") ~ /[ \t\n]main[ \t\n]/
+}'
+
+gather_sources() { # folder: machine.list and machine.sources in it, each only where there is something of its kind
+    list='' parts=''
+    eval "$(apt-config shell list Dir::Etc::sourcelist/f parts Dir::Etc::sourceparts/d)"
+    for file in "$list" "${parts%/}"/*.list; do
+        [ ! -f "$file" ] || awk -v suite="$SUITE" "$OURS"'
+            { sub(/#.*/, ""); bare = $0; sub(/\[[^]]*\]/, "", bare); n = split(bare, field, /[ \t]+/) }
+            field[1] == "deb" && field[2] !~ /^cdrom:/ {
+                rest = ""
+                for (i = 4; i <= n; i++) rest = rest " " field[i]
+                if (ours(field[3], rest)) print
+            }' "$file"
+    done >"$1/machine.list"
+    for file in "${parts%/}"/*.sources; do
+        [ ! -f "$file" ] || awk -v suite="$SUITE" "$OURS"'
+            function entry(    key) {
+                if ((" " value["types"] " ") ~ /[ \t]deb[ \t]/ && tolower(value["enabled"]) !~ /no|false/ &&
+                    ours(value["suites"], value["components"])) print text
+                text = ""
+                for (key in value) delete value[key]
+            }
+            /^#/ { next }
+            /^[ \t\r]*$/ { entry(); next }
+            {
+                text = text $0 "\n"
+                line = $0
+                if (line !~ /^[ \t]/) {
+                    name = tolower(substr(line, 1, index(line, ":") - 1))
+                    line = substr(line, index(line, ":") + 1)
+                }
+                value[name] = value[name] " " line
+            }
+            END { entry() }' "$file"
+    done >"$1/machine.sources"
+    for file in "$1/machine.list" "$1/machine.sources"; do
+        [ -s "$file" ] || rm "$file"
+    done
+    # Updates alone make no system.
+    cat "$1"/machine.* 2>/dev/null | grep -Eq "[[:space:]]$SUITE([[:space:]]|\$)" || rm -f "$1"/machine.*
+}
 
 make_image() { # name, packages, a last command with the new root as $1
     if [ -z "${FORCE:-}" ] && "$DOCKER" image inspect "$1" >/dev/null 2>&1; then
@@ -27,17 +75,27 @@ make_image() { # name, packages, a last command with the new root as $1
     say "making $1 (half a minute)"
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT INT TERM
+    gather_sources "$work"
+    # How this machine's apt fetches: for the making alone, no part of the image.
+    apt-config dump | grep -Ei '^Acquire::(https?::|Check-|Retries|ForceIPv)' >"$work/fetching" || true
+    image=$1 include=$2 hook=$3
+    set --
+    for file in "$work"/machine.*; do
+        [ ! -f "$file" ] || set -- "$@" "$file"
+    done
     # What nobody reads in a container: documents, manuals, translations.
-    mmdebstrap --quiet --variant=minbase --include="$2" --customize-hook="$3" \
+    mmdebstrap --quiet --variant=minbase --include="$include" \
+        --setup-hook="cp '$work/fetching' \"\$1/etc/apt/apt.conf.d/00fetching\"" \
+        --customize-hook='rm "$1/etc/apt/apt.conf.d/00fetching"' --customize-hook="$hook" \
         --dpkgopt='path-exclude=/usr/share/doc/*' \
         --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
-        "$SUITE" "$work/base.tar" >&2
+        "$SUITE" "$work/base.tar" "$@" >&2
     "$DOCKER" import --change 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' \
-        "$work/base.tar" "$1" >/dev/null
+        "$work/base.tar" "$image" >/dev/null
     rm -rf "$work"
     trap - EXIT INT TERM
-    say "$1: $("$DOCKER" image inspect --format '{{.Size}}' "$1" | awk '{printf "%.0f MB", $1 / 1e6}')"
+    say "$image: $("$DOCKER" image inspect --format '{{.Size}}' "$image" | awk '{printf "%.0f MB", $1 / 1e6}')"
 }
 
 [ $# -gt 0 ] || set -- python
