@@ -1,0 +1,233 @@
+"""The writer on a real standalone cluster of two hosts, whose Python knows nothing of Tidemark.
+
+Both tests run the same table: the first with the executors' packages installed, first attempts failing and a
+host lost; the second with everything shipped, and speculative copies that race what they copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.platform.java import JavaRuntime
+from tests.input_model import DELETE_FIELD, SCHEMA, Event, InputModel, RandomStream, Upsert, messages
+from tests.integration.spark_cluster import SparkCluster, bare_python, events, wait_for
+from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
+from tests.pipeline import Pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+
+FIRST, SECOND = "127.0.0.1", "127.0.0.2"
+CLUSTER_SECRET: Final = "only-members-know-this"
+KAFKA_PASSWORD: Final = "nobody-may-see-this"
+FLUSH_MS: Final = 300_000
+SPECULATION: Final = {
+    "spark.speculation": True,
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": 0.5,
+    "spark.speculation.multiplier": 1.1,
+}
+
+
+class ClusterTable:
+    """A table whose writer is the driver of a cluster."""
+
+    def __init__(self, folder: Path, kafka: str, cluster: SparkCluster) -> None:
+        self.cluster = cluster
+        self.events = folder / "events"
+        self.events.mkdir()
+        self.model = InputModel()
+        self.stream = RandomStream(5, keys=150)
+        self.pipeline = Pipeline(
+            folder / "pipeline",
+            kafka,
+            {"name": "clustered", "record_key": ["id"], "partition": ["region"], "ordering": "ts"},
+            SCHEMA,
+            input={"delete_field": DELETE_FIELD},
+        )
+
+    def start_writer(self, python: Path, settings: dict[str, Any]) -> None:
+        """With a password for Kafka that a plain connection does not use: the tasks have it all the same."""
+        spark = {
+            "spark.master": self.cluster.master,
+            "spark.pyspark.python": str(python),
+            "spark.authenticate": True,
+            "spark.authenticate.secret": CLUSTER_SECRET,
+            "spark.network.crypto.enabled": True,
+            "spark.eventLog.enabled": True,
+            "spark.eventLog.dir": self.events.as_uri(),
+            **settings,
+        }
+        kafka = {"sasl.mechanism": "PLAIN", "sasl.username": "tidemark", "sasl.password": KAFKA_PASSWORD}
+        file = self.pipeline.write_config("cluster.yaml", {"spark": spark, "kafka": kafka})
+        self.pipeline.start_process("writer", file)
+
+    def feed(self, given: list[Event]) -> None:
+        self.model.apply(given)
+        for partition, part in messages(given, 2).items():
+            self.pipeline.feed_partition(partition, part)
+
+    def feed_one(self, key: str) -> None:
+        """One new row: an epoch of one data task and one index task, so that each host gets one of them."""
+        row = {"id": key, "region": "eu", "ts": 1, "name": key, "amount": None}
+        self.feed([Upsert(row)])
+
+    def feed_some(self, count: int) -> None:
+        self.feed(list(self.stream.events(count)))
+
+    def flush(self) -> dict[str, Any]:
+        try:
+            return self.pipeline.flush(FLUSH_MS)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cluster.logs()}") from error
+
+    def check(self) -> None:
+        """All that was fed is committed, the table is the model, no orphan, index = rows."""
+        self.flush()
+        assert_same_rows(hudi_rs_snapshot(self.pipeline.table), self.model.live, "rows")
+        verified = self.pipeline.command("verify", "--full", "--json")
+        assert verified.returncode == 0, verified.stdout
+        assert json.loads(verified.stdout)["rows"] == len(self.model.rows)
+
+    def data_files(self) -> dict[str, float]:
+        """name -> time of the last write, in ms since 1970, of everything that tasks publish."""
+        roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / ".hoodie/metadata/record_index"]
+        found = [
+            file for root in roots for file in root.glob("*") if re.search(r"\.parquet$|\.log\.", file.name)
+        ]
+        return {str(file): file.stat().st_mtime_ns / 1e6 for file in found}
+
+
+@pytest.fixture(scope="module")
+def clustered(
+    java: JavaRuntime, kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterTable]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with SparkCluster(folder / "spark", java, CLUSTER_SECRET) as cluster:
+        made = ClusterTable(folder, kafka.bootstrap_servers, cluster)
+        with made.pipeline:
+            cluster.start_master()
+            made.pipeline.start("coordinator", "assigner")
+            yield made
+
+
+@pytest.fixture
+def table(clustered: ClusterTable) -> Iterator[ClusterTable]:
+    """The test starts workers and a writer; whatever is left of them ends with it."""
+    yield clustered
+    with contextlib.suppress(KeyError):
+        clustered.pipeline.kill("writer")
+    for host in (FIRST, SECOND):
+        clustered.cluster.kill_worker(host)
+
+
+def test_executors_without_tidemark_write_though_first_attempts_fail_and_a_host_is_lost(
+    table: ClusterTable, tmp_path: Path
+) -> None:
+    failing = {ENVIRONMENT_VARIABLE: "first_task_attempt:1:raise"}
+    for host in (FIRST, SECOND):
+        table.cluster.start_worker(host, failing)
+    table.start_writer(bare_python(tmp_path / "python", with_packages=True), {})
+    for _ in range(3):
+        table.feed_some(200)
+        table.flush()
+    _assert_no_secret_is_shown(table)
+
+    table.feed_some(300)
+    table.cluster.kill_worker(SECOND)
+    table.feed_some(300)
+    table.check()
+    table.pipeline.stop("writer")
+
+    ended = [each for each in events(table.events) if each["Event"] == "SparkListenerTaskEnd"]
+    outcomes = {(each["Task Info"]["Host"], each["Task End Reason"]["Reason"]) for each in ended}
+    assert outcomes >= {(host, end) for host in (FIRST, SECOND) for end in ("Success", "ExceptionFailure")}
+    assert not [each for each in ended if each["Task Info"]["Attempt"] == 0 and _succeeded(each)]
+
+
+def test_speculative_copies_and_what_they_copy_publish_each_file_once(
+    table: ClusterTable, tmp_path: Path
+) -> None:
+    archive = tmp_path / "env.zip"
+    packed = subprocess.run(
+        [sys.executable, "-m", "tidemark_cli.main", "archive", "--dependencies", "-o", str(archive)],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert packed.returncode == 0, packed.stderr
+    shipped = {"spark.archives": f"{archive}#env", "spark.executorEnv.PYTHONPATH": "env"}
+    table.cluster.start_worker(FIRST)
+    table.cluster.start_worker(SECOND, {ENVIRONMENT_VARIABLE: "first_task_published:1:stop"})
+    before = len(events(table.events))
+    python = bare_python(tmp_path / "python", with_packages=False)
+    table.start_writer(python, {**SPECULATION, **shipped})
+    _wait_for_executors(table, before, 2)
+
+    # The attempt freezes with its files published: its copy finds them, and takes them as they are.
+    made, [copied_at_ms] = _one_epoch(table, "published-then-frozen")
+    assert max(made.values()) < copied_at_ms, "the copy wrote what was published before"
+
+    # The attempt freezes before it published: the copy does.
+    table.cluster.kill_worker(SECOND)
+    table.cluster.start_worker(SECOND, {ENVIRONMENT_VARIABLE: "first_task_attempt:1:stop"})
+    _wait_for_executors(table, before, 3)
+    made, [copied_at_ms] = _one_epoch(table, "frozen-then-copied")
+    assert max(made.values()) >= copied_at_ms, "nothing was left to publish for the copy"
+    table.check()
+    table.pipeline.stop("writer")
+
+
+def _one_epoch(table: ClusterTable, key: str) -> tuple[dict[str, float], list[float]]:
+    """Files of the epoch that brings one new row, each with the time of its last write, and when those
+    speculative copies began that won; times in ms since 1970, all by this machine's clock.
+    """
+    known, before = table.data_files(), len(events(table.events))
+    table.feed_one(key)
+    table.check()
+    made = {name: at_ms for name, at_ms in table.data_files().items() if name not in known}
+    assert len(made) == 2, "a data file and an index file"
+    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+    won = [each["Task Info"] for each in ended if each["Task Info"]["Speculative"] and _succeeded(each)]
+    assert len(won) == 1, [each["Task Info"] for each in ended]
+    return made, [float(each["Launch Time"]) for each in won]
+
+
+def _succeeded(ended: dict[str, Any]) -> bool:
+    return bool(ended["Task End Reason"]["Reason"] == "Success")
+
+
+def _wait_for_executors(table: ClusterTable, before: int, count: int) -> None:
+    def added() -> bool:
+        found = [each["Event"] for each in events(table.events)[before:]]
+        return found.count("SparkListenerExecutorAdded") >= count
+
+    wait_for(f"{count} executors", added)
+
+
+def _assert_no_secret_is_shown(table: ClusterTable) -> None:
+    """Not in any process's arguments, nor in Spark's events (which its pages show), nor in any log."""
+    arguments = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            arguments.append(" ".join(process.cmdline()))
+    state = str(table.pipeline.config.state.path)
+    assert [each for each in arguments if "pyspark-shell" in each and state in each], "no driver was seen"
+    assert [each for each in arguments if "CoarseGrainedExecutorBackend" in each], "no executor was seen"
+    logs = [*table.cluster.folder.glob("*.log"), *table.cluster.folder.glob("work-*/app-*/*/std*")]
+    logs += [*table.pipeline.folder.glob("*.log"), *table.pipeline.folder.glob("state/writer/*.log")]
+    shown = [*arguments, *(file.read_text(errors="replace") for file in (*table.events.iterdir(), *logs))]
+    assert len(shown) > len(arguments) + 5
+    for secret in (KAFKA_PASSWORD, CLUSTER_SECRET):
+        assert not [text for text in shown if secret in text]
