@@ -77,6 +77,7 @@ class Trap:
         return setattr, (Trap, "called", True)
 
 
+@pytest.mark.filterwarnings("ignore:pyarrow.PyExtensionType is deprecated:FutureWarning")
 def test_objects_in_a_stream_are_not_made() -> None:
     """Arrow once unpickled a column type's metadata (its Python extension type)."""
     import pickle
