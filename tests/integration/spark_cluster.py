@@ -50,6 +50,8 @@ class SparkCluster:
             "spark.network.crypto.enabled true\n"
         )
         self._conf = conf
+        self._temporary = folder / "tmp"
+        self._temporary.mkdir()
 
     @property
     def master(self) -> str:
@@ -119,6 +121,8 @@ class SparkCluster:
             "SPARK_HOME": str(_SPARK_HOME),
             "SPARK_CONF_DIR": str(self._conf),
             "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            # What is killed cannot remove the libraries that it unpacked: they stay in the test's folder.
+            "JDK_JAVA_OPTIONS": f"-Djava.io.tmpdir={self._temporary}",
             "SPARK_DAEMON_MEMORY": "160m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
             **(environment or {}),
