@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hudi_format.commit.instants import instant_path
-from hudi_format.file_group.names import BaseFileName, parse_data_file
+from hudi_format.file_group.names import parse_data_file
 from hudi_format.file_group.slices import FileGroupId, FileSlice, build_slices
 from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
@@ -147,16 +147,10 @@ class MetadataFiles:
         """Lists them; adds files of instants that no timeline knows to `findings`."""
         newest = max(validity.data.times() + validity.metadata.times(), default="")
 
-        def counts(name: str) -> bool:
-            parsed = parse_data_file(name)
-            if parsed is None:
-                return False
-            if isinstance(parsed, BaseFileName):
-                return validity.is_valid_base(parsed.instant)
-            return validity.is_valid(parsed.instant)
-
         def build(files: Mapping[str, Iterable[str]]) -> list[FileSlice]:
-            valid = {partition: filter(counts, of_partition) for partition, of_partition in files.items()}
+            valid = {
+                partition: filter(validity.shows, of_partition) for partition, of_partition in files.items()
+            }
             return build_slices(valid, validity.metadata)
 
         names: dict[str, list[str]] = {}

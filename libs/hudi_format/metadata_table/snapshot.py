@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Final
 
 from hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
-from hudi_format.file_group.names import BaseFileName, parse_data_file
 from hudi_format.file_group.slices import FileSlice, build_slices
 from hudi_format.hfile import HFileReader
 from hudi_format.log_file import BlockType, decode_deletes
@@ -84,7 +83,7 @@ class MetadataTableSnapshot:
     ) -> MetadataTableSnapshot:
         slices: dict[str, list[FileSlice]] = {}
         for partition, of_partition in names.items():
-            visible = [name for name in of_partition if _is_visible(name, validity)]
+            visible = [name for name in of_partition if validity.shows(name)]
             slices[partition] = build_slices({partition: visible}, validity.metadata)
         folder = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
         changes = ShardChanges.of_names(storage, folder, validity, names[RECORD_INDEX_PARTITION])
@@ -152,15 +151,6 @@ class MetadataTableSnapshot:
             self.validity.is_valid,
             lambda completion_time: self.changes.after(file_slice.file_id, completion_time),
         )
-
-
-def _is_visible(name: str, validity: InstantValidity) -> bool:
-    parsed = parse_data_file(name)
-    if parsed is None:
-        return False
-    if isinstance(parsed, BaseFileName):
-        return validity.is_valid_base(parsed.instant)
-    return validity.is_valid(parsed.instant)
 
 
 def _merge_files(

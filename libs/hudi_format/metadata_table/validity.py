@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hudi_format.file_group.names import BaseFileName, parse_data_file
 from hudi_format.model import is_bootstrap_instant
 from hudi_format.timeline import Action, Timeline
 
@@ -42,6 +43,15 @@ class InstantValidity:
             return found.is_completed
         archived = self.metadata.is_archived(instant) and not self.data.contains(instant)
         return archived or self.is_valid(instant)
+
+    def shows(self, file_name: str) -> bool:
+        """Whether a file of the metadata table counts; what is no base or log file does not."""
+        parsed = parse_data_file(file_name)
+        if parsed is None:
+            return False
+        if isinstance(parsed, BaseFileName):
+            return self.is_valid_base(parsed.instant)
+        return self.is_valid(parsed.instant)
 
     def folded_too_early(self) -> list[str]:
         """Instants that a completed compaction may hold and that the data listing does not show as committed.

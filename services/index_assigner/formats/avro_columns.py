@@ -26,6 +26,7 @@ from index_assigner.formats.meanings import (
     instants,
     whole_decimals,
 )
+from index_assigner.formats.nested_columns import list_column, missing, offsets
 from index_assigner.shuffle.arrow_columns import Convert, to_arrow
 from index_assigner.shuffle.refusals import Reason
 
@@ -72,7 +73,7 @@ def converter(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Co
         return _struct(avro, arrow, path, strict)
     if pa.types.is_list(arrow) and avro.kind == "array" and avro.item is not None:
         items = _element(avro.item, arrow.value_field, f"{path}[]", strict)
-        return partial(_lists, items, arrow)
+        return partial(list_column, items, arrow)
     if pa.types.is_map(arrow) and avro.kind == "map" and avro.item is not None:
         return partial(_maps, _element(avro.item, arrow.item_field, f"{path}[]", strict), arrow)
     scalar = _scalar(avro, arrow)
@@ -197,35 +198,22 @@ def _struct(avro: AvroType, arrow: pa.StructType, path: str, strict: bool) -> Co
 
 
 def _structs(children: Sequence[tuple[pa.Field, Convert | None]], values: Sequence[Any]) -> pa.Array:
-    missing = np.fromiter((value is None for value in values), np.bool_, len(values))
+    is_missing = np.fromiter((value is None for value in values), np.bool_, len(values))
     arrays = []
     for field, convert in children:
         if convert is None:
             arrays.append(pa.nulls(len(values), field.type))
             continue
         array = convert([None if value is None else value[field.name] for value in values])
-        if not field.nullable and (np.asarray(array.is_null()) & ~missing).any():
+        if not field.nullable and (np.asarray(array.is_null()) & ~is_missing).any():
             raise ValueError(f"{field.name} must not be null")
         arrays.append(array)
-    return pa.StructArray.from_arrays(arrays, fields=[field for field, _ in children], mask=pa.array(missing))
-
-
-def _lists(items: Convert, arrow: pa.ListType, values: Sequence[Any]) -> pa.Array:
-    flat = items(list(chain.from_iterable(value for value in values if value)))
-    return pa.ListArray.from_arrays(_offsets(values), flat, type=arrow, mask=_missing(values))
+    return pa.StructArray.from_arrays(
+        arrays, fields=[field for field, _ in children], mask=pa.array(is_missing)
+    )
 
 
 def _maps(items: Convert, arrow: pa.MapType, values: Sequence[Any]) -> pa.Array:
     keys = pa.array(list(chain.from_iterable(value for value in values if value)), arrow.key_type)
     flat = items(list(chain.from_iterable(value.values() for value in values if value)))
-    return pa.MapArray.from_arrays(_offsets(values), keys, flat, type=arrow, mask=_missing(values))
-
-
-def _offsets(values: Sequence[Any]) -> pa.Array:
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) if value else 0 for value in values], out=offsets[1:])
-    return pa.array(offsets)
-
-
-def _missing(values: Sequence[Any]) -> pa.Array:
-    return pa.array(np.fromiter((value is None for value in values), np.bool_, len(values)))
+    return pa.MapArray.from_arrays(offsets(values), keys, flat, type=arrow, mask=missing(values))

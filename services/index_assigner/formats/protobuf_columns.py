@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
-from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
 from index_assigner.formats.meanings import Meaning, decimal_texts, instants, whole_decimals
+from index_assigner.formats.nested_columns import list_column, missing, offsets
 from index_assigner.shuffle.arrow_columns import Convert, to_arrow
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -74,7 +74,7 @@ def converter(field: Any, arrow: pa.DataType, path: str) -> Convert:
     if field.is_repeated:
         if not pa.types.is_list(arrow):
             raise _misfit(field, arrow, path)
-        return partial(_lists, _element(field, arrow.value_field, f"{path}[]"), arrow)
+        return partial(list_column, _element(field, arrow.value_field, f"{path}[]"), arrow)
     return _single(field, arrow, path)
 
 
@@ -140,23 +140,18 @@ def _member(
 
 
 def _structs(members: Sequence[tuple[pa.Field, Any, Convert]], values: Sequence[Any]) -> pa.Array:
-    missing = np.fromiter((value is None for value in values), np.bool_, len(values))
+    is_missing = np.fromiter((value is None for value in values), np.bool_, len(values))
     arrays = []
     for field, taken, convert in members:
         array = convert(values if taken is None else taken(values))
-        if not field.nullable and (np.asarray(array.is_null()) & ~missing).any():
+        if not field.nullable and (np.asarray(array.is_null()) & ~is_missing).any():
             raise ValueError(f"{field.name} must not be null")
         arrays.append(array)
-    return pa.StructArray.from_arrays(arrays, fields=[each[0] for each in members], mask=pa.array(missing))
+    return pa.StructArray.from_arrays(arrays, fields=[each[0] for each in members], mask=pa.array(is_missing))
 
 
 def _element(field: Any, wanted: pa.Field, path: str) -> Convert:
     return _single(field, wanted.type, path)
-
-
-def _lists(items: Convert, arrow: pa.ListType, values: Sequence[Any]) -> pa.Array:
-    flat = items(list(chain.from_iterable(value for value in values if value)))
-    return pa.ListArray.from_arrays(_offsets(values), flat, type=arrow, mask=_missing(values))
 
 
 def _map(field: Any, arrow: pa.DataType, path: str) -> Convert:
@@ -170,7 +165,7 @@ def _maps(items: Convert, arrow: pa.MapType, values: Sequence[Any]) -> pa.Array:
     pairs = [list(value.items()) if value else [] for value in values]
     keys = pa.array([key for each in pairs for key, _ in each], arrow.key_type)
     flat = items([item for each in pairs for _, item in each])
-    return pa.MapArray.from_arrays(_offsets(pairs), keys, flat, type=arrow, mask=_missing(values))
+    return pa.MapArray.from_arrays(offsets(pairs), keys, flat, type=arrow, mask=missing(values))
 
 
 def _timestamps(arrow: pa.TimestampType, values: Sequence[Any]) -> pa.Array:
@@ -184,16 +179,6 @@ def _enum_names(names: Mapping[int, str], values: Sequence[Any]) -> pa.Array:
         return pa.array([None if value is None else names[value] for value in values], pa.string())
     except KeyError as error:
         raise ValueError(f"the enum has no value {error}") from None
-
-
-def _offsets(values: Sequence[Any]) -> pa.Array:
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) if value else 0 for value in values], out=offsets[1:])
-    return pa.array(offsets)
-
-
-def _missing(values: Sequence[Any]) -> pa.Array:
-    return pa.array(np.fromiter((value is None for value in values), np.bool_, len(values)))
 
 
 def _is_map(field: Any) -> bool:
