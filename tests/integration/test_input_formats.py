@@ -1,5 +1,5 @@
 """Every input format from a real broker, with a schema registry beside it, to keyed rows; with and without
-the shuffle stage.
+the shuffle stage; by a configuration made by hand without, by the one that `tidemark init` writes with.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from stream_runtime.clock import SystemClock
-from stream_runtime.config import load_config
+from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicSpec
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.integration.input_formats import SCHEMA, Format, Row, formats
 from tests.schema_registry import RegistryServer
+from tidemark_cli.main import main
 
 pytestmark = pytest.mark.kafka
 
@@ -89,14 +91,14 @@ class Table:
         admin.create_topics([TopicSpec(self.topic, LANES, 1)])
         admin.close()
 
-    def keyer(self) -> RecordKeyer:
-        config = self.config
+    def keyer(self, config: TableConfigFile) -> RecordKeyer:
         schema = TableSchema.from_avro(config.table.schema.read_text(), config.table.name)
-        generator = KeyGenerator.for_table(schema, ["id"], ["region"])
+        generator = KeyGenerator.for_table(schema, config.table.record_key, config.table.partition)
+        assert config.table.ordering is not None
         rules = RecordRules(
             schema,
             generator,
-            OrderingField.of(schema, "at"),
+            OrderingField.of(schema, config.table.ordering),
             SHARDS,
             LANES,
             config.limits.record_bytes,
@@ -146,14 +148,10 @@ def told(batches: list[pa.RecordBatch]) -> Told:
     return sorted(found, key=str)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_shuffled_records_become_keyed_rows(
-    kafka: EmbeddedKafka, registry: RegistryServer, tmp_path: Path, name: str
-) -> None:
-    table = Table(kafka, registry, tmp_path, name, False)
-    settings = ShuffleSettings(table.names, earliest, "s", 1 << 20, 1 << 20, table.config.limits.record_bytes)
-    work = ShuffleWork(table.client, table.keyer(), settings)
-    count = table.feed()
+def shuffled(table: Table, config: TableConfigFile, count: int) -> list[OutgoingMessage]:
+    """What the shuffle stage makes of all that the topic holds."""
+    settings = ShuffleSettings(table.names, earliest, "s", 1 << 20, 1 << 20, config.limits.record_bytes)
+    work = ShuffleWork(table.client, table.keyer(config), settings)
     work.start({f"{table.topic}:{lane}": 0 for lane in range(LANES)})
     end = time.monotonic() + 90.0
     while work.gather(PLENTY, 0.2).records < count:
@@ -166,8 +164,39 @@ def test_shuffled_records_become_keyed_rows(
             assert time.monotonic() < end, "an id that the registry does not have is refused after a while"
             time.sleep(0.1)
     work.close()
-    keyed = [m for m in prepared.messages if m.topic_partition.topic == table.names.keyed]
-    letters = [m for m in prepared.messages if m.topic_partition.topic == table.names.dead_letter]
+    return list(prepared.messages)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_shuffled_records_become_keyed_rows(
+    kafka: EmbeddedKafka,
+    registry: RegistryServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    table = Table(kafka, registry, tmp_path, name, False)
+    count = table.feed()
+    # A new user's configuration: everything that can be told from the topic is left to `init`.
+    written = tmp_path / "written.yaml"
+    options = ["--topic", table.topic, "--bootstrap-servers", kafka.bootstrap_servers, "--out", str(written)]
+    if "schema_registry" in table.format.settings:
+        options += ["--schema-registry", registry.url]
+    if name == "protobuf":
+        options += ["--format", "protobuf", "--descriptor", str(tmp_path / "rows.desc")]
+    if "delete_field" in table.format.settings:
+        options += ["--delete-field", "gone"]
+    assert main(["init", *options, "--name", table.config.table.name, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["format"], answer["sampled"], answer["taken"]) == (name, count, count - 1)
+    assert (answer["record_key"], answer["partition"]) == (["id"], ["region"])
+    assert len(answer["refused"]) == 1, "the broken record"
+    assert main(["config", "check", "-c", str(written)]) == 0
+    config = load_config(written, {})
+    assert config.input.protobuf is None or config.input.protobuf.message == "shop.Row"
+    messages = shuffled(table, config, count)
+    keyed = [m for m in messages if m.topic_partition.topic == table.names.keyed]
+    letters = [m for m in messages if m.topic_partition.topic == table.names.dead_letter]
     assert told([decode_batch(m.value or b"") for m in keyed]) == table.expected()
     assert [dict(m.headers)["tm-topic"] for m in letters] == [table.topic.encode()]
     assert letters[0].value == b"\x00\x00\x00\xff\xff!"
@@ -181,7 +210,7 @@ def test_records_partitioned_by_shard_become_keyed_rows(
     source = ShardedInputSource(
         table.client,
         table.topic,
-        table.keyer(),
+        table.keyer(table.config),
         earliest,
         table.names.dead_letter,
         table.config.limits.record_bytes,

@@ -43,7 +43,7 @@ class ProtobufDecoder:
         self._target = target
         self._generator = generator
         described = message.DESCRIPTOR
-        self._indexes = _index_bytes(message_indexes(described)) if confluent else None
+        self._indexes = index_bytes(message_indexes(described)) if confluent else None
         try:
             self._readers = [_reader(message, field) for field in target.columns]
             self._flags = _delete_flags(message, target.delete_field)
@@ -133,7 +133,7 @@ def _delete_flags(message: type[Message], name: str | None) -> Callable[[Sequenc
     return lambda records: convert(taken(records)).to_pylist() if records else []
 
 
-def _index_bytes(indexes: Sequence[int]) -> list[bytes]:
+def index_bytes(indexes: Sequence[int]) -> list[bytes]:
     """The message's indexes as they stand in front of it: how many, then each, as zigzag varints; a lone 0
     may be written as one zero byte.
     """

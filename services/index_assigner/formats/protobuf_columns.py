@@ -30,9 +30,9 @@ from index_assigner.formats.meanings import Meaning, decimal_texts, instants, wh
 from index_assigner.formats.nested_columns import list_column, missing, offsets
 from index_assigner.shuffle.arrow_columns import Convert, to_arrow
 
-_TIMESTAMP: Final = "google.protobuf.Timestamp"
-_DATE: Final = "google.type.Date"
-_WRAPPERS: Final = frozenset(
+TIMESTAMP_MESSAGE: Final = "google.protobuf.Timestamp"
+DATE_MESSAGE: Final = "google.type.Date"
+WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
@@ -69,7 +69,7 @@ def values_of(field: Any) -> Callable[[Sequence[Any]], list[Any]]:
 
 def converter(field: Any, arrow: pa.DataType, path: str) -> Convert:
     """How the field's values become an array. Raises `ProtobufFieldError`."""
-    if _is_map(field):
+    if is_map(field):
         return _map(field, arrow, path)
     if field.is_repeated:
         if not pa.types.is_list(arrow):
@@ -113,12 +113,12 @@ def _scalar(field: Any, arrow: pa.DataType) -> Convert | None:
 def _message(field: Any, arrow: pa.DataType, path: str) -> Convert:
     described = field.message_type
     name = described.full_name
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         inner = _single(described.fields_by_name["value"], arrow, path)
         return lambda values: inner([None if v is None else v.value for v in values])
-    if name == _TIMESTAMP and pa.types.is_timestamp(arrow):
+    if name == TIMESTAMP_MESSAGE and pa.types.is_timestamp(arrow):
         return partial(_timestamps, arrow)
-    if name == _DATE and pa.types.is_date32(arrow):
+    if name == DATE_MESSAGE and pa.types.is_date32(arrow):
         return lambda values: pa.array(
             [None if v is None else date(v.year, v.month, v.day) for v in values], arrow
         )
@@ -181,7 +181,8 @@ def _enum_names(names: Mapping[int, str], values: Sequence[Any]) -> pa.Array:
         raise ValueError(f"the enum has no value {error}") from None
 
 
-def _is_map(field: Any) -> bool:
+def is_map(field: Any) -> bool:
+    """Whether the field is a `map<…>`."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 

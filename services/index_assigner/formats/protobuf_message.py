@@ -26,6 +26,16 @@ def message_class(descriptor: Path, name: str) -> type[Message]:
     return made
 
 
+def message_names(descriptor: Path) -> list[str]:
+    """Full names of the file's outermost messages, without Google's own. Raises SetupError."""
+    names = []
+    for file in _files(descriptor).file:
+        prefix = f"{file.package}." if file.package else ""
+        if file.package != "google" and not prefix.startswith("google."):
+            names += [prefix + each.name for each in file.message_type]
+    return names
+
+
 def message_indexes(descriptor: Any) -> list[int]:
     """Where a message stands in its file, as Confluent's wire format says it: from the outermost inwards."""
     path = []
@@ -38,18 +48,21 @@ def message_indexes(descriptor: Any) -> list[int]:
     return path[::-1]
 
 
-def _pool(file: Path) -> descriptor_pool.DescriptorPool:
+def _files(file: Path) -> descriptor_pb2.FileDescriptorSet:
     if file.stat().st_size > _FILE_BYTES_MAX:
         raise SetupError(f"input.protobuf.descriptor: {file} is larger than {_FILE_BYTES_MAX} bytes")
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes())
+        return descriptor_pb2.FileDescriptorSet.FromString(file.read_bytes())
     except DecodeError:
         raise SetupError(
             f"input.protobuf.descriptor: {file} is no FileDescriptorSet: make it with "
             "protoc --include_imports --descriptor_set_out"
         ) from None
+
+
+def _pool(file: Path) -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
-    left = {each.name: each for each in files.file}
+    left = {each.name: each for each in _files(file).file}
     added: set[str] = set()
     while left:
         # protoc writes imports first; another order is served as well.

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from tidemark_cli.init.session import InitOptions, Written
 
 _RECORDS: Final = 1_000
+_FORMATS: Final = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
 _EXAMPLES: Final = """\
   tidemark init --topic orders --bootstrap-servers localhost:9092
   tidemark init --sample orders.jsonl                 JSON records from a file; with an embedded Kafka
   tidemark init --table /warehouse/orders --topic orders --bootstrap-servers localhost:9092
   tidemark init --topic db.public.orders --bootstrap-servers k:9093 --kafka security.protocol=SASL_SSL \\
       --kafka 'sasl.password=${KAFKA_PASSWORD}' --schema-registry https://registry:8081
+  tidemark init --topic orders --bootstrap-servers localhost:9092 --format protobuf \\
+      --descriptor orders.desc --message shop.Order
 
 Writes NAME.yaml and NAME.avsc, and overwrites nothing without --force. On a terminal it asks where there
 is a choice; options and --yes answer beforehand. Values like ${KAFKA_PASSWORD} go into the file as they
@@ -67,7 +70,27 @@ def add(commands: Commands) -> None:
         metavar="K=V",
         help="another setting of the registry's client",
     )
+    _add_format(parser)
     _add_decisions(parser)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    read = parser.add_argument_group("how records are written (told from the sample, but for Protobuf)")
+    read.add_argument("--format", choices=_FORMATS, help="as input.format of the configuration")
+    read.add_argument(
+        "--descriptor",
+        type=Path,
+        metavar="F",
+        help="of Protobuf: protoc --include_imports --descriptor_set_out=F …",
+    )
+    read.add_argument(
+        "--message", metavar="NAME", help="of Protobuf, package.Name (default: the descriptor's only one)"
+    )
+    read.add_argument(
+        "--delete-field",
+        metavar="COLUMN",
+        help="true in it deletes the key (default: a field like _deleted); or none",
+    )
 
 
 def _add_decisions(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +125,7 @@ def run_init(options: argparse.Namespace) -> int:
 
 
 def _understood(options: argparse.Namespace) -> InitOptions:
+    from stream_runtime.config.model import InputFormat
     from tidemark_cli.errors import WRONG_USE, CliError
     from tidemark_cli.init.session import InitOptions
 
@@ -127,6 +151,10 @@ def _understood(options: argparse.Namespace) -> InitOptions:
         ordering=_columns(options.ordering),
         kafka=kafka or None,
         registry=registry or None,
+        format=InputFormat(options.format) if options.format else None,
+        descriptor=options.descriptor,
+        message=options.message,
+        delete_field="" if (options.delete_field or "").lower() == "none" else options.delete_field,
         records=options.records,
         force=options.force,
     )

@@ -35,6 +35,7 @@ class Draft:
     kafka: Mapping[str, str] = field(default_factory=dict)
     hoodie: Mapping[str, str] = field(default_factory=dict)
     registry: Mapping[str, str] = field(default_factory=dict)
+    protobuf: Mapping[str, str] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
 
     def note(self, key: str, *lines: str) -> None:

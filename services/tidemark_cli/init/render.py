@@ -66,6 +66,8 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
         read["framing"] = "confluent"
     if draft.registry:
         read["schema_registry"] = dict(draft.registry)
+    if draft.protobuf:
+        read["protobuf"] = dict(draft.protobuf)
     if draft.position is not None:
         read["debezium"] = {"ordering": draft.position}
     if draft.delete_field is not None:

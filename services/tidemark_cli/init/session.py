@@ -13,13 +13,16 @@ import pyarrow as pa
 
 from hudi_format.keys import KeyGenerator
 from hudi_format.schema import TableSchema
+from index_assigner.errors import InputWaitsError
 from index_assigner.formats.choose import record_decoder
+from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from stream_runtime.clock import Clock
 from stream_runtime.config import SchemaRegistryConfig, TableConfigFile, load_config, values
 from stream_runtime.config.environment import fill_references, hide_references
-from stream_runtime.config.model import EMBEDDED
+from stream_runtime.config.model import EMBEDDED, InputFormat
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import Message
+from stream_runtime.retry import Deadline
 from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark_cli.config_check import check_config
 from tidemark_cli.errors import WRONG_USE, CliError
@@ -27,18 +30,23 @@ from tidemark_cli.init.ask import Asker
 from tidemark_cli.init.candidates import key_candidates, ordering_candidates, partition_candidates
 from tidemark_cli.init.draft import Draft, candidate_lines, record_schema
 from tidemark_cli.init.existing_table import draft_of_table
+from tidemark_cli.init.protobuf_sample import chosen_message
 from tidemark_cli.init.reading import read_file, read_topic
 from tidemark_cli.init.render import render
-from tidemark_cli.init.sample import POSITION_COLUMN, Sample, understand
+from tidemark_cli.init.sample import POSITION_COLUMN, Said, Sample, understand
 
 _EMBEDDED: Final = {"bootstrap.servers": EMBEDDED}
 _ORDERING_BY_ARRIVAL: Final = "without table.ordering: of two records of a key the later arrival wins"
 _REFUSED_SHOWN: Final = 5
+_DECODING_TIMEOUT_S: Final = 30.0
+_DECODING_PAUSE_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class InitOptions:
-    """Columns: None lets them be proposed, () means none. `kafka`, `registry`: as the file has them."""
+    """Columns, `delete_field`: None lets them be proposed, () and "" mean none. `kafka`, `registry`: as the
+    file has them. `descriptor`, `message`: of Protobuf; `message` None: the only one there is.
+    """
 
     out: Path | None
     topic: str | None = None
@@ -52,6 +60,10 @@ class InitOptions:
     ordering: tuple[str, ...] | None = None
     kafka: Mapping[str, str] | None = None
     registry: Mapping[str, str] | None = None
+    format: InputFormat | None = None
+    descriptor: Path | None = None
+    message: str | None = None
+    delete_field: str | None = None
     records: int = 1_000
     force: bool = False
 
@@ -72,13 +84,22 @@ class Written:
 def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[str, str]) -> Written:
     """Writes `<out>` and the schema beside it; after an error (CliError, KafkaError, ConfigError) neither."""
     kafka = {**_EMBEDDED, **(options.kafka or {})}
+    said = _said(options)
     messages: list[Message] = []
     if options.table is not None:
         draft = draft_of_table(options.table.expanduser().resolve(), options.topic, kafka)
+        draft.format = (said.format or InputFormat.JSON).value
+        draft.registry = dict(options.registry or {})
+        draft.delete_field = said.delete_field or None
     else:
         messages = _messages(options, kafka, clock, env)
-        draft = _draft_of_sample(options, messages, kafka, asker, env)
+        draft = _draft_of_sample(options, said, messages, kafka, asker, env)
     out = (options.out or Path(f"{draft.name}.yaml")).expanduser().absolute()
+    if said.message is not None and options.descriptor is not None:
+        draft.protobuf = {
+            "descriptor": _as_written(options.descriptor, out.parent),
+            "message": str(said.message.DESCRIPTOR.full_name),
+        }
     schema = out.with_suffix(".avsc")
     _refuse_overwriting(options.force, out, schema)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +114,29 @@ def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[st
         _put_back(before)
         raise
     return Written(draft, out, schema, len(messages), taken, tuple(refused), tuple(warnings))
+
+
+def _said(options: InitOptions) -> Said:
+    given, wanted = options.format, options.format
+    if options.descriptor is not None or options.message is not None:
+        wanted = InputFormat.PROTOBUF
+    if given not in (None, wanted):
+        raise CliError(f"--descriptor and --message have no meaning with --format {given.value}", WRONG_USE)
+    if options.sample is not None and wanted not in (None, InputFormat.JSON, InputFormat.DEBEZIUM_JSON):
+        raise CliError(
+            f"--sample is a file of JSON: a sample of {wanted.value} comes from --topic", WRONG_USE
+        )
+    if wanted is not InputFormat.PROTOBUF:
+        return Said(wanted, None, options.delete_field)
+    descriptor = options.descriptor.expanduser() if options.descriptor is not None else None
+    return Said(wanted, chosen_message(descriptor, options.message), options.delete_field)
+
+
+def _as_written(file: Path, folder: Path) -> str:
+    """Relative to the configuration where it lies below, so that both can be moved together."""
+    whole = file.expanduser().resolve()
+    beside = whole.is_relative_to(folder.resolve())
+    return str(whole.relative_to(folder.resolve())) if beside else str(whole)
 
 
 def _messages(
@@ -119,6 +163,7 @@ def resolved(given: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]
 
 def _draft_of_sample(
     options: InitOptions,
+    said: Said,
     messages: list[Message],
     kafka: Mapping[str, str],
     asker: Asker,
@@ -127,7 +172,7 @@ def _draft_of_sample(
     registry = dict(options.registry or {})
     source = _registry(resolved(registry, env)) if registry else None
     try:
-        sample = understand(messages, source)
+        sample = understand(messages, source, said)
     finally:
         if source is not None:
             source.close()
@@ -139,8 +184,9 @@ def _draft_of_sample(
     draft = Draft(name, options.path or f"./warehouse/{name}", origin, kafka=kafka)
     draft.type = options.type or draft.type
     draft.topics = (topic,)
-    draft.format, draft.framed = sample.format.value, sample.framed and not registry
-    draft.registry = registry if sample.framed else {}
+    draft.format = sample.format.value
+    draft.registry = registry if sample.framed and said.message is None else {}
+    draft.framed = sample.framed and not draft.registry
     draft.delete_field = sample.delete_field
     _choose(draft, sample, options, asker)
     _note(draft, sample, options)
@@ -254,12 +300,21 @@ def _tried(config: TableConfigFile, messages: list[Message], clock: Clock) -> tu
         return 0, []
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
     generator = KeyGenerator.for_table(schema, config.table.record_key, config.table.partition)
-    decoded = record_decoder(config, schema, generator, clock).decode(
-        valued, np.arange(len(valued), dtype=np.int64)
-    )
+    decoder = record_decoder(config, schema, generator, clock)
+    decoded = _decoded(decoder, valued, Deadline(clock, _DECODING_TIMEOUT_S))
     reasons = [f"{each.reason.value}: {each.detail}" for each in decoded.refused]
     rows = pa.Table.from_batches([decoded.rows])
     for column in (generator.record_keys(rows).error, generator.partition_paths(rows).error):
         reasons += [text for text in column.to_pylist() if text is not None]
     shown: list[str] = list(dict.fromkeys(reasons))[:_REFUSED_SHOWN]
     return len(messages) - len(reasons), shown
+
+
+def _decoded(decoder: RecordDecoder, messages: list[Message], deadline: Deadline) -> DecodedRecords:
+    """An id that the registry does not have is refused only once it was asked for a while."""
+    while True:
+        try:
+            return decoder.decode(messages, np.arange(len(messages), dtype=np.int64))
+        except InputWaitsError as error:
+            deadline.check(f"decoding the sample: {error}")
+            deadline.sleep(_DECODING_PAUSE_S)

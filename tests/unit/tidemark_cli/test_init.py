@@ -257,6 +257,18 @@ def test_debezium_json_is_told_by_its_envelope(here: Path, capsys: pytest.Captur
     assert load_config(here / "orders.yaml").input.debezium.ordering == "source.binlog"
 
 
+def test_format_that_was_said_has_to_be_that_of_the_records(here: Path, capsys: pytest.CaptureFixture[str]):
+    sample = str(sample_file(here, map(order, range(30))))
+    assert main(["init", "--sample", sample, "--format", "debezium-json"]) == 1
+    assert "the records look like json" in capsys.readouterr().err
+    assert main(["init", "--sample", sample, "--delete-field", "status"]) == 2
+    assert "true or false in status" in capsys.readouterr().err
+    init(capsys, "--sample", sample, "--format", "json", "--delete-field", "none")
+    config = load_config(here / "orders.yaml")
+    assert config.input.delete_field is None
+    assert '"_deleted"' in config.table.schema.read_text()
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
