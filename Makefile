@@ -29,7 +29,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -46,13 +46,16 @@ demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hu
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
 
-up: setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
+up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up
 
 down: ## Stop and remove the containers; DOWN_ARGS=--volumes removes the table and Kafka's data as well
 	deploy/compose.sh down $(DOWN_ARGS)
 
 docs: $(INSTALL_STAMP) proto ## The documentation as a site in build/site; fails on a link that leads nowhere
+container-engine:
+	@deploy/compose.sh check
+
 	$(PY) tools/build_docs.py
 
 notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed; three minutes

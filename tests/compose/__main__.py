@@ -31,11 +31,11 @@ from tests.compose.stack import CONFIG, ROOT, SERVICES, WAREHOUSE, Stack, StackE
 
 MONTHS: Final = 1
 RATE: Final = 400
-LIMIT_S: Final = 25 * 60
+LIMIT_S: Final = 30 * 60
 VERSION: Final = "test"
 LOGS: Final = ROOT / "build" / "compose-test"
 _BUILD_S: Final = 900.0
-_HEALTHY_S: Final = 600.0
+_HEALTHY_S: Final = 900.0
 _FEED_S: Final = 600.0
 _JUDGE_S: Final = 400.0
 _PORTS: Final = ("KAFKA", "COORDINATOR", "WEB", "SPARK", "PROMETHEUS", "GRAFANA")
