@@ -23,6 +23,7 @@ from commit_coordinator.admin.refusals import (
     WrongTableError,
 )
 from commit_coordinator.admin.verify_calls import VerifyCalls
+from commit_coordinator.asked_kafka import ASK_S
 from commit_coordinator.dead_letter_desk import PAGE_BYTES_MAX
 from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
@@ -38,7 +39,7 @@ KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
 REASON_CHARACTERS_MAX: Final = 1_000
 _FLUSH_DEFAULT_MS: Final = 60_000
-_FLUSH_ANSWER_S: Final = 0.5
+_ANSWER_S: Final = 0.5
 _RETRY_TAKEN_S: Final = 15.0
 _log = logging.getLogger("tidemark.admin")
 
@@ -47,14 +48,14 @@ KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 @dataclass(frozen=True)
 class AdminSources:
-    """Where answers come from. `served`: (the table's path, the owner that `staging.show_owner` left with it,
-    empty before).
+    """Where answers come from. `status`: given how many seconds Kafka may take. `served`: (the table's path,
+    the owner that `staging.show_owner` left with it, empty before).
     """
 
     board: ViewBoard
     history: EpochHistory
     inbox: Inbox
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[float], dict[str, Any]]
     targets: Targets
     holds_records: HoldsRecords
     lookup: KeyLookup
@@ -79,14 +80,15 @@ class AdminService(rpc.AdminServicer):
 
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
-        document = self._from.status()
+        # Kafka may be silent: the caller hears the rest before it gives up.
+        document = self._from.status(max(left_s(ASK_S + _ANSWER_S) - _ANSWER_S, 0.1))
         return pb.StatusResponse(json=json.dumps(document), status=status_message(document))
 
     def Flush(self, request: pb.FlushRequest, _: object) -> pb.FlushResponse:  # noqa: N802
         self._check_table(request.table)
         asked_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
         # A little earlier than the caller gives up, who then hears what is behind.
-        view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - _FLUSH_ANSWER_S, 0.0)))
+        view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - _ANSWER_S, 0.0)))
         return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802

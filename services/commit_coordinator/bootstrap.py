@@ -13,6 +13,7 @@ from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from commit_coordinator.admin.flush import HoldsRecords
 from commit_coordinator.admin.verify_calls import VerifyCalls
 from commit_coordinator.admin_service import AdminService, AdminSources
+from commit_coordinator.asked_kafka import AskedKafka
 from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.commit_service import CommitService, Facts
 from commit_coordinator.context import Context, TableFacts
@@ -295,7 +296,7 @@ class CoordinatorService:
             placement=self._placement,
             storage=ports.storage,
             clock=ports.clock,
-            lag=lag.document,
+            kafka=AskedKafka(lag.document, self._open_transactions.oldest),
             writer_asked=lambda: self._desk.asked,
             verification=self._verification,
             writer=lambda: self._desk.writer,

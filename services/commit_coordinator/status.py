@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from commit_coordinator.asked_kafka import ASK_S, AskedKafka
 from commit_coordinator.farewells import Farewell
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.members import Members
@@ -23,6 +24,8 @@ from hudi_format.storage.base import Storage
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition
 
+KAFKA_SILENT: Final = "lag and open transactions are unknown: "
+_OF_KAFKA: Final = ("lag", "open_transaction")
 _LOOKS_MAX: Final = 20
 _LOOK_S: Final = 0.05
 
@@ -39,7 +42,7 @@ class StatusSource:
     placement: Placement
     storage: Storage
     clock: Clock
-    lag: Callable[[CoordinatorView], Mapping[str, int]]
+    kafka: AskedKafka
     writer_asked: Callable[[], int]
     verification: PeriodicVerification
     writer: Callable[[], str]
@@ -50,25 +53,22 @@ class StatusSource:
     refused: Callable[[], Mapping[str, int]] = dict
     """Calls turned away, by reason (`stream_runtime.security.access`)."""
 
-    def document(self) -> dict[str, Any]:
-        """The document; plain JSON types, times in epoch milliseconds, sizes in bytes."""
+    def document(self, kafka_s: float = ASK_S) -> dict[str, Any]:
+        """The document; plain JSON types, times in epoch milliseconds, sizes in bytes.
+
+        ``kafka_s``: how long Kafka may take; what it does not say is None, and named in `missing`.
+        """
         view = self.board.current
         newest = self.history.newest(1)
-        services, blocker, left = self._table_services(), self._blocker(), self.farewells()
+        facts = self.kafka.ask(view, kafka_s)
+        blocker = self._blocker(facts.open_transaction)
+        services, left = self._table_services(), self.farewells()
+        missing = [{"part": part, "reason": facts.missing} for part in _OF_KAFKA if facts.missing]
+        missing += [{"part": "table_services", "reason": each} for each in services.get("warnings", [])]
         return {
             "table": self.table,
             "path": self.path,
-            "coordinator": {
-                "term": view.term,
-                "doing": view.doing,
-                "waiting_for": view.waiting_for,
-                "halted": view.halted,
-                "stopped": view.stopped,
-                "blocked_epoch": view.blocked_epoch,
-                "trouble": view.trouble,
-                "generation": view.generation,
-                "rewinds": self.history.rewinds(),
-            },
+            "coordinator": self._coordinator(view),
             "services": {stage.value: self._services(stage) for stage in Stage},
             "writer": {"asked": self.writer_asked(), "process": self.writer()},
             "gave_up": [
@@ -85,7 +85,7 @@ class StatusSource:
                 "detail": newest[0] if newest else None,
             },
             "in_flight": self._in_flight(view),
-            "lag": dict(self.lag(view)),
+            "lag": dict(facts.lag) if facts.lag is not None else None,
             "records": {
                 "shuffled": view.shuffled_records,
                 "dead_letters": view.dead_letters
@@ -97,13 +97,28 @@ class StatusSource:
             "file_groups": self.placement.figures(),
             "verification": self.verification.document(),
             "refused_calls": dict(self.refused()),
+            "missing": missing,
             "warnings": [
+                *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
                 *self.verification.warnings(),
                 *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),
                 *blocked_readers(blocker, self.lease_ms),
                 *services.get("warnings", []),
             ],
+        }
+
+    def _coordinator(self, view: CoordinatorView) -> dict[str, Any]:
+        return {
+            "term": view.term,
+            "doing": view.doing,
+            "waiting_for": view.waiting_for,
+            "halted": view.halted,
+            "stopped": view.stopped,
+            "blocked_epoch": view.blocked_epoch,
+            "trouble": view.trouble,
+            "generation": view.generation,
+            "rewinds": self.history.rewinds(),
         }
 
     def _services(self, stage: Stage) -> list[dict[str, Any]]:
@@ -166,9 +181,8 @@ class StatusSource:
         except (OSError, HudiFormatError) as error:
             return [f"writer {self.writer()} (the table's folder cannot be listed: {error})"]
 
-    def _blocker(self) -> dict[str, Any] | None:
+    def _blocker(self, found: OpenTransaction | None) -> dict[str, Any] | None:
         """The oldest open transaction, and the process in its slot."""
-        found = self.open_transaction()
         if found is None:
             return None
         members = [each for each in self.members.members(found.stage) if each.slot == found.slot]

@@ -262,7 +262,8 @@ class Round:
 
     def _has_no_lag(self) -> bool:
         status = self.cluster.status()
-        return status is not None and not any(status["lag"].values())
+        lag = status["lag"] if status is not None else None
+        return lag is not None and not any(lag.values())
 
     def _poll(self, what: str, check: Callable[[], Iterator[str]]) -> None:
         deadline_s = time.monotonic() + _SETTLE_S * self._settings.patience

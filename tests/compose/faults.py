@@ -131,5 +131,5 @@ def committed_epoch(status: dict[str, Any]) -> int:
 
 
 def lag(status: dict[str, Any]) -> int:
-    """Input records that are not committed."""
-    return int(status["lag"]["input_offsets_not_committed"])
+    """Input records that are not committed; some, while Kafka does not say."""
+    return int(status["lag"]["input_offsets_not_committed"]) if status["lag"] is not None else 1

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
+from commit_coordinator.admin.messages import status_message
+from commit_coordinator.asked_kafka import AskedKafka
 from commit_coordinator.commit_service import Facts
 from commit_coordinator.domain.actions import Wait
 from commit_coordinator.domain.next_action import Observed
@@ -32,6 +35,7 @@ from hudi_format.timeline import METADATA_TABLE_ROOT
 from stream_runtime.clock import ManualClock
 from stream_runtime.config import Address, load_config
 from stream_runtime.config.run_file import RunFile
+from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_writer.tasks import run_task
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.other_engine import OtherEngine
@@ -42,6 +46,7 @@ from tidemark_cli.commands.admin import add_run, status_lines
 from tidemark_cli.run.run_metrics import RunMetrics
 
 NOWHERE = Address("127.0.0.1", 1)
+KAFKA_S = 60.0
 FACTS = Facts(TABLE, SHARDS, 1, 3_000, 1)
 
 
@@ -151,7 +156,12 @@ def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed(
     assert len(said.current(lambda _: False)) == 10
 
 
-def document(path: CommitPath, seen: Observed, transaction: OpenTransaction | None = None) -> dict[str, Any]:
+def document(
+    path: CommitPath,
+    seen: Observed,
+    transaction: OpenTransaction | None = None,
+    ends: Callable[[], dict[str, int]] = lambda: {"in:0": 9},
+) -> dict[str, Any]:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
     for stage in Stage:
@@ -171,7 +181,7 @@ def document(path: CommitPath, seen: Observed, transaction: OpenTransaction | No
         placement=Placement(1 << 20, path.ids),
         storage=path.storage,
         clock=path.clock,
-        lag=InputLag(lambda: {"in:0": 9}, lambda *_: True, path.clock).document,
+        kafka=AskedKafka(InputLag(ends, lambda *_: True, path.clock).document, lambda: transaction),
         writer_asked=lambda: 2,
         verification=PeriodicVerification(0, lambda *_: {}, path.clock),
         writer=lambda: "writer-1",
@@ -180,9 +190,32 @@ def document(path: CommitPath, seen: Observed, transaction: OpenTransaction | No
         farewells=lambda: said.current(lambda _: True),
         lease_ms=3_000,
     )
-    found = source.document()
+    found = source.document(KAFKA_S)
     add_run(found, RunFile("k", NOWHERE, NOWHERE, 1, stopped={"assigner": "has stopped: input was deleted"}))
     return found
+
+
+def test_without_kafka_the_rest_is_told_and_what_is_missing(path: CommitPath, tmp_path: Path) -> None:
+    def refuses() -> dict[str, int]:
+        raise KafkaUnavailableError("no broker answers")
+
+    first_epoch(path)
+    path.step_coordinator()
+    found = document(path, Observed(), ends=refuses)
+    assert found["lag"] is None
+    assert found["in_flight"]["epoch"] == 1
+    assert found["missing"] == [
+        {"part": part, "reason": "no broker answers"} for part in ("lag", "open_transaction")
+    ]
+    page = "\n".join(status_lines(json.loads(json.dumps(found))))
+    assert "lag           unknown: no broker answers" in page
+    assert "WARNING       lag and open transactions are unknown: no broker answers" in page
+    message = status_message(found)
+    assert not message.HasField("lag")
+    assert [each.part for each in message.missing] == ["lag", "open_transaction"]
+    assert 'tidemark_run_lag_offsets{stage="commit"} NaN' in gauges(found, tmp_path).replace(
+        ',table="orders"', ""
+    )
 
 
 def gauges(found: dict[str, Any], folder: Path) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from commit_coordinator.status import KAFKA_SILENT
 from commit_coordinator.web.plain_values import cut
 
 EPOCHS_SHOWN: Final = 48
@@ -91,7 +92,7 @@ def _state(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _flow(facts: Facts, status: Mapping[str, Any]) -> dict[str, Any]:
-    lag, services = status["lag"], status["services"]
+    lag, services = status["lag"] or {}, status["services"]
     tagging = [
         value
         for member in services["assign"]
@@ -255,6 +256,9 @@ def _advice(text: str, coordinator: Mapping[str, Any], config: str) -> tuple[str
         return "wait", "It is tried again by itself. If it stays, look at the cause."
     if text.startswith("commits wait: "):
         return "wait", "Another writer holds the table's lock: commits go on once it is given back."
+    if text.startswith(KAFKA_SILENT):
+        todo = f"All else on this page holds. Is Kafka there? `tidemark doctor -c {config}` looks at it."
+        return "wait", todo
     if text.startswith("verification "):
         return "stop", f"`tidemark verify --full -c {config}` names every difference."
     return "look", ""

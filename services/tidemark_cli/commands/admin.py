@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark_cli.commands.arguments import Commands, add_command, duration
-from tidemark_cli.output import Output, columns
+from tidemark_cli.output import Output, columns, printable
 
 if TYPE_CHECKING:
     from stream_runtime.config.run_file import RunFile
@@ -157,10 +157,14 @@ def status_lines(document: dict[str, Any]) -> Iterator[str]:
             f"({blocker['process'] or 'nobody'}) since {blocker['age_ms']} ms: readers wait for its end"
         )
     lag, records = document["lag"], document["records"]
-    yield (
-        f"lag           {lag['input_offsets_not_shuffled']} input offsets not shuffled, "
-        f"{lag['input_offsets_not_committed']} not committed"
-    )
+    if lag is None:
+        reason = next((each["reason"] for each in document["missing"] if each["part"] == "lag"), "")
+        yield f"lag           unknown: {printable(reason)}"
+    else:
+        yield (
+            f"lag           {lag['input_offsets_not_shuffled']} input offsets not shuffled, "
+            f"{lag['input_offsets_not_committed']} not committed"
+        )
     committed = records["committed"]
     yield (
         f"records       {committed['input']} committed ({committed['inserts']} inserts, "

@@ -8,6 +8,7 @@ out, and `tidemark_run_service_up` says so.
 from __future__ import annotations
 
 import http.client
+import math
 import ssl
 import threading
 from collections.abc import Callable, Mapping
@@ -128,8 +129,10 @@ class RunMetrics:
             self._records.labels(outcome).set(records["committed"][outcome])
         self._dead.set(records["dead_letters"])
         self._uncommitted.set(document["in_flight"]["bytes"])
-        self._lag.labels("shuffle").set(document["lag"]["input_offsets_not_shuffled"])
-        self._lag.labels("commit").set(document["lag"]["input_offsets_not_committed"])
+        # Unknown is not zero: while Kafka does not say, there is no such figure.
+        lag = document["lag"] or {}
+        self._lag.labels("shuffle").set(lag.get("input_offsets_not_shuffled", math.nan))
+        self._lag.labels("commit").set(lag.get("input_offsets_not_committed", math.nan))
         self._verification.show(document["verification"])
 
 

@@ -60,6 +60,19 @@ def test_warnings_say_what_to_do_and_the_urgent_ones_come_first() -> None:
     assert "No retry helps" in document(world)["warnings"][0]["todo"]
 
 
+def test_without_kafka_the_flow_lacks_its_lag_alone() -> None:
+    world = PageWorld()
+    world.status["lag"] = None
+    world.status["warnings"] = ["lag and open transactions are unknown: Kafka did not answer within 4.0 s"]
+    shown = document(world)
+    assert shown["flow"]["input_waiting"] is None
+    assert shown["flow"]["input_not_committed"] is None
+    assert shown["flow"]["doing"]
+    (warning,) = shown["warnings"]
+    assert warning["level"] == "wait"
+    assert "tidemark doctor -c flights.yaml" in warning["todo"]
+
+
 def test_long_texts_and_many_warnings_are_cut() -> None:
     world = PageWorld()
     world.status["warnings"] = ["w" * 10_000] * 1_000

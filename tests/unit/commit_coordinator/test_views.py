@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from commit_coordinator.admin_service import AdminService
+from commit_coordinator.asked_kafka import AskedKafka, KafkaFacts
 from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
 from commit_coordinator.context import Report
 from commit_coordinator.domain.actions import Wait
@@ -164,3 +165,23 @@ def test_an_attempt_that_failed_is_not_handed_out_again() -> None:
     seen = Observed()
     desk.collect(seen)
     assert seen.problem == ((1, 1), AttemptProblem("disk full", rewind=False))
+
+
+def test_a_silent_kafka_holds_nobody_longer_than_said() -> None:
+    """Questions without an answer are bounded, and those after the first wait shorter."""
+    silence = threading.Event()
+
+    def blocks(_: CoordinatorView) -> dict[str, int]:
+        assert silence.wait(120.0)
+        return {"input_offsets_not_committed": 0}
+
+    asked = AskedKafka(blocks, lambda: None)
+    facts = [asked.ask(CoordinatorView(), 0.01) for _ in range(5)]
+    assert [each.lag for each in facts] == [None] * 5
+    assert {each.missing for each in facts[:4]} == {"Kafka did not answer within 0.0 s"}
+    assert facts[4].missing == "Kafka has not answered 4 earlier questions"
+    silence.set()
+    answered: list[KafkaFacts] = []
+    while not answered or answered[-1].missing:
+        answered.append(asked.ask(CoordinatorView(), 60.0))
+    assert answered[-1].lag == {"input_offsets_not_committed": 0}

@@ -114,9 +114,12 @@ function placesOf({ flow, rates, table, in_flight: flight, last_commit: last, ra
     active: now.tagged > 0,
   };
   const write = {
-    id: "write", title: "Write", value: flight.epoch ? `epoch ${count(flight.epoch)}` : "at rest",
-    note: !flow.writer ? "Spark is starting" : flight.epoch ? `for ${took(flight.age_ms)}` : "Spark",
-    waiting: flow.tagged_waiting, unit: "tagged", speed: speed(now.tagged), active: Boolean(flight.epoch),
+    id: "write", title: "Write",
+    value: flight.epoch ? `epoch ${count(flight.epoch)}` : last.epoch ? `epoch ${count(last.epoch)}` : "at rest",
+    note: !flow.writer ? "Spark is starting" : flight.epoch ? `for ${took(flight.age_ms)}` : last.epoch ? "done" : "Spark",
+    waiting: flow.tagged_waiting, unit: "tagged", speed: speed(now.tagged),
+    // Between two epochs it rests for a moment: no reason to blink.
+    active: Boolean(flight.epoch) || now.committed > 0,
   };
   const hudi = {
     id: "table", title: "Hudi table", value: rate(now.committed),

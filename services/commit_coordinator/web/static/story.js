@@ -116,7 +116,7 @@ function versionItem(version, before) {
   const changed = version.row && before ? version.row.filter(([name, now]) => before.get(name) !== now) : null;
   return el("li", { class: "version", "data-read": version.is_read, "data-kind": version.deletes ? "delete" : version.kind },
     el("p", { class: "version-head" }, el("b", {}, epoch), " ", el("span", { class: "version-kind" }, kind), version.is_read ? el("span", { class: "version-kind", "data-read": true }, "what readers see") : null),
-    el("p", { class: "soft small" }, at ? `${dayAndTime(at)} (${ago(Date.now() - at)}) · ` : "", `${where} `, el("code", { title: version.file }, shortened(version.file, 60)), ` · instant ${version.instant}`),
+    el("p", { class: "soft small" }, at ? `${dayAndTime(at)} (${ago(Date.now() - at)}) · ` : "", `${where} `, el("code", { title: version.file }, shortened(version.file, 120)), ` · instant ${version.instant}`),
     version.ordering !== null && version.ordering !== undefined ? el("p", { class: "small" }, `deletes what is not newer than ${version.ordering}`) : null,
     changed?.length ? row(changed, before, "changed") : changed ? el("p", { class: "small soft" }, "no column differs from the version before") : null,
     version.row ? el("details", { class: "quiet" }, el("summary", {}, `whole row, ${plural(version.row.length, "column")}`), row(version.row, null, "")) : null);
@@ -125,7 +125,7 @@ function versionItem(version, before) {
 function row(columns, before, kind) {
   return el("dl", { class: `pairs ${kind}` }, ...columns.map(([name, now]) => el("div", {},
     el("dt", {}, name),
-    el("dd", {}, before ? el("s", { class: "soft" }, value(before.get(name))) : null, before ? " → " : null, value(now)))));
+    el("dd", {}, before ? el("s", { class: "soft" }, value(before.get(name))) : null, before ? " " : null, before ? el("span", { class: "now" }, "→ ", value(now)) : value(now)))));
 }
 
 const value = (content) => (content === null || content === undefined ? el("i", { class: "soft" }, "null") : String(content));
