@@ -11,6 +11,7 @@ from typing import Final
 
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses
+from stream_runtime.platform.arrow_alone import use_arrow_alone
 from tidemark_cli.commands.arguments import Commands, add_command, address
 
 STAGES: Final = ("shuffle", "assign")
@@ -83,6 +84,7 @@ def stages(text: str) -> tuple[str, ...]:
 
 def run_coordinator(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
+    use_arrow_alone()
     from commit_coordinator.main import run
     from index_assigner.failpoints import AssignerFailpoint
     from stream_writer.failpoints import WriterFailpoint
@@ -97,6 +99,7 @@ def run_coordinator(options: argparse.Namespace) -> int:
 
 def run_assigner(options: argparse.Namespace) -> int:
     """Until SIGTERM or SIGINT."""
+    use_arrow_alone()
     from commit_coordinator.failpoints import CoordinatorFailpoint
     from epoch_protocol.entries import Stage
     from index_assigner.main import run

@@ -28,6 +28,9 @@ def add(commands: Commands) -> None:
 
 def run_verify(options: argparse.Namespace) -> int:
     """Needs no Kafka and no service."""
+    from stream_runtime.platform.arrow_alone import use_arrow_alone
+
+    use_arrow_alone()
     from hudi_format.storage.locate import open_storage
     from stream_runtime.config import load_config
     from table_verification.remembering import verify_and_remember

@@ -1,0 +1,33 @@
+"""Services start without pandas; who wants it gets it. In a process of its own: imports are for ever."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+from stream_runtime.platform.arrow_alone import use_arrow_alone
+
+use_arrow_alone()
+use_arrow_alone()
+import commit_coordinator.main
+import index_assigner.main
+import table_verification.verify
+import numpy as np
+import pyarrow as pa
+
+made = [pa.array(values) for values in ([1, None], ["a"], [{"a": [1.5]}], np.arange(3))]
+assert [array.to_pylist() for array in made] == [[1, None], ["a"], [{"a": [1.5]}], [0, 1, 2]]
+assert "pandas" not in sys.modules
+frame = pa.table({"a": [1, 2]}).to_pandas()
+assert "pandas" in sys.modules
+assert list(frame["a"]) == [1, 2]
+"""
+
+
+def test_arrow_looks_for_pandas_only_when_it_is_asked_for_it():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
