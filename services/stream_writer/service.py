@@ -27,7 +27,7 @@ from tidemark.commit.v1 import commit_pb2
 
 ASK_WAIT_S: Final = 2.0
 PAUSE_S: Final = 0.2
-PAUSE_MAX_S: Final = 5.0
+PAUSE_MAX_S: Final = 1.0
 _REASON_CHARS_MAX: Final = 6_000
 
 # No answer, or an answer that this attempt is void: the coordinator says what is to be done now.

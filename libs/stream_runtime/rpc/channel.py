@@ -20,7 +20,7 @@ from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
 DEADLINE_S: Final = 10.0
 _RECONNECT_MS_MIN: Final = 100
-_RECONNECT_MS_MAX: Final = 2_000
+_RECONNECT_MS_MAX: Final = 1_000
 _KEEPALIVE_MS: Final = 10_000
 _KEEPALIVE_TIMEOUT_MS: Final = 5_000
 
