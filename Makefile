@@ -15,6 +15,10 @@ PY := $(VENV)/bin/python
 # The same everywhere, since what the notebook printed is kept.
 NOTEBOOK_DIR := /tmp/tidemark-first-hour
 LEVELS := unit contract golden simulation integration interop e2e
+# Two processes, each taking the next test (or group of tests that share something) in the order of collection.
+LONGEST_FIRST := -n 2 --dist loadgroup --no-loadscope-reorder
+# Tests start Tidemark hundreds of times: without compiled modules each start costs half as much again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Stamps carry a checksum of what they were made from, so a set-up that is up to date costs nothing,
 # whatever git does to file times.
@@ -49,13 +53,13 @@ bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about
 up: container-engine setup ## Everything in containers (docs/deploy-compose.md); PROFILES=observability: Prometheus, Grafana
 	PROFILES="$(PROFILES)" PYTHON=$(PY) deploy/compose.sh up
 
+container-engine:
+	@deploy/compose.sh check
+
 down: ## Stop and remove the containers; DOWN_ARGS=--volumes removes the table and Kafka's data as well
 	deploy/compose.sh down $(DOWN_ARGS)
 
 docs: $(INSTALL_STAMP) proto ## The documentation as a site in build/site; fails on a link that leads nowhere
-container-engine:
-	@deploy/compose.sh check
-
 	$(PY) tools/build_docs.py
 
 notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed; three minutes
@@ -83,10 +87,10 @@ integration: setup ## Services with a real broker and a real Spark
 	$(PY) -m pytest tests/integration -n 2 --dist worksteal $(PYTEST_ARGS)
 
 interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert and compact what Tidemark wrote
-	$(PY) -m pytest tests/interop -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m pytest tests/interop $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 e2e: setup ## The installed command line, whole, with processes killed on the way
-	$(PY) -m pytest tests/e2e -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m pytest tests/e2e $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 screenshots: setup ## The pictures of the web page in docs/images, made anew by its test in Chromium
 	TIDEMARK_SCREENSHOTS=1 $(PY) -m pytest tests/e2e/test_page_in_browser.py -k running_pipeline $(PYTEST_ARGS)

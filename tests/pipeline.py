@@ -30,10 +30,10 @@ from stream_runtime.platform.broker_files import free_ports
 from tidemark_cli.admin_client import AdminClient
 
 STOP_ORDER: Final = ("assigner", "writer", "coordinator")
-READY_S: Final = 60.0
-FLUSH_MS: Final = 120_000
-_GRACE_S: Final = 30.0
-_COMMAND_S: Final = 120.0
+READY_S: Final = 180.0
+FLUSH_MS: Final = 240_000
+_GRACE_S: Final = 120.0
+_COMMAND_S: Final = 300.0
 _LOG_TAIL: Final = 4_000
 # One JVM of several on a small machine.
 _SPARK: Final = {"spark.master": "local[2]", "spark.driver.memory": "512m"}

@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 _CELL_S: Final = 900
+_KERNEL_S: Final = 300
 _ROOT: Final = Path(__file__).resolve().parent.parent
 # As `tidemark doctor` says it.
 _JAVA_HOME: Final = re.compile(r"(?<=of this machine: )/\S+")
@@ -24,7 +25,9 @@ _JAVA_HOME: Final = re.compile(r"(?<=of this machine: )/\S+")
 def run_notebook(source: Path, target: Path | None) -> str | None:
     """None, or the error of the cell that failed. What was printed is written in either case."""
     notebook: Any = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
-    client = NotebookClient(notebook, timeout=_CELL_S, kernel_name="python3", record_timing=False)
+    client = NotebookClient(
+        notebook, timeout=_CELL_S, startup_timeout=_KERNEL_S, kernel_name="python3", record_timing=False
+    )
     try:
         client.execute()
     except CellExecutionError as error:

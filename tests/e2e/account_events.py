@@ -37,16 +37,20 @@ class AccountModel:
 
 
 class AccountEvents:
-    """Makes events and tells the model of each, in the order in which they are sent. `late`: some events are
-    older than what was sent before.
+    """Makes events and tells the model of each, in the order in which they are sent. Some are older than what
+    was sent before.
     """
 
-    def __init__(self, seed: int, accounts: int = 400, late: bool = True) -> None:
+    def __init__(self, seed: int, accounts: int = 400) -> None:
         self.model = AccountModel()
         self._random = Random(seed)
         self._accounts = accounts
-        self._late_max = 50 if late else 1
+        self._late_max = 50
         self._now = 1_000
+
+    def nothing_late(self) -> None:
+        """From here on every event is newer than all before it."""
+        self._late_max = 1
 
     def take(self, count: int) -> list[Event]:
         """The next events: upserts, moves, late ones, deletes of both kinds, a few broken ones."""

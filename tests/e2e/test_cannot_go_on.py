@@ -11,7 +11,13 @@ from confluent_kafka.admin import AdminClient
 from tests.e2e.running_table import RunningTable
 from tidemark_cli.errors import STOPPED
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+# The run is one for all tests of this module: they stay in one process.
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("a run that cannot go on"),
+]
 INPUT = "accounts-in"
 
 
@@ -34,7 +40,7 @@ def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTab
     blocked = running.table / "north"
     blocked.write_text("in the way")
     feed(running, "a", 50)
-    running.until(lambda: running.cli("status")["coordinator"]["halted"], 90.0)
+    running.until_shown(lambda status: status["coordinator"]["halted"], 180.0)
     status = running.cli("status")
     assert status["coordinator"]["blocked_epoch"] == 1
     [halted] = [text for text in status["warnings"] if text.startswith("halted: ")]
@@ -46,7 +52,7 @@ def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTab
     coordinator = running.run_file()["pids"]["coordinator"]
     blocked.unlink()
     assert running.cli("epoch", "retry", "1") == {"epoch": 1, "attempt": 3}
-    assert running.cli("flush", "--timeout", "60s")["epoch"] == 1
+    assert running.cli("flush", "--timeout", "240s")["epoch"] == 1
     assert {row["id"] for row in running.rows()} == {f"a{n}" for n in range(50)}
     assert running.run_file()["pids"]["coordinator"] == coordinator
     after = running.cli("status")
@@ -57,7 +63,7 @@ def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTab
 
 def test_input_that_was_deleted_unread_stops_the_assigner_and_nothing_jumps_over_it(running: RunningTable):
     running.cli("pause")
-    running.until(lambda: running.cli("status")["paused"]["paused"], 60.0)
+    running.until_shown(lambda status: status["paused"]["paused"])
     # One that runs hears of the pause with its next renewal, and might read on until then; a new one hears of
     # it with the first answer, before it reads anything.
     running.kill("assigner")
@@ -66,11 +72,11 @@ def test_input_that_was_deleted_unread_stops_the_assigner_and_nothing_jumps_over
     admin = AdminClient({"bootstrap.servers": running.run_file()["kafka"]})
     # -1: up to the end, as retention would.
     deleted = admin.delete_records([TopicPartition(INPUT, partition, -1) for partition in range(2)])
-    assert all(done.result(30.0).low_watermark > 0 for done in deleted.values())
+    assert all(done.result(60.0).low_watermark > 0 for done in deleted.values())
     # What a living reader has fetched already is not lost: only a new one has to ask for it.
     running.kill("assigner")
     running.cli("resume")
-    running.until(lambda: "assigner" in running.run_file()["stopped"], 120.0)
+    running.until(lambda: "assigner" in running.run_file()["stopped"], 180.0)
     status = running.cli("status")
     told = " ".join(status["warnings"])
     assert "were deleted before they were read" in told

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_demo import processes_of
+from tests.e2e.test_demo import left_of, processes_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def test_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path):
             timeout=900,
             check=False,
         )
-        left = processes_of(folder)
+        left = left_of(folder)
     finally:
         # The kernel, and what it started, outlive a run that took too long or failed.
         for pid in processes_of(tmp_path):

@@ -35,7 +35,13 @@ from tests.certificates import Authority
 from tests.e2e.running_table import SCHEMA, TIDEMARK
 from tests.secured_kafka import USER, SecuredKafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+# The run is one for all tests of this module, and the last one ends it: they stay in one process.
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("a secured run"),
+]
 ROWS = 500
 WAIT_S = 300.0
 
@@ -147,7 +153,8 @@ class SecuredRun:
         self.secrets.run = (self.state / "run.token").read_text().strip()
 
     def is_complete(self) -> bool:
-        if not (self.state / "run.json").exists():
+        # A process for every look would keep a small machine from what is waited for.
+        if "serving table accounts" not in (self.folder / "run.log").read_text():
             return False
         answer = self.cli("status", "--json", token=self.secrets.reader)
         if answer.returncode != 0:
@@ -213,7 +220,7 @@ def running(
         try:
             run.start()
             run.feed()
-            run.cli("flush", "--timeout", "120s", token=secrets.operator, code=0)
+            run.cli("flush", "--timeout", "240s", token=secrets.operator, code=0)
             yield run
         finally:
             run.stop()
