@@ -103,14 +103,15 @@ def start_http_server(
     guard: Guard | None = None,
     tls: Callable[[], ssl.SSLContext] | None = None,
     security: SecurityConfig | None = None,
+    too_many: Callable[[], None] = lambda: None,
 ) -> HttpServer:
     """Serves `routes` at `listen` until `close`. `tls` gives the context of the next connection; None: in the
-    clear. Raises ListenError for a port that is taken, and for an address beyond loopback that `security`
-    does not protect and nobody allowed.
+    clear. `too_many` is told of each connection beyond `CONNECTIONS_MAX`. Raises ListenError for a port that
+    is taken, and for an address beyond loopback that `security` does not protect and nobody allowed.
     """
     check_listen_address(listen, allow_remote, security)
     try:
-        server = _Server(listen, routes, guard, tls)
+        server = _Server(listen, routes, guard, tls, too_many)
     except OSError as error:
         raise ListenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
     return HttpServer(server, Address(listen.host, server.server_port))
@@ -140,11 +141,13 @@ class _Server(ThreadingHTTPServer):
         routes: Routes,
         guard: Guard | None,
         tls: Callable[[], ssl.SSLContext] | None,
+        too_many: Callable[[], None],
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         self.routes = dict(routes)
         self.guard = guard
         self._tls = tls
+        self._too_many = too_many
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         super().__init__((listen.host, listen.port), _Handler)
 
@@ -165,6 +168,7 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
+            self._too_many()
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)

@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
+from stream_runtime.security.refused_calls import RefusedCalls
 
 # When a counter began is the process's start; a series more for each would say the same.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -32,7 +33,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _COUNTED: Final = (
     *("records", "rows", "keys", "entries", "offset", "offsets", "transactions", "epoch", "files"),
     *("instants", "attempts", "rewinds", "claims", "lanes", "members", "starts", "tasks", "blocks", "shards"),
-    *("differences", "doubts", "recommits", "groups"),
+    *("differences", "doubts", "recommits", "groups", "calls"),
 )
 _ANSWERED_BY_1_OR_0: Final = ("up", "halted", "paused", "held", "agrees", "waiting")
 UNITS: Final = frozenset(("seconds", "bytes", *_COUNTED, *_ANSWERED_BY_1_OR_0))
@@ -83,6 +84,7 @@ class Metrics:
     """The metrics of one service for one table; each name can be made once.
 
     A metric without labels is used directly; one with labels by `.labels(...)`, as in prometheus_client.
+    `refused` is for all ports of the process, and shown.
     """
 
     def __init__(self, part: str, table: str) -> None:
@@ -90,6 +92,8 @@ class Metrics:
         self.registry = TableRegistry(table)
         Info(f"tidemark_{self._checked(part)}", "What this process serves", registry=self.registry)
         ProcessCollector(namespace=f"tidemark_{part}", registry=self.registry)
+        self.refused = RefusedCalls()
+        self.on_scrape(self._refused_calls)
 
     def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
         return Counter(self._name(name), help_text, self._labels(labels), registry=self.registry)
@@ -121,6 +125,12 @@ class Metrics:
     def counter_family(self, name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
         """A counter that is kept elsewhere, as it stands at this scrape."""
         return CounterMetricFamily(self._name(name), help_text, labels=self._labels(labels))
+
+    def _refused_calls(self) -> Iterable[Metric]:
+        family = self.counter_family("refused_calls", "Calls turned away, by reason", ["reason"])
+        for reason, count in self.refused.counts().items():
+            family.add_metric([reason], count)
+        yield family
 
     def _name(self, name: str) -> str:
         if self._checked(name).rsplit("_", 1)[-1] not in UNITS:

@@ -17,6 +17,7 @@ from stream_runtime.http_access import access_guard
 from stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
 from stream_runtime.metrics import Metrics
 from stream_runtime.security.listening import ListenError, is_loopback
+from stream_runtime.security.refused_calls import TOO_MANY
 from stream_runtime.security.server import ServerSecurity, server_security
 
 _log = logging.getLogger("tidemark.http")
@@ -34,6 +35,7 @@ def start_guarded_server(
         routes,
         allow_remote=config.services.allow_remote,
         guard=access_guard(security.access, loopback=loopback),
+        too_many=lambda: security.access.refused.add(TOO_MANY),
         tls=None if loopback or security.tls is None else security.tls.https_context(),
         security=security.config,
     )
@@ -56,7 +58,9 @@ def served(
         return
     routes = {**service_routes(metrics.registry, ready.is_set), **(pages or {})}
     try:
-        server = start_guarded_server(http, routes, config, server_security(config, SystemClock()))
+        server = start_guarded_server(
+            http, routes, config, server_security(config, SystemClock(), metrics.refused)
+        )
     except ListenError as error:
         raise ListenError(f"{error} (--http, services.http)") from None
     _log.info("metrics at http://%s/metrics", server.address)

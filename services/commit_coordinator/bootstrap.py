@@ -117,7 +117,6 @@ class CoordinatorService:
         self._open_transactions = OpenTransactions(
             ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
         )
-        self._security = server_security(config, ports.clock)
         self._placement = Placement(target_file_bytes(config), ports.ids)
         self._members: Members | None = None
         self._shown_owner = ""
@@ -126,6 +125,7 @@ class CoordinatorService:
         self._page: WebPage | None = None
         self._context: Context | None = None
         self.metrics = CoordinatorMetrics(config, ports.clock, lambda: self._log.term)
+        self._security = server_security(config, ports.clock, self.metrics.metrics.refused)
         self._log = DecisionsLog(
             ports.kafka,
             self._topics.epochs,
@@ -306,7 +306,7 @@ class CoordinatorService:
             open_transaction=self._open_transactions.oldest,
             farewells=self._gone,
             lease_ms=config.limits.lease_ms,
-            refused=self._security.access.refused,
+            refused=self._security.access.refused.counts,
         )
 
     def _awaited_records(self, lanes: list[str]) -> HoldsRecords:

@@ -13,6 +13,7 @@ from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import Address
 from stream_runtime.rpc.call_groups import CallGroups
 from stream_runtime.rpc.server import RpcServer, start_server
+from stream_runtime.security.refused_calls import TOO_MANY
 from stream_runtime.security.server import ServerSecurity
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
@@ -33,7 +34,7 @@ def serve(
         allow_remote=config.services.allow_remote,
         security=security,
         message_bytes_max=config.limits.rpc_message_bytes,
-        interceptors=[CallGroups(CALL_GROUPS)],
+        interceptors=[CallGroups(CALL_GROUPS, lambda: security.access.refused.add(TOO_MANY))],
         longest_s=longest_s(config.verify.timeout_ms / 1000),
     )
 

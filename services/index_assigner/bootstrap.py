@@ -260,7 +260,7 @@ class AssignerService:
                 )
             ],
             allow_remote=services.allow_remote,
-            security=server_security(self._config, self._ports.clock),
+            security=server_security(self._config, self._ports.clock, self.metrics.metrics.refused),
             message_bytes_max=self._config.limits.rpc_message_bytes,
         )
 

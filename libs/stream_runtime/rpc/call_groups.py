@@ -7,7 +7,7 @@ service, would keep the threads from all others: leases would end because somebo
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,9 @@ class CallGroup:
 class CallGroups(HandlerInterceptor):
     """A method may be in several groups; one that is in none has no limit of its own."""
 
-    def __init__(self, groups: Sequence[CallGroup]) -> None:
+    def __init__(self, groups: Sequence[CallGroup], too_many: Callable[[], None] = lambda: None) -> None:
+        """``too_many`` is told of each call that is refused here."""
+        self._too_many = too_many
         self._groups = [(group, threading.BoundedSemaphore(group.most)) for group in groups]
 
     def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
@@ -58,6 +60,7 @@ class CallGroups(HandlerInterceptor):
                 if method not in group.methods:
                     continue
                 if not free.acquire(blocking=False):
+                    self._too_many()
                     raise TooManyCallsError(f"at most {group.most} {group.what} at once: try again")
                 entered.callback(free.release)
             yield

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from stream_runtime.clock import Clock
 from stream_runtime.security.errors import Denial, DeniedError
+from stream_runtime.security.refused_calls import RefusedCalls
 from stream_runtime.security.roles import EVERYTHING, METHOD_ROLES, Caller, Role, is_allowed
 from stream_runtime.security.tokens import AccessList
 
@@ -31,13 +31,18 @@ class AccessControl:
     """
 
     def __init__(
-        self, access_list: Callable[[], AccessList] | None, clock: Clock, *, any_certificate: bool
+        self,
+        access_list: Callable[[], AccessList] | None,
+        clock: Clock,
+        *,
+        any_certificate: bool,
+        refused: RefusedCalls | None = None,
     ) -> None:
         self._access_list = access_list
         self._any_certificate = any_certificate
         self._clock = clock
         self._lock = threading.Lock()
-        self._refused: Counter[Denial] = Counter()
+        self.refused = refused or RefusedCalls()
         self._unlogged = 0
         self._logged_s: float | None = None
 
@@ -45,11 +50,6 @@ class AccessControl:
     def is_open(self) -> bool:
         """Whether everybody who reaches the port may do everything."""
         return self._access_list is None
-
-    def refused(self) -> dict[str, int]:
-        """How many calls were turned away since the start, by reason."""
-        with self._lock:
-            return {denial.value: self._refused[denial] for denial in Denial}
 
     def caller(self, token: str | None, certificate_names: Collection[str] = ()) -> Caller:
         """Who calls. A token, where one is shown, decides; else the certificate. Raises DeniedError."""
@@ -83,8 +83,8 @@ class AccessControl:
 
     def note(self, error: DeniedError, peer: str, what: str) -> None:
         """Counts a refusal of `what` to `peer`, and logs it unless one was logged a moment ago."""
+        self.refused.add(error.denial.value)
         with self._lock:
-            self._refused[error.denial] += 1
             self._unlogged += 1
             now_s = self._clock.monotonic_s()
             if self._logged_s is not None and now_s - self._logged_s < LOG_EVERY_S:

@@ -21,6 +21,7 @@ from stream_runtime.security.access import AccessControl
 from stream_runtime.security.certificates import OwnCertificate, load_authority, load_own
 from stream_runtime.security.errors import SecurityConfigError
 from stream_runtime.security.local_token import local_token_path, with_local_token
+from stream_runtime.security.refused_calls import RefusedCalls
 from stream_runtime.security.secret_file import Reloaded
 from stream_runtime.security.tokens import AccessList, parse_access_list, read_source
 
@@ -104,12 +105,16 @@ class ServerSecurity:
         self.config = config
 
 
-def server_security(config: TableConfigFile, clock: Clock) -> ServerSecurity:
-    """What the configuration asks for. Raises SecurityConfigError for a file that cannot be used."""
+def server_security(
+    config: TableConfigFile, clock: Clock, refused: RefusedCalls | None = None
+) -> ServerSecurity:
+    """What the configuration asks for. ``refused``: where refusals are counted, with those of the process's
+    other ports. Raises SecurityConfigError for a file that cannot be used.
+    """
     section = config.security
     tls = None if section.tls is None else ServerTls(section.tls, clock)
     any_certificate = section.tokens is None
-    access = AccessControl(_access_list(config), clock, any_certificate=any_certificate)
+    access = AccessControl(_access_list(config), clock, any_certificate=any_certificate, refused=refused)
     return ServerSecurity(tls, access, section)
 
 

@@ -78,7 +78,7 @@ class RunMetrics:
         """
         config, routes = self._config, {"/metrics": self._page}
         try:
-            security = server_security(config, SystemClock())
+            security = server_security(config, SystemClock(), self._metrics.refused)
             self._server = start_guarded_server(config.services.metrics, routes, config, security)
         except ListenError as error:
             raise ListenError(f"{error}: set services.metrics to a free address") from None

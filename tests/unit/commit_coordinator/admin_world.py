@@ -29,6 +29,7 @@ from stream_runtime.rpc.call_groups import CallGroups
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError
 from stream_runtime.rpc.server import start_server
+from stream_runtime.security.refused_calls import TOO_MANY, RefusedCalls
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
@@ -52,6 +53,7 @@ class World:
         self.go = threading.Semaphore(0)
         self.verification = PeriodicVerification(0, self._verify, SystemClock(), lambda: "reads shard 3")
         self.desk = DeadLetterDesk(self.client, table, ["in"], clock)
+        self.refused = RefusedCalls()
         service = admin_service(
             table,
             served=lambda: (path, ""),
@@ -65,7 +67,7 @@ class World:
         self.server = start_server(
             Address("127.0.0.1", 0),
             [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],
-            interceptors=[CallGroups(CALL_GROUPS)],
+            interceptors=[CallGroups(CALL_GROUPS, lambda: self.refused.add(TOO_MANY))],
             longest_s=longest_s(10.0),
         )
         self.channel = open_channel(self.server.address, deadline_s=WAIT_S)

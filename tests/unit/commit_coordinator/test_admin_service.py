@@ -78,6 +78,7 @@ def test_too_many_waiting_calls_are_sent_away_and_others_still_answered(world: W
     error = refused(world.stub.Flush, request)
     assert (error.kind, error.info.reason) == (ErrorKind.RETRYABLE, "TOO_MANY_CALLS")
     assert "at most 4 calls of Flush and RetryEpoch" in error.details
+    assert world.refused.counts()["too_many"] == 1
     call(world.stub.Serves, pb.ServesRequest(table="t"))
     world.board.show(CoordinatorView(epoch=3, source_next={"in:0": 5}))
     assert [each.result().epoch for each in waiting] == [3] * 4

@@ -22,6 +22,7 @@ from stream_runtime.http_server import (
     text_answer,
 )
 from stream_runtime.rpc.server import ListenError
+from stream_runtime.security.refused_calls import TOO_MANY, RefusedCalls
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -113,7 +114,9 @@ def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.Mo
         go_on.wait(60)
         return text_answer(200, "late")
 
-    server = start_http_server(LOOPBACK, {"/slow": slow, "/hello": hello})
+    refused = RefusedCalls()
+    routes = {"/slow": slow, "/hello": hello}
+    server = start_http_server(LOOPBACK, routes, too_many=lambda: refused.add(TOO_MANY))
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.append(ask(server, "/slow")[0])) for _ in range(2)]
     try:
@@ -122,6 +125,7 @@ def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.Mo
         inside.wait()
         with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
             ask(server, "/hello")
+        assert refused.counts()["too_many"] == 1
         go_on.set()
         for thread in threads:
             thread.join(60)
