@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.e2e.running_table import RunningTable
+
 REGIONS = ("north", "south", "east", "west")
 Event = tuple[str | None, Mapping[str, Any] | bytes | None]
 
@@ -75,3 +77,13 @@ class AccountEvents:
             "balance": self._random.randrange(100_000) / 4,
         }
         return key, {**value, "gone": True} if 0.15 <= dice < 0.2 else value
+
+
+def check_against_model(running: RunningTable, events: AccountEvents) -> None:
+    """hudi-rs reads what the model holds; the index agrees; every broken record is a dead letter."""
+    found = running.rows()
+    assert len(found) == len({row["_hoodie_record_key"] for row in found}), "a key is there twice"
+    columns = ("id", "region", "at", "balance")
+    assert {row["id"]: {name: row[name] for name in columns} for row in found} == events.model.rows
+    assert running.cli("verify")["agrees"]
+    assert running.cli("dead-letter", "list")["count"] == events.model.broken

@@ -189,7 +189,7 @@ class RunningTable:
 
     def abandon(self) -> None:
         """Ends what a failed test left."""
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:
             return
         family = psutil.Process(self._process.pid).children(recursive=True)
         self._process.kill()

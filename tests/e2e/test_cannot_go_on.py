@@ -11,13 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tests.e2e.running_table import RunningTable
 from tidemark_cli.errors import STOPPED
 
-# The run is one for all tests of this module: they stay in one process.
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("a run that cannot go on"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 INPUT = "accounts-in"
 
 

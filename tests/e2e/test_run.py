@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.account_events import AccountEvents
+from tests.e2e.account_events import AccountEvents, check_against_model
 from tests.e2e.running_table import ROLES, RunningTable
 from tests.e2e.seen_from_outside import check_logs, check_metrics, check_trace, trace_of
 from tests.otlp_receiver import Receiver, receiving
@@ -22,47 +21,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ.get("TIDEMARK_SEED", "20131231"))
 
 
-# Their table is one: they stay in one process, in any order.
-ON_THE_SAME_TABLE = pytest.mark.xdist_group("several lives of a table")
-
-
 @pytest.fixture
 def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningTable]:
     running = RunningTable(tmp_path, getattr(request, "param", "merge_on_read"))
     yield running
     running.abandon()
-
-
-class Lives:
-    """One table and its stream through all that the tests of this module do to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.running = RunningTable(folder)
-        self.events = AccountEvents(SEED + 2)
-
-    def go_on(self) -> dict[str, Any]:
-        """Starts it where it does not run; returns the epoch and instant of what was fed now."""
-        if not self.running.is_running:
-            self.running.start()
-        self.running.feed(self.events.take(500))
-        return self.running.cli("flush", "--timeout", "240s")
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
-    lives = Lives(tmp_path_factory.mktemp("lives"))
-    yield lives
-    lives.running.abandon()
-
-
-def check_against_model(running: RunningTable, events: AccountEvents) -> None:
-    """hudi-rs reads what the model holds; the index agrees; every broken record is a dead letter."""
-    found = running.rows()
-    assert len(found) == len({row["_hoodie_record_key"] for row in found}), "a key is there twice"
-    columns = ("id", "region", "at", "balance")
-    assert {row["id"]: {name: row[name] for name in columns} for row in found} == events.model.rows
-    assert running.cli("verify")["agrees"]
-    assert running.cli("dead-letter", "list")["count"] == events.model.broken
 
 
 @pytest.mark.parametrize("running", ["copy_on_write"], indirect=True)
@@ -143,58 +106,3 @@ def start_again(running: RunningTable, receiver: Receiver) -> None:
     # Starts the embedded Kafka for the time of the command.
     assert running.cli("dead-letter", "list")["count"] == events.model.broken
     assert not (running.folder / "state" / "run.json").exists()
-
-
-@ON_THE_SAME_TABLE
-def test_paused_table_takes_nothing_in_until_it_is_resumed(lives: Lives):
-    running, events = lives.running, lives.events
-    before = lives.go_on()
-    running.cli("pause", "--reason", "maintenance")
-    running.until_shown(lambda status: status["paused"]["paused"])
-    # One that runs hears of the pause with its next renewal, and may tag until then; a new one hears of it
-    # before it reads anything.
-    running.kill("assigner")
-    running.feed(events.take(200))
-    late = running.cli("flush", "--timeout", "4s", code=1)["error"]
-    assert "maintenance" in late
-    assert running.cli("status")["last_commit"]["instant"] == before["instant"]
-    running.cli("resume")
-    assert running.cli("flush", "--timeout", "240s")["epoch"] > before["epoch"]
-    check_against_model(running, events)
-
-
-@ON_THE_SAME_TABLE
-def test_killed_run_takes_its_children_along_and_starts_again(lives: Lives):
-    running, events = lives.running, lives.events
-    lives.go_on()
-    running.feed(events.take(1_000))
-    running.stop(signal.SIGKILL)
-    assert "no `tidemark run` is active" in running.cli("status", code=2)["error"]
-    # The coordinator died somewhere; what it left open is finished or undone, and the lock is free.
-    assert running.cli("recover")["lock_free"]
-    assert running.cli("verify")["agrees"]
-    lives.go_on()
-    check_against_model(running, events)
-
-
-@ON_THE_SAME_TABLE
-def test_lost_topics_are_replaced_by_a_new_ledger(lives: Lives):
-    running, events = lives.running, lives.events
-    # What tombstones know is lost with their topic.
-    events.nothing_late()
-    last = lives.go_on()
-    assert "stop it first" in running.cli("table", "adopt", "--new-ledger", code=1)["error"]
-    assert running.stop() == 0
-    # The input topic is still there: what it holds goes on where the table ends.
-    kept = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
-    assert kept["epoch"] == last["epoch"]
-    assert sorted(kept["positions"]) == ["accounts-in:0", "accounts-in:1"]
-    lives.go_on()
-    check_against_model(running, events)
-    assert running.stop() == 0
-    shutil.rmtree(running.folder / "state" / "kafka")
-    lost = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
-    assert (lost["positions"], sorted(lost["begin_anew"])) == ({}, ["accounts-in:0", "accounts-in:1"])
-    events.model.broken = 0
-    lives.go_on()
-    check_against_model(running, events)

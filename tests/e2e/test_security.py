@@ -35,13 +35,7 @@ from tests.certificates import Authority
 from tests.e2e.running_table import SCHEMA, TIDEMARK
 from tests.secured_kafka import USER, SecuredKafka
 
-# The run is one for all tests of this module, and the last one ends it: they stay in one process.
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("a secured run"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 ROWS = 500
 WAIT_S = 300.0
 
@@ -254,7 +248,8 @@ def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
     assert "token is not known" in running.cli("status", token=secrets.stranger, code=2).stderr
     # Without a token of their own, commands of the user who runs the table use the run's.
     status = running.cli("status", "--json", code=0).stdout
-    assert json.loads(status)["refused_calls"] == {"no_token": 0, "bad_token": 1, "role": 1, "host": 0}
+    refused = {reason: count for reason, count in json.loads(status)["refused_calls"].items() if count}
+    assert refused == {"bad_token": 1, "role": 1}
 
 
 def test_wrong_password_is_an_error_that_shows_none(running: SecuredRun) -> None:

@@ -1,19 +1,46 @@
-"""The judge: one Spark session for all interop tests of a run."""
+"""The judge: one Spark session for all interop tests of a process; what takes longest begins first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from xdist.remote import Producer
 
 from stream_runtime.platform.jars import ensure_jars
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
+from tests.longest_first import Together, in_this_order
+
+LONGEST_FIRST = (
+    "test_pipeline_with_hudi",
+    "test_older_events_with_hudi",
+    "test_timeline_with_hudi",
+    "test_concurrent_writers",
+    "test_native_tables",
+    "test_lock_with_hudi",
+    "test_rollback_with_hudi",
+    "test_verify_with_hudi",
+    "test_spark_tables",
+    "test_hash_parity",
+)
+# A table of a dozen commits by Spark, a million keys.
+WITH_ONE_FIXTURE = ("test_timeline_with_hudi", "test_hash_parity")
+# Code that runs for minutes in all is not worth the second compiler of a JVM.
+SETTINGS = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    in_this_order(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    return Together(config, log, WITH_ONE_FIXTURE) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HudiJudge]:
     scratch = tmp_path_factory.mktemp("judge")
-    spark = start_spark(ensure_jars("hudi-spark"), scratch)
+    spark = start_spark(ensure_jars("hudi-spark"), scratch, settings=SETTINGS)
     yield HudiJudge(spark, scratch)
     spark.stop()
