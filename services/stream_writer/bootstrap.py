@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from pathlib import Path
 from typing import Final
 
 from hudi_format.storage.locate import open_storage
@@ -24,6 +25,7 @@ from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from stream_writer.java_kafka import java_settings
 from stream_writer.job import read_master, start_engine
 from stream_writer.observer import WriterObserver
+from stream_writer.scratch import own_scratch
 from stream_writer.service import PlanTasks, WriterService
 from tidemark.commit.v1 import commit_pb2
 
@@ -47,9 +49,21 @@ def run_writer(
     `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
     WriterError, StreamRuntimeError, HudiFormatError.
     """
-    folder = config.state.path / "writer"
-    scratch = folder / SCRATCH
-    scratch.mkdir(parents=True, exist_ok=True)
+    with own_scratch(config.state.path / "writer" / SCRATCH) as scratch:
+        _run(config, stop, clock, ids, failpoints, ready, observer, scratch)
+
+
+def _run(
+    config: TableConfigFile,
+    stop: threading.Event,
+    clock: Clock,
+    ids: IdSource,
+    failpoints: FailpointRegistry,
+    ready: threading.Event,
+    observer: WriterObserver,
+    scratch: Path,
+) -> None:
+    folder = scratch.parent
     kafka = java_settings(config.kafka.settings)
     java = find_java()
     jars = ensure_jars(SPARK_KAFKA.name, java)

@@ -63,6 +63,9 @@ _OURS: Final[Mapping[str, str]] = {
 }
 
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+
+
 def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
     """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
 
@@ -73,7 +76,11 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     """
     for key in _OURS.keys() & section.keys():
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
-    settings = {**spark_settings(jars, scratch), **WRITER_SETTINGS, **section, **_OURS}
+    ours = spark_settings(jars, scratch)
+    settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
+    if _JAVA_OPTIONS in section:
+        # Behind ours, or Java's own temporary files would leave the state folder; the last one counts.
+        settings[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {section[_JAVA_OPTIONS]}"
     _check_heap(settings["spark.driver.memory"])
     master = read_master(section)
     if not master.is_local:

@@ -63,3 +63,11 @@ def test_sparks_own_refusal_of_memory_is_told_from_other_failures() -> None:
     assert isinstance(refused, EngineSettingError)
     assert str(refused).startswith("spark.driver.memory is too small for Spark, which needs 450 MiB")
     assert refused_setting("java.net.BindException: Address already in use: spark.driver.memory 5") is None
+
+
+def test_options_of_the_users_own_stand_behind_ours() -> None:
+    options = session_settings({"spark.driver.extraJavaOptions": "-Dx=1"}, (), SCRATCH)[
+        "spark.driver.extraJavaOptions"
+    ]
+    assert f"-Djava.io.tmpdir={SCRATCH}" in options
+    assert options.endswith(" -Dx=1")

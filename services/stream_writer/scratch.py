@@ -1,0 +1,32 @@
+"""The folder for what Spark's driver keeps while it lives: unpacked libraries, blocks, its settings.
+
+A killed driver leaves all of it behind, so the next one begins with an empty folder; but never under another
+that still lives, which a lock tells that the kernel lets go of when its holder dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_log = logging.getLogger("tidemark.writer")
+
+
+@contextmanager
+def own_scratch(folder: Path) -> Iterator[Path]:
+    """The folder, made or emptied; what is in it stays while another process has it. Raises OSError."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _log.warning("another writer of this machine uses %s: what a killed one left there stays", folder)
+        else:
+            # What cannot be removed costs space, and nothing else.
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+        yield folder
