@@ -36,17 +36,21 @@ _MISSING: Final = frozenset(
 _OUT_OF_RANGE: Final = frozenset({ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET})
 _REFUSED_SETTING: Final = frozenset(
     {
-        ClientError._AUTHENTICATION,
         ClientError._INVALID_ARG,
-        ClientError._SSL,
-        ClientError.CLUSTER_AUTHORIZATION_FAILED,
-        ClientError.GROUP_AUTHORIZATION_FAILED,
         ClientError.INVALID_CONFIG,
         ClientError.INVALID_PARTITIONS,
         ClientError.INVALID_REPLICATION_FACTOR,
         ClientError.INVALID_TRANSACTION_TIMEOUT,
         ClientError.POLICY_VIOLATION,
-        ClientError.SASL_AUTHENTICATION_FAILED,
+    }
+)
+_UNKNOWN_USER: Final = frozenset(
+    {ClientError._AUTHENTICATION, ClientError.SASL_AUTHENTICATION_FAILED, ClientError._SSL}
+)
+_NOT_ALLOWED: Final = frozenset(
+    {
+        ClientError.CLUSTER_AUTHORIZATION_FAILED,
+        ClientError.GROUP_AUTHORIZATION_FAILED,
         ClientError.TOPIC_AUTHORIZATION_FAILED,
         ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
@@ -92,6 +96,15 @@ def translate(error: ClientError, doing: str) -> KafkaError:
         return AbortableError(text)
     if code in _OUT_OF_RANGE:
         return OffsetOutOfRangeError(text)
+    if code in _UNKNOWN_USER:
+        return KafkaConfigError(
+            f"{text}: check kafka.security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.* "
+            "against the broker's"
+        )
+    if code in _NOT_ALLOWED:
+        return KafkaConfigError(
+            f"{text}: this user lacks an ACL; docs/security.md has those that each service needs"
+        )
     if code in _REFUSED_SETTING:
         return KafkaConfigError(
             f"{text}: see the kafka section of the configuration and the broker's settings"
