@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# Loaded now: pytest's report of an exception on a thread needs it, also when no file can be opened any more.
+import tracemalloc  # noqa: F401
 from collections.abc import Iterator
 
 import pytest
@@ -10,10 +12,14 @@ from hypothesis import settings
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import KAFKA, ensure_jars
 from stream_runtime.platform.java import JavaRuntime, find_java
+from stream_runtime.platform.open_files import allow_open_files
 
 # A busy machine is no failure: tests have limits of time where something could hang, never speeds.
 settings.register_profile("tidemark", deadline=None)
 settings.load_profile("tidemark")
+
+# As the command line does: services on threads share one process here, with all their clients.
+allow_open_files()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from stream_runtime.logging import redact_text
+from stream_runtime.platform.open_files import allow_open_files
 from stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
 from tidemark_cli.commands import (
     admin,
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.code if isinstance(end.code, int) else WRONG_USE
     if getattr(options, "token_file", None):
         os.environ[TOKEN_FILE_VARIABLE] = options.token_file
+    allow_open_files()
     try:
         return int(options.handler(options))
     except KeyboardInterrupt:

@@ -8,10 +8,15 @@ at any time: connections stay with the one that they began with, and without one
 `Conversation` says where one unit of traffic ends and may hold back, change or swallow it; without one,
 bytes pass as they come (any protocol). Threads, all daemons;
 `close` ends them.
+
+A connection that ends, whichever side ended it, is nothing unusual here. Everything else that goes wrong on
+a thread (a conversation that fails, no file descriptor or thread left) is kept in `failures`, and `close`
+raises it: a link that stopped working must not look like a Kafka that does not answer.
 """
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -21,7 +26,11 @@ from typing import Final, NamedTuple, Protocol
 
 _CHUNK_BYTES: Final = 1 << 16
 _CONNECT_TIMEOUT_S: Final = 5.0
-_JOIN_TIMEOUT_S: Final = 5.0
+_JOIN_TIMEOUT_S: Final = 60.0
+_RETRY_S: Final = 0.2
+_FAILURES_MAX: Final = 20
+# What a machine says that has no more of something; every other OSError is an end of a connection.
+_USED_UP: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Address(NamedTuple):
@@ -111,8 +120,9 @@ class Link:
         self.address = Address("127.0.0.1", self._listener.getsockname()[1])
         self._open = {way: threading.Event() for way in Way}
         self._latency_s = dict.fromkeys(Way, 0.0)
+        self.failures: list[BaseException] = []
         self._refuses = False
-        self._closed = False
+        self._closed = threading.Event()
         self._lock = threading.Lock()
         self._connections: set[Connection] = set()
         self._threads: list[threading.Thread] = []
@@ -152,7 +162,8 @@ class Link:
             self._open[way].set()
 
     def close(self) -> None:
-        self._closed = True
+        """Ends its threads. Raises what went wrong on them, all of it as one group."""
+        self._closed.set()
         _shut(self._listener, socket.SHUT_RDWR)
         self._listener.close()
         for way in Way:
@@ -160,40 +171,70 @@ class Link:
         self.cut()
         for thread in self._threads:
             thread.join(_JOIN_TIMEOUT_S)
+            assert not thread.is_alive(), f"{thread.name} of the link {self.address} does not end"
+        if self.failures:
+            raise BaseExceptionGroup(f"on threads of the link to {self.upstream}", self.failures)
 
     # ------------------------------------------------------------ traffic
 
     def _start(self, target: Callable[..., None], *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()]
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
+
+    def _failed(self, error: BaseException) -> None:
+        with self._lock:
+            if len(self.failures) < _FAILURES_MAX:
+                self.failures.append(error)
 
     def _accept(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            connection = None if self._refuses else self._connect(client)
-            if connection is None:
-                client.close()
+            except OSError as error:
+                if self._closed.is_set():
+                    return
+                # Never the end of it: a link that accepts no more is a broker that nobody cut off.
+                self._failed(error)
+                time.sleep(_RETRY_S)
                 continue
-            with self._lock:
-                self._connections.add(connection)
-            if self._refuses or self._closed:
-                # It came while the link was being cut.
-                connection.cut()
+            try:
+                self._serve(client)
+            except Exception as error:
+                self._failed(error)
+                client.close()
+
+    def _serve(self, client: socket.socket) -> None:
+        connection = None if self._refuses else self._connect(client)
+        if connection is None:
+            client.close()
+            return
+        with self._lock:
+            self._connections.add(connection)
+        if self._refuses or self._closed.is_set():
+            # It came while the link was being cut.
+            connection.cut()
+        unserved = list(Way)
+        try:
             conversation = self._converse(connection)
-            for way in Way:
-                self._start(self._pump, connection, conversation, way)
+            while unserved:
+                self._start(self._pump, connection, conversation, unserved[-1])
+                unserved.pop()
+        except Exception:
+            connection.cut()
+            for way in unserved:
+                self._end(connection, way)
+            raise
 
     def _connect(self, client: socket.socket) -> Connection | None:
         if self.upstream is None:
             return None
         try:
             server = socket.create_connection(self.upstream, _CONNECT_TIMEOUT_S)
-        except OSError:
+        except OSError as error:
+            if error.errno in _USED_UP:
+                raise
             return None
         server.settimeout(None)
         for each in (client, server):
@@ -208,12 +249,17 @@ class Link:
                 if passed is not None:
                     connection.send(way, passed)
             self._wait(way)
-        except OSError:
+        except Exception as error:
+            if not isinstance(error, OSError) or error.errno in _USED_UP:
+                self._failed(error)
             connection.cut()
         finally:
-            if connection.end(way):
-                with self._lock:
-                    self._connections.discard(connection)
+            self._end(connection, way)
+
+    def _end(self, connection: Connection, way: Way) -> None:
+        if connection.end(way):
+            with self._lock:
+                self._connections.discard(connection)
 
     def _wait(self, way: Way) -> None:
         if self._latency_s[way] > 0:

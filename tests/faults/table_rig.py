@@ -81,7 +81,7 @@ class Rig:
         ends = {tp: admin.end_offset(tp, Isolation.READ_COMMITTED) for tp in partitions}
         reader.assign({tp: admin.start_offset(tp) for tp in partitions})
         messages: list[Message] = []
-        deadline = Deadline(SystemClock(), 20.0)
+        deadline = Deadline(SystemClock(), 60.0)
         while any(reader.position(tp) < end for tp, end in ends.items()):
             deadline.check(f"the end of {topic}")
             messages += reader.poll(1_000, 0.1)
@@ -94,7 +94,7 @@ class Rig:
 def table_rig(kafka: EmbeddedKafka, folder: Path, seed: int = 0) -> Iterator[Rig]:
     proxy = KafkaProxy(kafka.bootstrap_servers)
     name = f"faults-{SystemIds().uuid()[:8]}"
-    table = ServedTable(proxy, folder, name, True, "merge_on_read", direct=kafka)
+    table = ServedTable(proxy, folder, name, direct=kafka, transaction_timeout="2s")
     try:
         yield Rig(table, proxy, seed)
     finally:

@@ -9,8 +9,9 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from epoch_protocol.state import FoldState
 from hudi_format.file_group.slice_reader import read_slice
@@ -20,11 +21,14 @@ from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.table_config import read_table_config
 from index_assigner.adapters import TOPICS_RECORD
+from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import SystemClock
+from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.kafka.ports import TopicSpec
 from stream_runtime.platform.broker_files import free_ports
+from stream_runtime.retry import Deadline
 from stream_writer import task_outcome
 from stream_writer.coordinator_client import GrpcCoordinator
 from stream_writer.epoch_tasks import table_facts, task_planner
@@ -45,6 +49,7 @@ SCHEMA = {
     ],
 }
 PARTITIONS = 3
+_CATCH_UP_S: Final = 20.0
 
 
 class ThreadEngine:
@@ -73,6 +78,8 @@ class ServedTable(ServiceThreads):
     """One table, its topics and its services.
 
     The services reach Kafka at `kafka`; the test itself feeds and observes at `direct` where that is given.
+    `transaction_timeout`: where transactions are to be lost, the broker ends them sooner; elsewhere a slow
+    machine must be able to end its own.
     """
 
     def __init__(
@@ -84,6 +91,7 @@ class ServedTable(ServiceThreads):
         type_: str = "merge_on_read",
         direct: Brokers | None = None,
         input_start: str = "earliest",
+        transaction_timeout: str = "10s",
     ) -> None:
         self.input = f"{name}-in"
         coordinator, metrics = free_ports(2, SystemIds().random())
@@ -104,7 +112,7 @@ kafka: {{bootstrap.servers: "{kafka.bootstrap_servers}"}}
 state: {{path: ./state, memory: 64MiB}}
 epoch: {{interval: 500ms}}
 services: {{coordinator: "127.0.0.1:{coordinator}", metrics: "127.0.0.1:{metrics}"}}
-limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_timeout: 2s}}
+limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_timeout: {transaction_timeout}}}
 """
         )
         super().__init__(folder / "orders.yaml", (direct or kafka).bootstrap_servers)
@@ -116,9 +124,9 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
     def coordinator(self) -> Running:
         """Returns when the topics are there."""
         running = super().coordinator()
-        end = time.monotonic() + 90.0
+        end = time.monotonic() + 240.0
         while not self.storage.exists(TOPICS_RECORD):
-            assert time.monotonic() < end, running.errors
+            assert time.monotonic() < end, (running.errors, running.restarts)
             time.sleep(0.05)
         return running
 
@@ -160,33 +168,40 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
 
     def fold(self) -> FoldState:
         """As of now."""
-        reader = self.fold_reader()
-        reader.start()
-        try:
+        with closing(self.fold_reader()) as reader:
+            reader.start()
             reader.catch_up()
             return reader.fold.state
-        finally:
-            reader.close()
 
-    def wait_until_committed(self, timeout_s: float = 90.0) -> FoldState:
+    def wait_until_committed(self, timeout_s: float = 240.0) -> FoldState:
         """Returns when every record that was sent is in a committed epoch."""
-        end = time.monotonic() + timeout_s
+        deadline = Deadline(SystemClock(), timeout_s)
         while True:
-            errors = [error for running in self.running for error in running.errors]
             try:
-                state = self.fold()
-            except KafkaUnavailableError:
-                # Where brokers die, this reader may meet the one that is gone first.
-                assert time.monotonic() < end, errors
-                continue
+                with closing(self.fold_reader()) as reader:
+                    return self._follow_until_committed(reader, deadline)
+            except (KafkaUnavailableError, DeadlineExceededError):
+                # Where brokers die, a reader may have met the one that is gone: the next one has not.
+                deadline.check(f"{self.sent} records in committed epochs; {self._ended()}")
+
+    def _follow_until_committed(self, reader: FoldReader, deadline: Deadline) -> FoldState:
+        reader.start()
+        while True:
+            reader.catch_up(_CATCH_UP_S)
+            state = reader.fold.state
             done = state.committed_counts.input
             if done >= self.sent:
                 assert done == self.sent
                 return state
             shuffled = {name: lane.next for name, lane in state.shuffle_lanes.items()}
             assigned = {name: lane.next for name, lane in state.assign_lanes.items()}
-            assert time.monotonic() < end, (done, self.sent, errors, shuffled, assigned, state.planned)
-            time.sleep(0.2)
+            where = (done, self.sent, self._ended(), shuffled, assigned, state.planned)
+            assert not deadline.is_over, where
+            deadline.sleep(0.05)
+
+    def _ended(self) -> list[object]:
+        """What ended services, for good or for a moment."""
+        return [(each.errors, each.restarts) for each in self.running]
 
     def rows(self) -> dict[str, tuple[str, int, str | None]]:
         """Key -> (day, at, note), as the files say; a key that is there twice fails."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from commit_coordinator.bootstrap import CoordinatorService
 from commit_coordinator.bootstrap import Ports as CoordinatorPorts
@@ -18,24 +19,65 @@ from index_assigner.main import FACTORIES
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import SystemClock
 from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.kafka.topics import TopicNames
 
+_END_S: Final = 120.0
+_RESTART_S: Final = 0.5
+_log = logging.getLogger("tidemark.test")
 
-@dataclass
+
 class Running:
-    """A service on a thread of its own."""
+    """A service on a thread of its own.
 
-    thread: threading.Thread
-    stop: threading.Event
-    errors: list[BaseException] = field(default_factory=list)
+    One that Kafka did not answer is started again, as `tidemark run` does it; `restarts` says why. What else
+    ended it is in `errors`.
+    """
+
+    def __init__(self, work: Callable[[threading.Event], None]) -> None:
+        """``work``: runs the service, made anew each time, until its event is set."""
+        self.errors: list[BaseException] = []
+        self.restarts: list[Exception] = []
+        self._work = work
+        self._lock = threading.Lock()
+        self._ending = False
+        self._stop = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
 
     def end(self) -> None:
-        self.stop.set()
-        self.thread.join(30.0)
+        """Asks it to end, and waits until it has."""
+        with self._lock:
+            self._ending = True
+            self._stop.set()
+        self.thread.join(_END_S)
         assert not self.thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._work(self._stop)
+            except (KafkaUnavailableError, DeadlineExceededError) as error:
+                if not self._goes_on(error):
+                    return
+                continue
+            except BaseException as error:
+                self.errors.append(error)
+            return
+
+    def _goes_on(self, error: Exception) -> bool:
+        _log.warning("a service is started again: %s", error)
+        with self._lock:
+            if self._ending:
+                return False
+            # A service that ends by itself sets the event that it was given.
+            self._stop = threading.Event()
+        self.restarts.append(error)
+        return not self._stop.wait(_RESTART_S)
 
 
 class ServiceThreads:
@@ -57,7 +99,7 @@ class ServiceThreads:
         ports = CoordinatorPorts(
             self.client, self.storage, SystemClock(), SystemIds(), FailpointRegistry(CoordinatorFailpoint)
         )
-        return self.start(CoordinatorService(self.config, ports).run)
+        return self.start(lambda stop: CoordinatorService(self.config, ports).run(stop))
 
     def assigner(self, *stages: Stage, place: AssignerFailpoint | None = None, nth: int = 1) -> Running:
         """Both stages, unless one is named; `place` fails when it is reached for the `nth` time."""
@@ -66,20 +108,11 @@ class ServiceThreads:
             failpoints.arm(place, nth)
         ports = Ports(self.client, self.storage, SystemClock(), SystemIds(), failpoints)
         factories = {stage: FACTORIES[stage] for stage in stages or tuple(Stage)}
-        return self.start(AssignerService(self.config, ports, factories).run)
+        return self.start(lambda stop: AssignerService(self.config, ports, factories).run(stop))
 
     def start(self, work: Callable[[threading.Event], None]) -> Running:
-        stop = threading.Event()
-
-        def guarded() -> None:
-            try:
-                work(stop)
-            except BaseException as error:
-                running.errors.append(error)
-
-        running = Running(threading.Thread(target=guarded, daemon=True), stop)
+        running = Running(work)
         self.running.append(running)
-        running.thread.start()
         return running
 
     def fold_reader(self) -> FoldReader:

@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 _log = logging.getLogger("tidemark.test")
 
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
-_GOING_ON_S = 60.0
+_GOING_ON_S = 180.0
 
 
 class Cluster:
@@ -57,7 +57,7 @@ class Cluster:
         servers = self.kafka.bootstrap_servers.split(",")
         awake = [address for node, address in enumerate(servers, start=1) if node not in self._frozen]
         admin = AdminClient({"bootstrap.servers": ",".join(awake), "log_level": 0})
-        found: dict[str, Any] = admin.list_topics(timeout=10.0).topics
+        found: dict[str, Any] = admin.list_topics(timeout=60.0).topics
         return found
 
     def leader(self, topic_partition: TopicPartition) -> int:
@@ -84,7 +84,7 @@ class Cluster:
     def start(self, node: int) -> None:
         """Again, and waits until every replica is in sync, so that the next one may die."""
         self.kafka.start_node(node)
-        deadline = Deadline(SystemClock(), 60.0)
+        deadline = Deadline(SystemClock(), 180.0)
         while not self._is_whole():
             deadline.check("all replicas in sync")
             deadline.sleep(0.1)
@@ -167,7 +167,7 @@ class Scene:
         end = admin.end_offset(topic_partition, Isolation.READ_UNCOMMITTED)
         reader.assign({topic_partition: 0})
         values: list[bytes] = []
-        deadline = Deadline(SystemClock(), 60.0)
+        deadline = Deadline(SystemClock(), 180.0)
         while reader.position(topic_partition) < end:
             deadline.check(f"the end of {topic_partition.topic}")
             values += [message.value or b"" for message in reader.poll(100, 0.2)]
@@ -189,7 +189,7 @@ class FlowingTable:
 
     def __init__(self, cluster: Cluster, proxy: KafkaProxy, folder: Path) -> None:
         name = f"three-{SystemIds().uuid()[:8]}"
-        self.table = ServedTable(proxy, folder, name, True, "merge_on_read", direct=cluster.kafka)
+        self.table = ServedTable(proxy, folder, name, direct=cluster.kafka, transaction_timeout="6s")
         self.sent: Records = []
         self._dice = random.Random(1)
 

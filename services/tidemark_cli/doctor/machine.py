@@ -116,12 +116,16 @@ def _java_bytes(size: str) -> int:
 
 
 def open_files() -> Iterator[Finding]:
-    """RocksDB, Kafka and Spark hold many files and connections open."""
+    """RocksDB, Kafka and Spark hold many files and connections open.
+
+    Every command has raised its soft limit by now: what is too little is the hard one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _OPEN_FILES_MIN:
         yield warning(
             f"a process may have {soft} files open",
-            f"Raise it (hard limit {hard}): ulimit -n {_OPEN_FILES_MIN}",
+            f"Raise the hard limit ({hard}) to {_OPEN_FILES_MIN} or more: /etc/security/limits.conf, "
+            "LimitNOFILE of a systemd unit, --ulimit nofile of a container",
         )
     else:
         yield ok(f"a process may have {soft} files open")

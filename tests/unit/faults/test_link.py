@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.chaos.cuts import CUTS
-from tests.faults.link import Address, Link
+from tests.faults.link import Address, Link, Way
 
 
 @pytest.fixture
@@ -134,3 +137,48 @@ def test_connections_stay_with_the_upstream_that_they_began_with(link: Link):
         assert says(client, b"two") == b"two"
         with connect(link) as other:
             assert has_ended(other)
+
+
+def test_conversation_that_fails_ends_its_connection_and_close_says_why():
+    class Broken:
+        def read(self, source: socket.socket) -> bytes | None:
+            return source.recv(100) or None
+
+        def pass_on(self, way: Way, unit: bytes) -> bytes | None:
+            raise KeyError("no such request")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        link = Link(Address("127.0.0.1", server.getsockname()[1]), lambda _: Broken())
+        for _ in range(2):
+            with connect(link) as client:
+                client.sendall(b"one")
+                assert has_ended(client)
+        with pytest.raises(BaseExceptionGroup) as raised:
+            link.close()
+    assert [type(error) for error in raised.value.exceptions] == [KeyError, KeyError]
+
+
+def test_without_file_descriptors_it_goes_on_later_and_close_says_why(link: Link):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = [socket.socket(), socket.socket()]
+    # The numbers that are free below the limit are used up: neither side of the link gets one more.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1].fileno() + 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            while True:
+                held.append(socket.socket())
+        held[0].connect(link.address)
+        deadline = time.monotonic() + 60.0
+        while not link.failures:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for each in held:
+            each.close()
+    with connect(link) as client:
+        assert says(client, b"one") == b"one"
+    with pytest.raises(BaseExceptionGroup, match="on threads of the link") as raised:
+        link.close()
+    assert {error.errno for error in raised.value.exceptions if isinstance(error, OSError)} == {errno.EMFILE}
+    link.failures.clear()
