@@ -29,6 +29,18 @@ CARRIER = "<script>window.pwned=1</script>"
 BROKEN = b'{"<img src=x onerror=window.pwned=2>'
 PHONES = ((400, 800), (360, 640), (320, 568))
 TAB, ENTER = 9, 13
+# Epochs of half a second, but the first took 11.5 s: how many columns are cut, what is said, the axis' end.
+ONE_SLOW_EPOCH = """import('/epochs.js').then(({ Epochs }) => {
+  const chart = document.createElement('div');
+  document.body.append(chart);
+  const took = (at) => [['write', at === 10 ? 11500 : 500]];
+  const one = (at) => ({ epoch: 11 - at, steps: took(at), counts: { input: 1 } });
+  const epochs = [...Array(11).keys()].map(one);
+  new Epochs(chart, chart).drawChart({ epochs });
+  const said = [...chart.querySelectorAll('.axis')].map((each) => each.textContent);
+  chart.remove();
+  return [chart.querySelectorAll('.cut').length, said.find((each) => each.startsWith('11.5')), said[2]];
+})"""
 LATER = re.compile(r"Failed to load resource\b.*\bstatus of 50[34]\b")
 
 
@@ -177,7 +189,10 @@ def check_story(running: FlightsTable, browser: Chromium, folder: Path) -> None:
     assert browser.evaluate(epochs) == [f"epoch {each['epoch']}" for each in told["versions"]]
     merged = browser.text(".pairs.merged")
     assert all(str(value) in merged for name, value in told["merged"] if name in ("status", "dest", "origin"))
-    browser.evaluate("document.querySelector('#story-title').scrollIntoView()")
+    card = "document.querySelector('#story-title').closest('section')"
+    # The whole story, and no more.
+    browser.look(1280, min(int(browser.evaluate(f"{card}.offsetHeight")) + 40, 1_400))
+    browser.evaluate(f"{card}.scrollIntoView({{block: 'center'}})")
     picture(browser, folder, "page-key")
 
 
@@ -206,7 +221,7 @@ def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chrom
     running.send(broken)
     browser.until(f"document.querySelector('#letters').textContent.includes({json.dumps(broken.decode())})")
     running.stop_feeding()
-    running.cli("flush", "--timeout", "120s")
+    running.cli("flush", "--timeout", "240s")
     check_story(running, browser, tmp_path)
     check_hostile_text(browser, evil)
     check_ran_nothing_foreign(browser, page)
@@ -238,6 +253,7 @@ def test_states_that_a_pipeline_seldom_has(browser: Chromium, tmp_path: Path) ->
         assert EVIL in browser.text("#warnings")
         assert EVIL in browser.text("#letters")
         check_fits(browser)
+        assert browser.evaluate(ONE_SLOW_EPOCH) == [1, "11.5 s", "800 ms"]
         world.failing = KafkaError(f"no broker answers {EVIL}")
         browser.until("document.querySelector('#banner').innerText.includes('no broker answers')")
         world.failing = None

@@ -8,6 +8,8 @@ export const STEPS = {
 };
 const ROWS = 10;
 const CHART_HEIGHT = 132;
+// A column so many times as long as nine of ten others is cut off: Spark's start must not flatten the rest.
+const FAR = 3;
 
 export const total = (epoch) => epoch.steps.reduce((sum, [, ms]) => sum + ms, 0);
 
@@ -62,7 +64,7 @@ export class Epochs {
 function columns(width, epochs) {
   if (!epochs.length || !width) return [];
   const longest = Math.max(...epochs.map(total), 1);
-  const top = niceAbove(longest);
+  const top = niceAbove(reach(epochs, longest));
   const left = 52;
   const plot = CHART_HEIGHT - 22;
   const pitch = Math.min((width - left) / epochs.length, 34);
@@ -82,9 +84,16 @@ function columns(width, epochs) {
     let y = 6 + plot;
     const group = svg("g", {}, svg("title", {}, `epoch ${epoch.epoch}: ${took(total(epoch))}, ${compact(epoch.counts.input)} records`));
     for (const [step, ms] of epoch.steps) {
-      const height = (ms / top) * plot;
+      const height = Math.min((ms / top) * plot, y - 6);
       y -= height;
       if (height > 0.2) group.append(svg("rect", { x, y, width: pitch * 0.72, height, class: "step", "data-step": step }));
+    }
+    if (total(epoch) > top) {
+      group.append(svg("path", { d: `M${x - 1} 20l${pitch * 0.72 + 2} -5`, class: "cut" }));
+      const right = x + 64 < width && !(total(epochs[at + 1] ?? epoch) > top);
+      if (right || at === epochs.length - 1) {
+        picture.append(svg("text", { x: right ? x + pitch * 0.72 + 5 : x - 5, y: 17, class: "axis", "text-anchor": right ? "start" : "end" }, took(total(epoch))));
+      }
     }
     picture.append(group);
     if (at % Math.ceil(64 / pitch) === 0) {
@@ -92,6 +101,12 @@ function columns(width, epochs) {
     }
   });
   return picture;
+}
+
+function reach(epochs, longest) {
+  const sorted = epochs.map(total).sort((a, b) => a - b);
+  const most = Math.max(sorted[Math.floor((sorted.length - 1) * 0.9)], 1);
+  return longest > FAR * most ? Math.min(1.25 * most, longest) : longest;
 }
 
 function niceAbove(ms) {
