@@ -11,6 +11,7 @@ never be turned into counts).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
@@ -76,6 +77,18 @@ class Counts(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, f) + getattr(other, f) for f in self.__struct_fields__))
+
+
+TAG_OF_COUNT: Final[Mapping[str, str]] = {
+    "inserts": "insert",
+    "updates": "update",
+    "moves": "move",
+    "deletes": "delete",
+    "superseded": "superseded",
+    "no_ops": "no_op",
+    "dead_letters": "dead_letter",
+}
+"""What a record is called that counts there: all counts but ``input``, which is their sum."""
 
 
 class LanesClaimed(msgspec.Struct, frozen=True, tag="lanes_claimed"):

@@ -17,7 +17,7 @@ from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.status import StatusSource
 from commit_coordinator.view import CoordinatorView
-from epoch_protocol.entries import Counts, EpochPlanned, Stage
+from epoch_protocol.entries import TAG_OF_COUNT, Counts, EpochPlanned, Stage
 from epoch_protocol.fold import Fold
 from hudi_format.model import instant_to_ms
 from ledger_client.fold_reader import Applied
@@ -31,15 +31,6 @@ STEPS: Final = (
     *("plan_lock", "plan_append", "plan_open", "plan_unlock", "write", "job", "task_read", "task_write"),
     *("decide_lock", "decide_store", "decide_append", "commit_metadata", "commit_data", "commit_clean_up"),
 )
-_TAGS: Final[Mapping[str, str]] = {
-    "inserts": "insert",
-    "updates": "update",
-    "moves": "move",
-    "deletes": "delete",
-    "superseded": "superseded",
-    "no_ops": "no_op",
-    "dead_letters": "dead_letter",
-}
 
 
 class CoordinatorMetrics:
@@ -148,7 +139,7 @@ class CoordinatorMetrics:
             "Committed input records by tag; a move is an update as well",
             ["tag"],
         )
-        for count, tag in _TAGS.items():
+        for count, tag in TAG_OF_COUNT.items():
             done.add_metric([tag], getattr(view.committed, count))
         yield done
         letters = self.metrics.counter_family("dead_letter_records", "Input records that could not be taken")

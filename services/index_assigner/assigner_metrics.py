@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from epoch_protocol.entries import Stage
+from epoch_protocol.entries import TAG_OF_COUNT, Stage
 from index_assigner.index.limits import IndexLimits
 from index_assigner.lease import StageReport
 from index_assigner.observer import AssignerObserver
@@ -17,15 +17,6 @@ from index_assigner.shuffle.dead_letters import REASON_FIGURE
 from stream_runtime.config import TableConfigFile
 from stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
 
-_TAGS: Final[Mapping[str, str]] = {
-    "inserts": "insert",
-    "updates": "update",
-    "moves": "move",
-    "deletes": "delete",
-    "superseded": "superseded",
-    "no_ops": "no_op",
-    "dead_letters": "dead_letter",
-}
 _TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt", "none")
 _OUTCOMES: Final = ("counted", "not_counted", "aborted", "unknown")
 _LANE_LAG: Final = "lag_lane_"
@@ -143,7 +134,7 @@ class AssignerMetrics(AssignerObserver):
         tags = self.metrics.counter_family(
             "tagged_records", "Input records by what became of them; a move is an update as well", ["tag"]
         )
-        for figure, tag in _TAGS.items():
+        for figure, tag in TAG_OF_COUNT.items():
             tags.add_metric([tag], figures.get(f"tagged_{figure}", 0.0))
         lag = self.metrics.gauge_family("lag_offsets", "Offsets of a lane that are not read yet", ["lane"])
         for figure, offsets in figures.items():

@@ -13,7 +13,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,7 @@ from index_assigner.formats.meanings import (
     instants,
     whole_decimals,
 )
-from index_assigner.formats.nested_columns import list_column, missing, offsets
+from index_assigner.formats.nested_columns import list_column, missing, offsets, struct_column
 from index_assigner.shuffle.arrow_columns import Convert, to_arrow
 from index_assigner.shuffle.refusals import Reason
 
@@ -198,19 +197,13 @@ def _struct(avro: AvroType, arrow: pa.StructType, path: str, strict: bool) -> Co
 
 
 def _structs(children: Sequence[tuple[pa.Field, Convert | None]], values: Sequence[Any]) -> pa.Array:
-    is_missing = np.fromiter((value is None for value in values), np.bool_, len(values))
-    arrays = []
-    for field, convert in children:
-        if convert is None:
-            arrays.append(pa.nulls(len(values), field.type))
-            continue
-        array = convert([None if value is None else value[field.name] for value in values])
-        if not field.nullable and (np.asarray(array.is_null()) & ~is_missing).any():
-            raise ValueError(f"{field.name} must not be null")
-        arrays.append(array)
-    return pa.StructArray.from_arrays(
-        arrays, fields=[field for field, _ in children], mask=pa.array(is_missing)
-    )
+    arrays = [
+        pa.nulls(len(values), field.type)
+        if convert is None
+        else convert([None if value is None else value[field.name] for value in values])
+        for field, convert in children
+    ]
+    return struct_column([field for field, _ in children], arrays, values)
 
 
 def _maps(items: Convert, arrow: pa.MapType, values: Sequence[Any]) -> pa.Array:

@@ -1,4 +1,6 @@
-"""Arrays and maps as Arrow columns: what the formats' readers share. A missing list is null, not empty."""
+"""Records, arrays and maps as Arrow columns: what the formats' readers share. A missing list is null, not
+empty.
+"""
 
 from __future__ import annotations
 
@@ -30,3 +32,15 @@ def offsets(values: Sequence[Any]) -> pa.Array:
 def missing(values: Sequence[Any]) -> pa.Array:
     """True where a record has no value: bool, one per record."""
     return pa.array(np.fromiter((value is None for value in values), np.bool_, len(values)))
+
+
+def struct_column(fields: Sequence[pa.Field], arrays: Sequence[pa.Array], values: Sequence[Any]) -> pa.Array:
+    """One nested record or None per record, of its fields' columns. Raises ValueError where a field that must
+    not be null is, in a record that is there.
+    """
+    is_missing = missing(values)
+    there = ~np.asarray(is_missing)
+    for field, array in zip(fields, arrays, strict=True):
+        if not field.nullable and (np.asarray(array.is_null()) & there).any():
+            raise ValueError(f"{field.name} must not be null")
+    return pa.StructArray.from_arrays(list(arrays), fields=list(fields), mask=is_missing)

@@ -22,12 +22,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
 from index_assigner.formats.meanings import Meaning, decimal_texts, instants, whole_decimals
-from index_assigner.formats.nested_columns import list_column, missing, offsets
+from index_assigner.formats.nested_columns import list_column, missing, offsets, struct_column
 from index_assigner.shuffle.arrow_columns import Convert, to_arrow
 
 TIMESTAMP_MESSAGE: Final = "google.protobuf.Timestamp"
@@ -140,14 +139,8 @@ def _member(
 
 
 def _structs(members: Sequence[tuple[pa.Field, Any, Convert]], values: Sequence[Any]) -> pa.Array:
-    is_missing = np.fromiter((value is None for value in values), np.bool_, len(values))
-    arrays = []
-    for field, taken, convert in members:
-        array = convert(values if taken is None else taken(values))
-        if not field.nullable and (np.asarray(array.is_null()) & ~is_missing).any():
-            raise ValueError(f"{field.name} must not be null")
-        arrays.append(array)
-    return pa.StructArray.from_arrays(arrays, fields=[each[0] for each in members], mask=pa.array(is_missing))
+    arrays = [convert(values if taken is None else taken(values)) for _, taken, convert in members]
+    return struct_column([field for field, _, _ in members], arrays, values)
 
 
 def _element(field: Any, wanted: pa.Field, path: str) -> Convert:
