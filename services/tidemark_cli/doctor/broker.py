@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final
 
 from stream_runtime.config import InputPartitioning, TableConfigFile
@@ -74,9 +74,12 @@ def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iter
         found = inspection.topic(name)
         if found is None:
             yield warning(
-                f"input topic {name} does not exist, or this user may not see it",
+                f"input topic {name} does not exist",
                 f"`tidemark run` creates it with {config.input.partitions} partitions; or create it yourself",
             )
+            continue
+        if found.hidden:
+            yield fails(f"input topic {name}: this user may not see it", _grant(name, _INPUT_NEEDS))
             continue
         allowed = yield from _allowed(name, found, _INPUT_NEEDS)
         yield from _input(name, found, config)
@@ -111,16 +114,25 @@ def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Fi
 
 def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
     """Tidemark's topics as they would be made; nothing is said of those that are not there yet."""
-    missing, sound = [], 0
+    missing, hidden, sound = [], [], 0
     for spec in topic_specs(config):
         found = inspection.topic(spec.name)
         if found is None:
             missing.append(spec.name)
             continue
+        if found.hidden:
+            hidden.append(spec.name)
+            continue
         allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
         wrong = list(_differences(spec, found))
         yield from wrong
         sound += allowed and not wrong
+    if hidden:
+        yield fails(
+            f"this user may not see {len(hidden)} of Tidemark's topics ({hidden[0]}, …)",
+            f"Give it the ACLs of docs/security.md: kafka-acls --add --topic {config.table.name}. "
+            "--resource-pattern-type prefixed …",
+        )
     if missing:
         yield ok(f"{len(missing)} topics are made at the first start ({missing[0]}, …)")
     if sound:
@@ -160,6 +172,11 @@ def _allowed(name: str, found: TopicFacts, needs: frozenset[str]) -> Generator[F
     if lacking:
         yield fails(
             f"{name}: this user may not {', '.join(sorted(lacking))}",
-            f"Grant it: kafka-acls --add --topic {name} --operation {sorted(lacking)[0]} …",
+            _grant(name, lacking),
         )
     return not lacking
+
+
+def _grant(topic: str, operations: Iterable[str]) -> str:
+    named = " ".join(f"--operation {each}" for each in sorted(operations))
+    return f"Grant it: kafka-acls --add --topic {topic} {named} … (docs/security.md has all of them)"

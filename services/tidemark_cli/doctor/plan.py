@@ -120,7 +120,7 @@ def plan(patient: Patient) -> list[Check]:
             "transactions",
             lambda: _transactions(patient),
             "Allow this user CREATE, WRITE, READ and DELETE on topics, and WRITE on transactional ids, that "
-            "begin with the table's name",
+            "begin with the table's name (docs/security.md has the ACLs of each service)",
         ),
         Check("schema registry", of_config(neighbours.registry), "Check input.schema_registry"),
         Check("spark", of_config(neighbours.spark_master), "Check spark.master"),

@@ -9,7 +9,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.config import load_config
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.confluent import inspection
-from stream_runtime.kafka.confluent.inspection import TopicFacts
+from stream_runtime.kafka.confluent.inspection import ClusterFacts, TopicFacts
 from stream_runtime.kafka.memory.broker import MemoryBroker
 from stream_runtime.kafka.memory.client import MemoryKafkaClient
 from stream_runtime.kafka.ports import Isolation
@@ -140,6 +141,42 @@ def test_file_system_type_is_that_of_the_innermost_mount(tmp_path: Path, monkeyp
     monkeypatch.setattr(files, "_MOUNTS", mounts)
     assert files.file_system(tmp_path) == "nfs4"
     assert files.file_system(Path("/")) == "ext4"
+
+
+def test_folder_on_nfs_is_named_with_how_to_mount_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    config = load_config(write_config(tmp_path))
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"23 22 0:5 / {tmp_path} rw shared:1 - nfs4 server:/x rw\n")
+    monkeypatch.setattr(files, "_MOUNTS", mounts)
+    (table,) = [each for each in places.table_folder(config, SystemClock(), SeededIds(1)) if each.remedy]
+    assert (table.status, "nfs4" in table.text) == (Status.WARNING, True)
+    assert "noac or actimeo=0" in table.remedy
+    state = [each for each in places.state_folder(config, SystemClock(), SeededIds(1)) if "nfs4" in each.text]
+    assert ["local disk" in each.remedy for each in state] == [True]
+
+
+def test_folder_that_this_user_may_not_write_to_fails_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config = load_config(write_config(tmp_path))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found = list(places.table_folder(config, SystemClock(), SeededIds(1)))
+    (failing,) = [each for each in found if each.status is Status.FAILS]
+    assert "(table.path) cannot be written to by user" in failing.text
+    assert "chown or chmod it" in failing.remedy
+
+
+def test_topics_that_are_hidden_are_not_taken_for_missing(tmp_path: Path):
+    config = load_config(write_config(tmp_path))
+    hidden = TopicFacts(0, 0, None, frozenset(), hidden=True)
+    inspection = SimpleNamespace(
+        cluster=lambda: ClusterFacts("", {1: "k:1"}), topic=lambda _: hidden, topics=list
+    )
+    (own,) = broker.own_topics(cast(Any, inspection), config)
+    assert (own.status, "may not see 7 of" in own.text) == (Status.FAILS, True)
+    (read,) = broker.input_topics(cast(Any, inspection), config)
+    assert read.status is Status.FAILS
+    assert "--operation DESCRIBE --operation READ" in read.remedy
 
 
 def test_transactions_are_tried_and_nothing_is_left():

@@ -36,12 +36,15 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`settings` None: this user may not see them. `allowed`: Kafka's names of operations; None: not told."""
+    """`settings` None: this user may not see them. `allowed`: Kafka's names of operations; None: not told.
+    `hidden`: this user may not even see whether the topic is there; nothing else is known then.
+    """
 
     partitions: int
     replicas: int
     settings: dict[str, str] | None
     allowed: frozenset[str] | None
+    hidden: bool = False
 
 
 class ClusterInspection:
@@ -70,11 +73,13 @@ class ClusterInspection:
         return self._settings(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
 
     def topic(self, name: str) -> TopicFacts | None:
-        """None when there is no such topic, or this user may not see it."""
+        """None when there is no such topic."""
         metadata = self._metadata(name).topics[name]
         if metadata.error is not None:
-            if metadata.error.code() in (ClientError.UNKNOWN_TOPIC_OR_PART, *_REFUSED):
+            if metadata.error.code() == ClientError.UNKNOWN_TOPIC_OR_PART:
                 return None
+            if metadata.error.code() in _REFUSED:
+                return TopicFacts(0, 0, None, frozenset(), hidden=True)
             raise translate(metadata.error, f"metadata of {name}")
         settings = self._settings(_client.ConfigResource(_client.ResourceType.TOPIC, name))
         replicas = min((len(each.replicas) for each in metadata.partitions.values()), default=0)
