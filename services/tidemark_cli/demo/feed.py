@@ -129,10 +129,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("-c", "--config", required=True, metavar="F", help="the table's YAML file")
     parser.add_argument(
         "--months",
-        type=whole_number(1, MONTHS_MAX),
+        type=whole_number(0, MONTHS_MAX),
         default=1,
         metavar="N",
-        help=f"months of 2013, 1 to {MONTHS_MAX} (default: 1)",
+        help=f"months of 2013, at most {MONTHS_MAX}; 0 sends nothing (default: 1)",
     )
     parser.add_argument(
         "--rate",
@@ -147,6 +147,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when the stream could not be sent whole: to be started again."""
     options = build_parser().parse_args(arguments)
+    if options.months == 0:
+        sys.stderr.write("feed: no month is asked for: nothing is sent\n")
+        return 0
     configure_logging("feed")
     clock = SystemClock()
     try:

@@ -97,6 +97,10 @@ def test_a_topic_that_nobody_creates_is_an_error_that_says_who_would(client, clo
     assert clock.monotonic_s() >= 5
 
 
+def test_no_month_sends_nothing_and_asks_nobody(tmp_path):
+    assert feed.main(["-c", str(tmp_path / "no such file"), "--months", "0"]) == 0
+
+
 def test_a_file_that_is_no_position_is_an_error_that_names_it(tmp_path):
     file = tmp_path / "feed.json"
     file.write_text("[]")
