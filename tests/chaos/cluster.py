@@ -40,7 +40,7 @@ WRITER: Final = "writer"
 COORDINATOR: Final = "coordinator"
 ADMIN: Final = "admin"
 SERVICES: Final = (COORDINATOR, *ASSIGNERS, WRITER)
-_END_S: Final = 60.0
+_END_S: Final = 180.0
 # For services that start: below the range that brokers take theirs from, and links theirs.
 _PORTS: Final = range(12_000, 15_000)
 
