@@ -13,12 +13,15 @@ from stream_runtime.config.model import Address
 from stream_runtime.ids import SystemIds
 from stream_runtime.rpc.call_details import CallDetails
 from stream_runtime.rpc.errors import from_grpc
+from stream_runtime.rpc.renewed_channel import RenewedChannel
 from stream_runtime.rpc.send_request_id import SendRequestId
 from stream_runtime.rpc.server import MESSAGE_BYTES_MAX
 from stream_runtime.rpc.show_token import ShowToken
 from stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
 DEADLINE_S: Final = 10.0
+_CONNECT_MS: Final = 5_000
+"""For one try at a connection, handshakes included: less, and a busy machine never gets through one."""
 _RECONNECT_MS_MIN: Final = 100
 _RECONNECT_MS_MAX: Final = 1_000
 _KEEPALIVE_MS: Final = 10_000
@@ -41,10 +44,13 @@ def open_channel(
     options = _options(message_bytes_max)
     if security.server_name is not None:
         options.append(("grpc.ssl_target_name_override", security.server_name))
+    channel: grpc.Channel
     if security.credentials is None:
         channel = grpc.insecure_channel(str(address), options=options)
     else:
-        channel = grpc.secure_channel(str(address), security.credentials, options=options)
+        channel = RenewedChannel(
+            security.credentials, lambda newest: grpc.secure_channel(str(address), newest, options=options)
+        )
     return grpc.intercept_channel(
         channel,
         _DefaultDeadline(deadline_s),
@@ -57,7 +63,8 @@ def _options(message_bytes_max: int) -> list[tuple[str, int | str]]:
     return [
         ("grpc.max_receive_message_length", message_bytes_max),
         ("grpc.max_send_message_length", message_bytes_max),
-        ("grpc.min_reconnect_backoff_ms", _RECONNECT_MS_MIN),
+        # Despite its name the time that a try may take.
+        ("grpc.min_reconnect_backoff_ms", _CONNECT_MS),
         ("grpc.initial_reconnect_backoff_ms", _RECONNECT_MS_MIN),
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
         # A peer that vanished without closing is noticed by pings, also between calls.

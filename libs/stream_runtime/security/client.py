@@ -33,9 +33,11 @@ _log = logging.getLogger("tidemark.security")
 
 @dataclass(frozen=True)
 class ClientSecurity:
-    """`token` gives the newest one, or None. `credentials` None: in the clear."""
+    """`token` gives the newest one, or None. `credentials` None: in the clear; else they give another object
+    once the files changed that they come from.
+    """
 
-    credentials: grpc.ChannelCredentials | None = None
+    credentials: Callable[[], grpc.ChannelCredentials] | None = None
     server_name: str | None = None
     token: Callable[[], str | None] = lambda: None
     clear_text_allowed: bool = False
@@ -85,12 +87,16 @@ def https_context(config: TableConfigFile) -> ssl.SSLContext | None:
     return context
 
 
-def _credentials(tls: TlsConfig, clock: Clock) -> grpc.ChannelCredentials:
-    own = load_own(tls, clock)
-    authority = load_authority(tls, clock)
-    if own is None:
-        return grpc.ssl_channel_credentials(authority)
-    return grpc.ssl_channel_credentials(authority, own.key, own.chain)
+def _credentials(tls: TlsConfig, clock: Clock) -> Callable[[], grpc.ChannelCredentials]:
+    def load() -> grpc.ChannelCredentials:
+        own = load_own(tls, clock)
+        authority = load_authority(tls, clock)
+        if own is None:
+            return grpc.ssl_channel_credentials(authority)
+        return grpc.ssl_channel_credentials(authority, own.key, own.chain)
+
+    paths = tuple(path for path in (tls.certificate, tls.key, tls.ca) if path is not None)
+    return Reloaded(paths, load, _log.error).current
 
 
 def _token(config: TableConfigFile, env: Mapping[str, str]) -> Callable[[], str | None]:

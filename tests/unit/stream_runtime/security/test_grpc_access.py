@@ -225,6 +225,34 @@ def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(serve, author
     assert refused(server, STATUS, stranger).status is grpc.StatusCode.UNAVAILABLE
 
 
+def test_client_shows_its_replaced_certificate_without_a_restart(serve, authority, tmp_path):
+    lines = ["service cert:old.internal old", "operate cert:new.internal new"]
+    server, _, _ = serve(
+        f"{{{tls_section(authority, ', client_auth: require')}, {tokens_section(tmp_path, lines)}}}"
+    )
+    folder = tmp_path / "client"
+    folder.mkdir()
+
+    def show(name: str) -> None:
+        pair = authority.issue(name)
+        secret_file(folder / "own.key", pair.key.read_text())
+        (folder / "own.crt").write_bytes(pair.certificate.read_bytes())
+
+    show("old.internal")
+    section = f"{{tls: {{certificate: {folder}/own.crt, key: {folder}/own.key, ca: {authority.ca}}}}}"
+    security = client_security(secured(folder, section), CLOCK, {})
+    with open_channel(server.address, security=security) as channel:
+        begin: Any = channel.unary_unary(BEGIN)
+        pause: Any = channel.unary_unary(PAUSE)
+        assert call(begin, b"x") == b"xx"
+        show("new.internal")
+        assert call(pause, b"x") == b"xx"
+        with pytest.raises(RpcError, match="takes the role service"):
+            call(begin, b"x")
+        (folder / "own.crt").write_text("no certificate")
+        assert call(pause, b"x") == b"xx", "what was read before stays in use"
+
+
 def test_certificate_names_have_roles_where_there_is_a_list(serve, authority, tmp_path):
     lines = ["service cert:assigner.internal assigners"]
     server, _, _ = serve(
