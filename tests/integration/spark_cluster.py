@@ -26,7 +26,7 @@ from stream_runtime.platform import child
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.platform.java import JavaRuntime
 
-_READY_S: Final = 90.0
+_READY_S: Final = 240.0
 _GRACE_S: Final = 20.0
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 

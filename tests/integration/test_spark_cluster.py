@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +19,11 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from stream_runtime.clock import SystemClock
 from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.java import JavaRuntime
+from stream_runtime.retry import Deadline
 from tests.input_model import DELETE_FIELD, SCHEMA, Event, InputModel, RandomStream, Upsert, messages
 from tests.integration.spark_cluster import SparkCluster, bare_python, events, wait_for
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
@@ -32,6 +35,7 @@ FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 CLUSTER_SECRET: Final = "only-members-know-this"
 KAFKA_PASSWORD: Final = "nobody-may-see-this"
 FLUSH_MS: Final = 300_000
+SITUATION_S: Final = 600.0
 SPECULATION: Final = {
     "spark.speculation": True,
     "spark.speculation.interval": "100ms",
@@ -138,10 +142,17 @@ def test_executors_without_tidemark_write_though_first_attempts_fail_and_a_host_
     failing = {ENVIRONMENT_VARIABLE: "first_task_attempt:1:raise"}
     for host in (FIRST, SECOND):
         table.cluster.start_worker(host, failing)
+    before = len(events(table.events))
     table.start_writer(bare_python(tmp_path / "python", with_packages=True), {})
-    for _ in range(3):
+    # Which host gets which task is Spark's dice: until each has failed one and written one, and three times.
+    wanted = {(host, end) for host in (FIRST, SECOND) for end in ("Success", "ExceptionFailure")}
+    deadline = Deadline(SystemClock(), SITUATION_S)
+    rounds = 0
+    while rounds < 3 or not outcomes(table, before) >= wanted:
+        deadline.check(f"{wanted}, not {outcomes(table, before)}")
         table.feed_some(200)
         table.flush()
+        rounds += 1
     _assert_no_secret_is_shown(table)
 
     table.feed_some(300)
@@ -150,10 +161,15 @@ def test_executors_without_tidemark_write_though_first_attempts_fail_and_a_host_
     table.check()
     table.pipeline.stop("writer")
 
-    ended = [each for each in events(table.events) if each["Event"] == "SparkListenerTaskEnd"]
-    outcomes = {(each["Task Info"]["Host"], each["Task End Reason"]["Reason"]) for each in ended}
-    assert outcomes >= {(host, end) for host in (FIRST, SECOND) for end in ("Success", "ExceptionFailure")}
+    assert outcomes(table, before) >= wanted
+    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
     assert not [each for each in ended if each["Task Info"]["Attempt"] == 0 and _succeeded(each)]
+
+
+def outcomes(table: ClusterTable, before: int) -> set[tuple[str, str]]:
+    """Where tasks ended, and how."""
+    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
+    return {(each["Task Info"]["Host"], each["Task End Reason"]["Reason"]) for each in ended}
 
 
 def test_speculative_copies_and_what_they_copy_publish_each_file_once(
@@ -173,47 +189,87 @@ def test_speculative_copies_and_what_they_copy_publish_each_file_once(
     before = len(events(table.events))
     python = bare_python(tmp_path / "python", with_packages=False)
     table.start_writer(python, {**SPECULATION, **shipped})
-    _wait_for_executors(table, before, 2)
+    gone = _wait_for_executors(table, before, set())
 
     # The attempt freezes with its files published: its copy finds them, and takes them as they are.
-    made, [copied_at_ms] = _one_epoch(table, "published-then-frozen")
+    made, copied_at_ms = _copied_epoch(table, "published-then-frozen")
     assert max(made.values()) < copied_at_ms, "the copy wrote what was published before"
 
     # The attempt freezes before it published: the copy does.
     table.cluster.kill_worker(SECOND)
     table.cluster.start_worker(SECOND, {ENVIRONMENT_VARIABLE: "first_task_attempt:1:stop"})
-    _wait_for_executors(table, before, 3)
-    made, [copied_at_ms] = _one_epoch(table, "frozen-then-copied")
+    _wait_for_executors(table, before, gone)
+    made, copied_at_ms = _copied_epoch(table, "frozen-then-copied")
     assert max(made.values()) >= copied_at_ms, "nothing was left to publish for the copy"
+    table.cluster.kill_worker(SECOND)
     table.check()
     table.pipeline.stop("writer")
 
 
-def _one_epoch(table: ClusterTable, key: str) -> tuple[dict[str, float], list[float]]:
-    """Files of the epoch that brings one new row, each with the time of its last write, and when those
-    speculative copies began that won; times in ms since 1970, all by this machine's clock.
+def _copied_epoch(table: ClusterTable, key: str) -> tuple[dict[str, float], float]:
+    """Files of the first epoch that begins with a task on the second host, each with the time of its last
+    write, and when the copy of that task began; times in ms since 1970, all by this machine's clock.
+
+    An executor that registered is offered tasks only when it has unpacked what was shipped, which no event
+    tells: as long as the first host gets all tasks of an epoch, one more row makes one more.
     """
-    known, before = table.data_files(), len(events(table.events))
-    table.feed_one(key)
+    deadline = Deadline(SystemClock(), SITUATION_S)
+    number = 0
+    while True:
+        deadline.check(f"a task for {SECOND}")
+        known, before = table.data_files(), len(events(table.events))
+        table.feed_one(f"{key}-{number}")
+        table.flush()
+        seen = _events_of_ended_jobs(table, before)
+        attempts = [each["Task Info"] for each in seen["SparkListenerTaskStart"]]
+        if any(each["Host"] == SECOND and each["Attempt"] == 0 for each in attempts):
+            break
+        number += 1
     table.check()
     made = {name: at_ms for name, at_ms in table.data_files().items() if name not in known}
     assert len(made) == 2, "a data file and an index file"
-    ended = [each for each in events(table.events)[before:] if each["Event"] == "SparkListenerTaskEnd"]
-    won = [each["Task Info"] for each in ended if each["Task Info"]["Speculative"] and _succeeded(each)]
-    assert len(won) == 1, [each["Task Info"] for each in ended]
-    return made, [float(each["Launch Time"]) for each in won]
+    won = [
+        each["Task Info"]
+        for each in seen["SparkListenerTaskEnd"]
+        if each["Task Info"]["Speculative"] and _succeeded(each)
+    ]
+    assert [each["Host"] for each in won] == [FIRST], seen["SparkListenerTaskEnd"]
+    return made, float(won[0]["Launch Time"])
+
+
+def _events_of_ended_jobs(table: ClusterTable, before: int) -> dict[str, list[dict[str, Any]]]:
+    """By kind, once the log has the end of every job that began; Spark writes it a moment after the fact."""
+
+    def complete() -> dict[str, list[dict[str, Any]]] | None:
+        found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for each in events(table.events)[before:]:
+            found[each["Event"]].append(each)
+        begun = {each["Job ID"] for each in found["SparkListenerJobStart"]}
+        ended = {each["Job ID"] for each in found["SparkListenerJobEnd"]}
+        return found if begun and begun <= ended else None
+
+    found: dict[str, list[dict[str, Any]]] = wait_for("the ends of jobs in Spark's events", complete)
+    return found
 
 
 def _succeeded(ended: dict[str, Any]) -> bool:
     return bool(ended["Task End Reason"]["Reason"] == "Success")
 
 
-def _wait_for_executors(table: ClusterTable, before: int, count: int) -> None:
-    def added() -> bool:
-        found = [each["Event"] for each in events(table.events)[before:]]
-        return found.count("SparkListenerExecutorAdded") >= count
+def _wait_for_executors(table: ClusterTable, before: int, gone: set[str]) -> set[str]:
+    """Returns the ids of the executors once each host has one that lives, the second one none of ``gone``."""
 
-    wait_for(f"{count} executors", added)
+    def alive() -> dict[str, str] | None:
+        hosts: dict[str, str] = {}
+        for each in events(table.events)[before:]:
+            if each["Event"] == "SparkListenerExecutorAdded":
+                hosts[each["Executor ID"]] = each["Executor Info"]["Host"]
+            if each["Event"] == "SparkListenerExecutorRemoved":
+                hosts.pop(each["Executor ID"], None)
+        replaced = {number for number, host in hosts.items() if host == SECOND and number in gone}
+        return hosts if set(hosts.values()) == {FIRST, SECOND} and not replaced else None
+
+    return set(wait_for("an executor on each host", alive))
 
 
 def _assert_no_secret_is_shown(table: ClusterTable) -> None:

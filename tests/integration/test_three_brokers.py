@@ -117,7 +117,7 @@ class Scene:
         self.name = f"slot-{unique}"
         self.ledger, self.data = (TopicPartition(f"{role}-{unique}", 0) for role in ("ledger", "data"))
         section = {"bootstrap.servers": proxy.bootstrap_servers}
-        self.client = ConfluentKafkaClient(section, transaction_timeout_ms=6_000)
+        self.client = ConfluentKafkaClient(section, transaction_timeout_ms=10_000)
         admin = self.client.admin()
         admin.create_topics([TopicSpec(tp.topic, 1) for tp in (self.ledger, self.data)])
         admin.close()
@@ -189,7 +189,7 @@ class FlowingTable:
 
     def __init__(self, cluster: Cluster, proxy: KafkaProxy, folder: Path) -> None:
         name = f"three-{SystemIds().uuid()[:8]}"
-        self.table = ServedTable(proxy, folder, name, direct=cluster.kafka, transaction_timeout="6s")
+        self.table = ServedTable(proxy, folder, name, direct=cluster.kafka)
         self.sent: Records = []
         self._dice = random.Random(1)
 
@@ -253,6 +253,7 @@ def test_brokers_that_die_in_turn_cost_seconds_and_nothing_else(
         )
         flowing.feed()
         cluster.start(node)
+        assert sorted(cluster.kafka.pids) == [1, 2, 3]
     admin.close()
     scene.check()
     flowing.check()

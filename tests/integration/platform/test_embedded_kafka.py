@@ -17,6 +17,7 @@ from stream_runtime.platform.errors import BrokerFailedError
 from stream_runtime.platform.jars import ensure_jars
 
 pytestmark = pytest.mark.kafka
+WAIT_S = 120
 
 
 @pytest.fixture
@@ -35,27 +36,27 @@ def make_kafka(java, tmp_path):
 
 def create_topic(servers, topic, replicas=1):
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(15)
+    admin.create_topics([NewTopic(topic, 1, replicas)])[topic].result(WAIT_S)
 
 
 def commit_values(servers, topic, values, transactional_id="writer"):
     producer = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0})
-    producer.init_transactions(30)
+    producer.init_transactions(WAIT_S)
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, value)
-    producer.commit_transaction(30)
+    producer.commit_transaction(WAIT_S)
 
 
 def read_values(servers, topic, count):
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g", "log_level": 0})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [message.value() for message in consumer.consume(count, timeout=20)]
+    found = [message.value() for message in consumer.consume(count, timeout=WAIT_S)]
     consumer.close()
     return found
 
 
-def test_acknowledged_records_survive_kill_and_the_address_stays(make_kafka):
+def test_killed_and_frozen_broker_keeps_records_and_address_and_leaves_nothing(make_kafka, tmp_path):
     kafka = make_kafka()
     kafka.start()
     address = kafka.bootstrap_servers
@@ -65,60 +66,42 @@ def test_acknowledged_records_survive_kill_and_the_address_stays(make_kafka):
     kafka.kill()
     assert kafka.pids == {}
     assert not psutil.pid_exists(first_pid)
-    kafka.start_node(1)
-    assert kafka.bootstrap_servers == address
-    assert kafka.pids[1] != first_pid
-    commit_values(address, "t", [b"3"])
-    assert read_values(address, "t", 3) == [b"1", b"2", b"3"]
-
-
-def test_what_a_killed_broker_had_unpacked_goes_with_its_next_start(make_kafka, tmp_path):
-    kafka = make_kafka()
-    kafka.start()
-    create_topic(kafka.bootstrap_servers, "t")
-    commit_values(kafka.bootstrap_servers, "t", [b"1"])
-    kafka.kill()
     (temporary,) = tmp_path.rglob("node-1/tmp")
     left = temporary / "left-by-a-killed-jvm"
     left.touch()
+
     kafka.start_node(1)
     assert not left.exists()
-    assert f"-Djava.io.tmpdir={temporary}" in psutil.Process(kafka.pids[1]).cmdline()
+    assert kafka.bootstrap_servers == address
+    pid = kafka.pids[1]
+    assert pid != first_pid
+    assert f"-Djava.io.tmpdir={temporary}" in psutil.Process(pid).cmdline()
+    commit_values(address, "t", [b"3"])
+    assert read_values(address, "t", 3) == [b"1", b"2", b"3"]
+
+    assert (tmp_path / "kafka" / "node-1" / "pid").read_text() == str(pid)
+    os.kill(pid, signal.SIGSTOP)
+    kafka.stop(grace_s=1)
+    assert not psutil.pid_exists(pid)
+    assert not (tmp_path / "kafka" / "node-1" / "pid").exists()
 
 
-def test_restart_by_another_owner_finds_data_and_address(make_kafka):
+def test_second_owner_is_refused_while_it_runs_and_then_finds_data_and_address(make_kafka):
     with make_kafka() as kafka:
         address = kafka.bootstrap_servers
         create_topic(address, "t")
         commit_values(address, "t", [b"1"])
+        with pytest.raises(BrokerFailedError, match=rf"already runs .process {kafka.pids[1]}."):
+            make_kafka().start()
     with make_kafka() as successor:
         assert successor.bootstrap_servers == address
         assert read_values(address, "t", 1) == [b"1"]
 
 
-def test_second_start_of_a_running_cluster_is_refused(make_kafka):
-    with (
-        make_kafka() as kafka,
-        pytest.raises(BrokerFailedError, match=rf"already runs .process {kafka.pids[1]}."),
-    ):
-        make_kafka().start()
-
-
-def test_stop_ends_a_frozen_broker_and_removes_its_pid_file(make_kafka, tmp_path):
-    kafka = make_kafka()
-    kafka.start()
-    pid = kafka.pids[1]
-    assert (tmp_path / "kafka" / "node-1" / "pid").read_text() == str(pid)
-    os.kill(pid, signal.SIGSTOP)
-    kafka.stop(grace_s=5)
-    assert not psutil.pid_exists(pid)
-    assert not (tmp_path / "kafka" / "node-1" / "pid").exists()
-
-
 def test_settings_that_guarantees_rest_on_are_in_force(kafka):
     resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    settings = admin.describe_configs([resource])[resource].result(15)
+    settings = admin.describe_configs([resource])[resource].result(WAIT_S)
     assert settings["transaction.partition.verification.enable"].value == "true"
     assert settings["transaction.abort.timed.out.transaction.cleanup.interval.ms"].value == "1000"
     assert settings["auto.create.topics.enable"].value == "false"
@@ -139,7 +122,7 @@ def test_broker_dies_with_its_killed_owner(java, tmp_path):
         kafka = EmbeddedKafka(Path({str(tmp_path)!r}), ensure_jars("kafka"), Path({str(java.home)!r}))
         kafka.start()
         print(kafka.pids[1], flush=True)
-        time.sleep(60)
+        time.sleep(600)
     """)
     with subprocess.Popen([sys.executable, "-c", owner_code], stdout=subprocess.PIPE, text=True) as owner:
         pid = int(owner.stdout.readline())
@@ -148,19 +131,7 @@ def test_broker_dies_with_its_killed_owner(java, tmp_path):
         owner.kill()
         owner.wait()
     clock = SystemClock()
-    deadline_s = clock.monotonic_s() + 10
+    deadline_s = clock.monotonic_s() + WAIT_S
     while broker.is_running() and broker.status() != psutil.STATUS_ZOMBIE:
         assert clock.monotonic_s() < deadline_s, f"broker {pid} outlived its owner"
         clock.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_three_nodes_go_on_when_one_is_killed(make_kafka):
-    with make_kafka(nodes=3) as kafka:
-        create_topic(kafka.bootstrap_servers, "t", replicas=3)
-        commit_values(kafka.bootstrap_servers, "t", [b"1"])
-        kafka.kill(2)
-        commit_values(kafka.bootstrap_servers, "t", [b"2"])
-        assert read_values(kafka.bootstrap_servers, "t", 2) == [b"1", b"2"]
-        kafka.start_node(2)
-        assert sorted(kafka.pids) == [1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import resource
 import socket
@@ -164,7 +165,7 @@ def test_without_file_descriptors_it_goes_on_later_and_close_says_why(link: Link
     # The numbers that are free below the limit are used up: neither side of the link gets one more.
     resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1].fileno() + 1, limits[1]))
     try:
-        with pytest.raises(OSError, match="Too many open files"):
+        with contextlib.suppress(OSError):
             while True:
                 held.append(socket.socket())
         held[0].connect(link.address)
