@@ -84,7 +84,7 @@ simulation: setup ## The protocol under seeded faults; TIDEMARK_SEED replays one
 	$(PY) -m pytest tests/simulation -n 2 $(PYTEST_ARGS)
 
 integration: setup ## Services with a real broker and a real Spark
-	$(PY) -m pytest tests/integration -n 2 --dist worksteal $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert and compact what Tidemark wrote
 	$(PY) -m pytest tests/interop $(LONGEST_FIRST) $(PYTEST_ARGS)

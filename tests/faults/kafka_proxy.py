@@ -130,7 +130,7 @@ class Rule:
         """Whether what it holds is to arrive before this request."""
         return self.release_before is not None and bool(self._held) and self.release_before(request)
 
-    def wait(self, timeout_s: float = 60.0) -> None:
+    def wait(self, timeout_s: float = 180.0) -> None:
         """Fails when it has not happened in time."""
         assert self.happened.wait(timeout_s), f"no {self.api.name} met {self.fault.name} in {timeout_s} s"
 

@@ -165,7 +165,7 @@ def entry_behind_batches(transactional_id: str, ledger: str) -> Callable[[Reques
     return is_entry
 
 
-def await_all(rules: list[Rule], feed: Callable[[], None], timeout_s: float = 60.0) -> None:
+def await_all(rules: list[Rule], feed: Callable[[], None], timeout_s: float = 240.0) -> None:
     """Feeds until each rule has met its request."""
     end = time.monotonic() + timeout_s
     while not all(rule.happened.is_set() for rule in rules):

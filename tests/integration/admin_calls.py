@@ -59,7 +59,7 @@ def check_looking(calls: AdminCalls, pipeline: Pipeline, key: str) -> None:
     assert typed["lastCommit"]["instant"] == status["last_commit"]["instant"]
     assert typed["records"]["committed"]["input"] == str(status["records"]["committed"]["input"])
     assert [each.get("slot", 0) for each in typed["services"]["assign"]] == [0]
-    flushed = calls.ok("Flush", {"timeout_ms": 60_000})
+    flushed = calls.ok("Flush", {"timeout_ms": 110_000})
     assert flushed["instant"] == status["last_commit"]["instant"]
     found = calls.ok("Lookup", {"keys": [key, "no-such-key"]})["found"]
     assert [(each["key"], each["tier"] == "none") for each in found] == [(key, False), ("no-such-key", True)]
@@ -118,7 +118,7 @@ def check_orders(calls: AdminCalls, pipeline: Pipeline, feed: Callable[[], objec
         assert calls.ask("Flush", {"timeout_ms": 60_000}, deadline_s=2.0).code == DEADLINE_EXCEEDED
     finally:
         calls.ok("Resume")
-    calls.ok("Flush", {"timeout_ms": 120_000})
+    calls.ok("Flush", {"timeout_ms": 110_000})
     verified = calls.ok("Verify", {"full": True})["result"]
     assert (verified["agrees"], verified.get("differences", [])) == (True, [])
     last = calls.ok("LastVerification")

@@ -13,7 +13,7 @@ from stream_runtime.kafka.ports import TopicPartition
 from stream_writer.task_outcome import TaskSucceeded
 from stream_writer.worker_context import WorkerContext
 
-_MEET_S: Final = 60.0
+_MEET_S: Final = 240.0
 
 
 def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:

@@ -31,6 +31,7 @@ from stream_runtime.clock import SystemClock
 from stream_runtime.failpoint import FailpointHitError
 from stream_runtime.ids import SystemIds
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from stream_runtime.retry import Deadline
 from stream_runtime.rpc.channel import call, open_channel
 from table_verification.verify import verify_table
 from tests.integration.assign_world import ServedTable
@@ -126,11 +127,13 @@ def test_a_successor_with_or_without_the_cache_goes_on(table: ServedTable, place
     table.assigner(Stage.SHUFFLE)
     dying = table.assigner(Stage.ASSIGN, place=place, nth=4)
     table.writer()
+    deadline = Deadline(SystemClock(), 240.0)
     while dying.thread.is_alive():
+        deadline.check(place.value)
         records = random_records(dice, 800, True)
         table.produce(records)
         sent += records
-        time.sleep(0.3)
+        dying.thread.join(0.3)
     assert [type(error) for error in dying.errors] == [FailpointHitError]
     second = table.assigner(Stage.ASSIGN)
     records = random_records(dice, 800, True)

@@ -153,7 +153,7 @@ def shuffled(table: Table, config: TableConfigFile, count: int) -> list[Outgoing
     settings = ShuffleSettings(table.names, earliest, "s", 1 << 20, 1 << 20, config.limits.record_bytes)
     work = ShuffleWork(table.client, table.keyer(config), settings)
     work.start({f"{table.topic}:{lane}": 0 for lane in range(LANES)})
-    end = time.monotonic() + 90.0
+    end = time.monotonic() + 240.0
     while work.gather(PLENTY, 0.2).records < count:
         assert time.monotonic() < end
     prepared = None
@@ -219,7 +219,7 @@ def test_records_partitioned_by_shard_become_keyed_rows(
     for lane in range(LANES):
         source.assign(str(lane), 0)
     batches: list[pa.RecordBatch] = []
-    end = time.monotonic() + 90.0
+    end = time.monotonic() + 240.0
     while sum(batch.num_rows for batch in batches) < count:
         assert time.monotonic() < end
         for slice_ in source.poll(PLENTY, 0.2):

@@ -40,7 +40,7 @@ def records(prefix: str, *partitions: int) -> list[tuple[str, dict[str, Any] | N
 
 def recorded_starts(table: ServedTable) -> dict[str, int]:
     """As soon as they are there."""
-    end = time.monotonic() + 90.0
+    end = time.monotonic() + 240.0
     while not table.storage.exists(STARTS):
         assert time.monotonic() < end, [each.errors for each in table.running]
         time.sleep(0.05)

@@ -36,7 +36,7 @@ def end(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 open(diary, "a").write(f"{role} started\\n")
-time.sleep(120)
+time.sleep(900)
 """
 
 
@@ -78,7 +78,7 @@ class Rig:
     def count(self, word: str) -> int:
         return self.diary.read_text().count(word) if self.diary.exists() else 0
 
-    def until(self, holds: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    def until(self, holds: Callable[[], bool], timeout_s: float = 240.0) -> None:
         end = time.monotonic() + timeout_s
         while not holds():
             assert time.monotonic() < end, (self.said, self.error)
@@ -90,7 +90,7 @@ class Rig:
 
     def __exit__(self, *_: object) -> None:
         self.stop.set()
-        self.thread.join(60.0)
+        self.thread.join(240.0)
         assert not self.thread.is_alive()
 
 
@@ -121,9 +121,9 @@ def test_services_end_in_order_and_none_is_left(tmp_path: Path, kafka: EmbeddedK
 def ending(role: str, code: int, words: str) -> str:
     """Dummies of which one ends at once with a code and its last words."""
     return DUMMY.replace(
-        "time.sleep(120)",
+        "time.sleep(900)",
         f"role == {role!r} and (sys.stderr.write('tidemark {role}: {words}\\n'), sys.exit({code}))\n"
-        "time.sleep(120)",
+        "time.sleep(900)",
     )
 
 
@@ -175,15 +175,16 @@ def test_second_run_on_the_same_state_is_refused_and_harms_nothing(tmp_path: Pat
 def test_metrics_are_served_where_the_run_file_says(tmp_path: Path, kafka: EmbeddedKafka):
     with Rig(tmp_path, kafka.bootstrap_servers) as rig:
         at = rig.started().metrics
-        with urllib.request.urlopen(f"http://{at}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{at}/metrics", timeout=120) as answer:
             page = answer.read().decode()
     assert 'tidemark_run_info{table="orders"} 1.0' in page
     assert 'tidemark_run_coordinator_up{table="orders"} 0.0' in page
     assert 'tidemark_run_service_up{role="writer",table="orders"} 0.0' in page
 
 
-def test_unreachable_kafka_ends_the_run_before_any_service(tmp_path: Path):
+def test_unreachable_kafka_ends_the_run_before_any_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("stream_runtime.kafka.confluent.admin._TIMEOUT_S", 2.0)
     with Rig(tmp_path, "127.0.0.1:1") as rig:
-        rig.until(lambda: not rig.thread.is_alive(), 60.0)
+        rig.until(lambda: not rig.thread.is_alive())
     assert "metadata of the cluster" in str(rig.error)
     assert not rig.diary.exists()

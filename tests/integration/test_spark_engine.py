@@ -133,8 +133,8 @@ def test_workers_that_always_die_fail_the_job_and_the_session_lives_on(
 def test_job_that_takes_too_long_is_cancelled_and_the_session_lives_on(engine: SparkEngine) -> None:
     started_s = time.monotonic()
     with pytest.raises(EngineFailedError, match="after 1 s"):
-        _run(engine, {"do": "sleep", "seconds": 60}, timeout_s=1.0)
-    assert time.monotonic() - started_s < 50
+        _run(engine, {"do": "sleep", "seconds": 600}, timeout_s=1.0)
+    assert time.monotonic() - started_s < 500
     _only(_run(engine, {"do": "echo"}))
 
 
@@ -213,17 +213,17 @@ def test_stream_writes_each_epoch_once_and_starts_anew_with_what_is_planned(
     for epoch in range(1, 6):
         decisions.planned.put(epoch)
         decisions.append(b"planned")
-        assert decisions.written.get(timeout=90) == epoch
+        assert decisions.written.get(timeout=300) == epoch
         decisions.append(b"committed")
     decisions.stop.set()
-    running.result(timeout=90)
+    running.result(timeout=300)
     # Planned while no writer ran; nothing is appended any more.
     decisions.planned.put(6)
     decisions.stop.clear()
     running = decisions.run_aside()
-    assert decisions.written.get(timeout=90) == 6
+    assert decisions.written.get(timeout=300) == 6
     decisions.stop.set()
-    running.result(timeout=90)
+    running.result(timeout=300)
     assert decisions.written.empty()
 
 
@@ -235,7 +235,7 @@ def test_error_of_a_batch_ends_the_stream_as_it_is(
     decisions.append(b"claim")
     decisions.planned.put(-1)
     with pytest.raises(ValueError, match="no such epoch"):
-        decisions.run_aside().result(timeout=90)
+        decisions.run_aside().result(timeout=300)
 
 
 def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:
@@ -257,5 +257,5 @@ try:
 except EngineLostError:
     sys.exit(42)
 """
-    finished = subprocess.run([sys.executable, "-c", script], timeout=90, capture_output=True, text=True)
+    finished = subprocess.run([sys.executable, "-c", script], timeout=300, capture_output=True, text=True)
     assert finished.returncode == 42, finished.stderr
