@@ -12,7 +12,7 @@ import struct
 import sys
 import urllib.request
 
-_TIMEOUT_S = 4.0
+_TIMEOUT_S = 10.0
 _API_VERSIONS = 18
 _CORRELATION = 7
 
