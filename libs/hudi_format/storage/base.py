@@ -159,7 +159,8 @@ def checked_path(path: str) -> str:
         raise InvalidPathError(f"path {path!r} holds a NUL character")
     if path.startswith("/"):
         raise InvalidPathError(f"path {path!r} is absolute; paths are relative to the table's base folder")
-    if any(part in ("", ".", "..") for part in path.split("/")):
+    enclosed = f"/{path}/"
+    if "//" in enclosed or "/./" in enclosed or "/../" in enclosed:
         raise InvalidPathError(f"path {path!r} has an empty, '.' or '..' part")
     return path
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,6 +60,8 @@ class InMemoryStorage:
         self._clock: NowMs = clock if clock is not None else _CountingClock()
         self._files: dict[str, _Entry] = {}
         self._dirs: dict[str, int] = {}
+        # Folder -> what lies in it, so that a listing does not look at every file there is.
+        self._inside: dict[str, dict[str, None]] = {}
         self._mutex = threading.RLock()
 
     @property
@@ -82,27 +85,30 @@ class InMemoryStorage:
 
     def stat(self, path: str) -> FileInfo | None:
         with self._mutex:
-            entry = self._files.get(checked_path(path))
-            if entry is not None:
-                return FileInfo(path, name_of(path), len(entry.data), entry.mtime_ms, False)
-            if path in self._dirs:
-                return FileInfo(path, name_of(path), 0, self._dirs[path], True)
-            return None
+            return self._info(checked_path(path))
+
+    def _info(self, path: str) -> FileInfo | None:
+        entry = self._files.get(path)
+        if entry is not None:
+            return FileInfo(path, name_of(path), len(entry.data), entry.mtime_ms, False)
+        if path in self._dirs:
+            return FileInfo(path, name_of(path), 0, self._dirs[path], True)
+        return None
 
     def exists(self, path: str) -> bool:
         return self.stat(path) is not None
 
     def list(self, path: str) -> Listing:
         with self._mutex:
-            checked_path(path)
-            names = [each for each in (*self._files, *self._dirs) if each and parent_of(each) == path]
-            return sorted((info for name in names if (info := self.stat(name))), key=lambda info: info.name)
+            # Within one folder the order of paths is that of names.
+            names = sorted(self._inside.get(checked_path(path), ()))
+            return [info for name in names if (info := self._info(name))]
 
     def walk(self, path: str) -> Listing:
         with self._mutex:
             prefix = f"{checked_path(path)}/" if path else ""
             names = sorted(name for name in self._files if name.startswith(prefix))
-            return [info for name in names if (info := self.stat(name))]
+            return [info for name in names if (info := self._info(name))]
 
     def create(self, path: str, data: FileContent) -> None:
         with self._mutex:
@@ -126,14 +132,24 @@ class InMemoryStorage:
     def _put_new(self, path: str, data: FileContent) -> None:
         if path in self._files or path in self._dirs:
             raise AlreadyExistsError(f"{path!r} exists already under {self._base_uri}")
+        self._put(path, data)
+
+    def _put(self, path: str, data: FileContent) -> None:
         self._files[path] = _Entry(bytes(data), self._clock.now_ms())
+        self._inside.setdefault(parent_of(path), {})[path] = None
+
+    def _drop(self, path: str) -> bool:
+        if self._files.pop(path, None) is None:
+            return False
+        del self._inside[parent_of(path)][path]
+        return True
 
     def replace(self, path: str, data: FileContent) -> None:
         with self._mutex:
             checked_file_path(path)
             self.make_dir(parent_of(path))
-            self._files.pop(_crc_of(path), None)
-            self._files[path] = _Entry(bytes(data), self._clock.now_ms())
+            self._drop(_crc_of(path))
+            self._put(path, data)
 
     def make_dir(self, path: str, exclusive: bool = False) -> None:
         with self._mutex:
@@ -142,6 +158,8 @@ class InMemoryStorage:
                 raise AlreadyExistsError(f"folder {path!r} exists already under {self._base_uri}")
             while path not in self._dirs:
                 self._dirs[path] = self._clock.now_ms()
+                if path:
+                    self._inside.setdefault(parent_of(path), {})[path] = None
                 path = parent_of(path)
 
     def rename(self, src: str, dst: str) -> None:
@@ -151,24 +169,29 @@ class InMemoryStorage:
                 raise AlreadyExistsError(f"{dst!r} exists already under {self._base_uri}")
             if not self.exists(src) or parent_of(dst) not in self._dirs:
                 raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone")
-            self._files = {_moved(path, src, dst): entry for path, entry in self._files.items()}
-            self._dirs = {_moved(path, src, dst): mtime_ms for path, mtime_ms in self._dirs.items()}
+            for path in _below(self._files, src):
+                self._files[dst + path[len(src) :]] = self._files.pop(path)
+                self._moved(path, dst + path[len(src) :])
+            for path in _below(self._dirs, src):
+                self._dirs[dst + path[len(src) :]] = self._dirs.pop(path)
+                self._moved(path, dst + path[len(src) :])
+
+    def _moved(self, path: str, to: str) -> None:
+        del self._inside[parent_of(path)][path]
+        self._inside.setdefault(parent_of(to), {})[to] = None
 
     def delete(self, path: str) -> bool:
         with self._mutex:
-            self._files.pop(_crc_of(checked_file_path(path)), None)
-            return self._files.pop(path, None) is not None
+            self._drop(_crc_of(checked_file_path(path)))
+            return self._drop(path)
 
     def delete_tree(self, path: str) -> int:
         with self._mutex:
-            files = self.walk(checked_file_path(path))
-            for info in files:
-                del self._files[info.path]
-            self._dirs = {
-                each: mtime_ms
-                for each, mtime_ms in self._dirs.items()
-                if each != path and not each.startswith(f"{path}/")
-            }
+            files = [each for each in _below(self._files, checked_file_path(path)) if each != path]
+            for each in files:
+                self._drop(each)
+            for each in _below(self._dirs, path):
+                del self._dirs[each], self._inside[parent_of(each)][each]
             return len(files)
 
     def sync_dir(self, path: str) -> None:
@@ -188,7 +211,7 @@ def _crc_of(path: str) -> str:
     return f"{folder}/.{name}.crc" if folder else f".{name}.crc"
 
 
-def _moved(path: str, src: str, dst: str) -> str:
-    if path == src or path.startswith(f"{src}/"):
-        return dst + path[len(src) :]
-    return path
+def _below(paths: Iterable[str], top: str) -> list[str]:
+    """``top`` itself and what lies below it."""
+    prefix = f"{top}/"
+    return [path for path in paths if path.startswith(prefix) or path == top]

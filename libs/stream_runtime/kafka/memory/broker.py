@@ -6,6 +6,7 @@ time are aborted (their producer is fenced by it), markers that are due reach th
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -43,6 +44,8 @@ class MemoryBroker:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._transactions: dict[str, Transaction] = {}
         self._markers: list[PendingMarker] = []
+        # Until this moment of the clock time alone changes nothing.
+        self._quiet_until_s = 0.0
         self._late_ends: list[LateEnd] = []
         self._late_messages: list[LateMessage] = []
         self._group_offsets: dict[tuple[str, TopicPartition], int] = {}
@@ -63,11 +66,15 @@ class MemoryBroker:
         if not self._running:
             raise KafkaUnavailableError("the broker is down")
         now_s = self.clock.monotonic_s()
+        if now_s < self._quiet_until_s:
+            return
         for transaction in self._transactions.values():
             if transaction.has_expired(now_s):
                 self._end(transaction, commit=False)
                 transaction.epoch += 1
         self._write_markers(now_s)
+        deadlines_s = [each.deadline_s for each in self._transactions.values()]
+        self._quiet_until_s = min([*deadlines_s, *(each.due_s for each in self._markers)], default=math.inf)
 
     # ------------------------------------------------------------ topics
 
@@ -201,6 +208,7 @@ class MemoryBroker:
             transaction.epoch += 1
             transaction.out_of_sequence.clear()
             transaction.timeout_s = timeout_s
+            self._quiet_until_s = min(transaction.deadline_s, self._quiet_until_s)
             return transaction.epoch
 
     def add_partition(self, transactional_id: str, epoch: int, topic_partition: TopicPartition) -> None:
@@ -225,6 +233,7 @@ class MemoryBroker:
         # waits.
         self._write_markers_of(transaction)
         transaction.open(self.clock.monotonic_s())
+        self._quiet_until_s = min(transaction.deadline_s, self._quiet_until_s)
         return transaction
 
     def end_transaction(self, transactional_id: str, epoch: int, commit: bool) -> None:
@@ -293,10 +302,11 @@ class MemoryBroker:
         for topic_partition in sorted(partitions):
             due_s = now_s + self.faults.marker_delay_s()
             self._markers.append(PendingMarker(due_s, topic_partition, transaction.producer_id, commit))
+            self._quiet_until_s = min(due_s, self._quiet_until_s)
         self._write_markers(now_s)
 
     def _write_markers_of(self, transaction: Transaction) -> None:
-        self._write_markers(float("inf"), transaction.producer_id)
+        self._write_markers(math.inf, transaction.producer_id)
 
     def _write_markers(self, due_s: float, producer_id: int | None = None) -> None:
         waiting: list[PendingMarker] = []

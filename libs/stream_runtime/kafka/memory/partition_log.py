@@ -46,7 +46,7 @@ class PartitionLog:
 
     @property
     def last_stable(self) -> int:
-        return min((offsets[0] for offsets in self._open.values()), default=self.end)
+        return min(offsets[0] for offsets in self._open.values()) if self._open else self.end
 
     def end_for(self, isolation: Isolation) -> int:
         return self.last_stable if isolation is Isolation.READ_COMMITTED else self.end
@@ -81,6 +81,8 @@ class PartitionLog:
                 f"{topic}[{partition}] has offsets {self.start} to {self.end}, and {position} was asked for"
             )
         limit = self.end_for(isolation)
+        if position >= limit:
+            return [], position
         messages: list[Message] = []
         while position < limit and len(messages) < messages_max:
             record = self._records[position - self.start]

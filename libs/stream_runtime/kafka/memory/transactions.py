@@ -9,6 +9,7 @@ obeyed: the hole in the protocol that ledger-first-and-last closes (ARCHITECTURE
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -92,5 +93,10 @@ class Transaction:
         self.state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         return partitions, offsets
 
+    @property
+    def deadline_s(self) -> float:
+        """When it runs out of time; infinite while none is open."""
+        return self.started_s + self.timeout_s if self.state is TransactionState.ONGOING else math.inf
+
     def has_expired(self, now_s: float) -> bool:
-        return self.state is TransactionState.ONGOING and now_s >= self.started_s + self.timeout_s
+        return now_s >= self.deadline_s
