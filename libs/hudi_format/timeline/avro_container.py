@@ -12,13 +12,14 @@ import io
 import json
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import fastavro
 
 from hudi_format.errors import CorruptFileError, HudiFormatError
 
 AvroRecord: TypeAlias = dict[str, Any]
+_SYNC_BYTES: Final = 16
 
 
 @cache
@@ -28,18 +29,33 @@ def load_schema(name: str) -> Any:
     return fastavro.parse_schema(json.loads(text))
 
 
+@cache
+def _header(schema_name: str) -> bytes:
+    """What a container file begins with, but for the sync marker that ends it."""
+    empty = io.BytesIO()
+    fastavro.writer(empty, load_schema(schema_name), [], codec="null", sync_marker=bytes(_SYNC_BYTES))
+    return empty.getvalue()[:-_SYNC_BYTES]
+
+
+def _long(value: int) -> bytes:
+    """A number that is not negative, as Avro writes it."""
+    encoded = io.BytesIO()
+    fastavro.schemaless_writer(encoded, "long", value)
+    return encoded.getvalue()
+
+
 def encode_container(schema_name: str, record: AvroRecord) -> bytes:
     """One record as an Avro container file. Raises `HudiFormatError` when it does not fit the schema."""
     schema = load_schema(schema_name)
     body = io.BytesIO()
     try:
         fastavro.schemaless_writer(body, schema, record, strict=True)
-        sync_marker = hashlib.md5(body.getvalue(), usedforsecurity=False).digest()
-        output = io.BytesIO()
-        fastavro.writer(output, schema, [record], codec="null", sync_marker=sync_marker)
     except (ValueError, TypeError, KeyError) as error:
         raise HudiFormatError(f"the record does not fit the schema {schema_name}: {error}") from error
-    return output.getvalue()
+    content = body.getvalue()
+    sync_marker = hashlib.md5(content, usedforsecurity=False).digest()
+    block = _long(1) + _long(len(content)) + content
+    return _header(schema_name) + sync_marker + block + sync_marker
 
 
 def decode_container(data: bytes, path: str) -> AvroRecord:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from hudi_format.errors import InvalidTransitionError, UnsupportedTableError
@@ -130,6 +131,7 @@ class Instant:
         return Instant(self.requested, self.action, target, completion)
 
 
+@lru_cache(maxsize=4096)
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a file of the timeline folder stands for, None when it is none (side and temporary
     files).

@@ -79,6 +79,19 @@ def test_the_container_holds_hudis_record_with_every_field_and_no_codec() -> Non
     assert stat["runtimeStats"] is None
 
 
+def test_a_container_is_byte_for_byte_what_fastavro_itself_writes() -> None:
+    data = encode_commit_metadata(METADATA)
+    whole = io.BytesIO()
+    fastavro.writer(
+        whole,
+        load_schema("commit-metadata"),
+        [next(fastavro.reader(io.BytesIO(data)))],
+        codec="null",
+        sync_marker=data[-16:],
+    )
+    assert data == whole.getvalue()
+
+
 def test_null_counters_read_as_zero_and_null_texts_as_none() -> None:
     record = {
         "partitionToWriteStats": {"p": [{"fileId": "f", "path": "p/f", "partitionPath": "p"}]},
