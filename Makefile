@@ -81,7 +81,7 @@ golden: setup ## Bytes on disk and on the wire against recorded ones
 	$(PY) -m pytest tests/golden $(PYTEST_ARGS)
 
 simulation: setup ## The protocol under seeded faults; TIDEMARK_SEED replays one
-	$(PY) -m pytest tests/simulation -n 2 $(PYTEST_ARGS)
+	$(PY) -m pytest tests/simulation $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 integration: setup ## Services with a real broker and a real Spark
 	$(PY) -m pytest tests/integration $(LONGEST_FIRST) $(PYTEST_ARGS)

@@ -1,4 +1,6 @@
-"""Simulated tables lie in memory where the system has such a folder: syncing is not what is tried here."""
+"""Simulated tables lie in memory where the system has such a folder: syncing is not what is tried here. What
+takes longest begins first, so that both processes have something to do to the end.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
 
+from tests.longest_first import Together, in_this_order
+
+LONGEST_FIRST = (
+    "test_cut_anywhere.py",
+    "test_lost_lock.py::test_deciding_anew",
+    "test_lost_lock.py::test_a_coordinator_frozen",
+    "test_older_events.py::test_whatever_is_forgotten",
+    "test_world.py",
+    "test_random_faults.py",
+)
 _MEMORY = Path("/dev/shm")
 
 
@@ -19,3 +32,11 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tidemark-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    in_this_order(items, LONGEST_FIRST)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Together | None:
+    return Together(config, log, ()) if config.getoption("dist") == "loadscope" else None

@@ -7,13 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from hudi_format.storage.base import parent_of
 from hudi_format.storage.faulty import FaultyStorage
 from hudi_format.storage.memory import InMemoryStorage
 from stream_runtime.clock import Clock
 
 _CHANGED_PATHS: Final = {
     "create": (0,), "replace": (0,), "publish": (1,), "rename": (0, 1), "delete": (0,), "delete_tree": (0,),
+    "touch": (0,),
 }  # fmt: skip
+_TREES: Final = frozenset({"rename", "delete_tree"})
 
 
 class WatchedStorage:
@@ -24,15 +27,22 @@ class WatchedStorage:
         self.faulty = FaultyStorage(self.memory)
         self.changed: Callable[[str], None] = lambda path: None
         self.base_uri = self.memory.base_uri
+        self._names: dict[str, list[str]] = {}
         for name, places in _CHANGED_PATHS.items():
-            setattr(self, name, self._told(getattr(self.faulty, name), places))
+            setattr(self, name, self._told(name, getattr(self.faulty, name), places))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.faulty, name)
 
-    def _told(self, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+    def _told(self, name: str, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
         def told(*args: Any, **kwargs: Any) -> Any:
-            result = call(*args, **kwargs)
+            try:
+                result = call(*args, **kwargs)
+            finally:
+                if name in _TREES:
+                    self._names.clear()
+                for place in places:
+                    self._names.pop(parent_of(args[place]), None)
             for place in places:
                 self.changed(args[place])
             return result
@@ -42,16 +52,20 @@ class WatchedStorage:
     def crash(self) -> list[str]:
         """The machine loses power: deletions that were not synced come back; returns the files."""
         back = self.faulty.crash()
+        self._names.clear()
         for path in back:
             self.changed(path)
         return back
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder."""
-        prefix = f"{folder}/" if folder else ""
-        start = len(prefix)
-        found = (path[start:] for path in self.memory._files if path.startswith(prefix))
-        return [name for name in found if "/" not in name]
+        """Names of the files in a folder, in their order. Not to be changed: the same list until something
+        is written.
+        """
+        names = self._names.get(folder)
+        if names is None:
+            names = [info.name for info in self.memory.list(folder) if not info.is_dir]
+            self._names[folder] = names
+        return names
 
     def folders(self) -> list[str]:
         """Folders of table partitions, those with data files."""

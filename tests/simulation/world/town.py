@@ -95,6 +95,8 @@ class Town:
         if log is None:
             return [], position
         position = max(position, log.start)
+        if position == log.last_stable:
+            return [], position
         found, after = log.read(position, Isolation.READ_COMMITTED, 10_000)
         return [Sent(m.offset, dict(m.headers), m.value) for m in found], after
 

@@ -7,7 +7,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -38,10 +38,30 @@ class Deleted(NamedTuple):
 
 
 def avro_document(data: bytes) -> dict[str, Any]:
-    """The one record of an Avro container; {} for an empty file."""
+    """The one record of an Avro container without compression; {} for an empty file."""
     if not data:
         return {}
-    return dict(next(iter(fastavro.reader(io.BytesIO(data)))))  # type: ignore[arg-type]
+    if data[:4] != b"Obj\x01":
+        raise ValueError("no Avro container")
+    header, at = {}, 4
+    while True:
+        count, at = _long(data, at)
+        if count == 0:
+            break
+        if count < 0:
+            count, (_, at) = -count, _long(data, at)
+        for _ in range(count):
+            name, at = _bytes(data, at)
+            header[name], at = _bytes(data, at)
+    if header.get(b"avro.codec", b"null") != b"null":
+        raise ValueError(f"an Avro container with the codec {header[b'avro.codec']!r}")
+    sync, at = data[at : at + 16], at + 16
+    records, at = _long(data, at)
+    body, at = _bytes(data, at)
+    if records != 1 or data[at:] != sync:
+        raise ValueError("an Avro container that does not hold one record")
+    schema = _parsed(header[b"avro.schema"].decode())
+    return dict(fastavro.schemaless_reader(io.BytesIO(body), schema, None))  # type: ignore[arg-type]
 
 
 def log_blocks(data: bytes) -> Iterator[Block]:
@@ -112,6 +132,11 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at
 
 
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    length, at = _long(data, at)
+    return data[at : at + length], at + length
+
+
 def _optional_text(data: bytes, at: int) -> tuple[str | None, int]:
     branch, at = _long(data, at)
     if branch == 0:
@@ -137,17 +162,18 @@ def index_place(value: bytes, schema: str) -> tuple[str, str]:
     return found["partitionName"], f"{uuid.UUID(int=number)}-{found['fileIndex']}"
 
 
+@lru_cache(maxsize=4096)
 def listed_files(value: bytes, schema: str) -> dict[str, tuple[int, bool]]:
-    """File name -> (size, whether it is deleted) of a `files` record."""
+    """File name -> (size, whether it is deleted) of a `files` record. Not to be changed."""
     record: Any = fastavro.schemaless_reader(io.BytesIO(value), _parsed(schema), None)
     entries = record["filesystemMetadata"] or {}
     return {name: (entry["size"], entry["isDeleted"]) for name, entry in entries.items()}
 
 
-def parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    """The rows of a Parquet file's bytes."""
-    rows: list[dict[str, Any]] = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
-    return rows
+def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The values of these columns, row by row."""
+    found = pq.ParquetFile(pa.BufferReader(data)).read(list(names), use_threads=False)
+    return list(zip(*(found.column(name).to_pylist() for name in names), strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -78,7 +78,7 @@ class Judge:
         """Another engine rolled a pending instant back that is being written: its files go when that is
         noticed.
         """
-        self._reader.rolled_back.add(instant)
+        self._reader.rolled_back |= {instant}
 
     @property
     def rows(self) -> dict[str, Row]:

@@ -15,7 +15,9 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import cached_property, lru_cache
+from operator import is_
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.model import Row
@@ -31,6 +33,8 @@ _BASE: Final = re.compile(r"^([0-9a-zA-Z-]+)_([0-9-]+)_(\d+)\.(parquet|hfile)$")
 _LOG: Final = re.compile(r"^\.([0-9a-zA-Z-]+)_(\d+)\.log\.(\d+)_([0-9-]+)$")
 _WRITES: Final = frozenset({"commit", "deltacommit", "replacecommit", "compaction", "clustering"})
 Place = tuple[str, str]
+_T = TypeVar("_T")
+_NOTHING: Final[dict[str, str]] = {}
 
 
 class BrokenTableError(Exception):
@@ -48,7 +52,7 @@ class Timeline:
     others: dict[str, str]
     compactions: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def first(self) -> str | None:
         """The first write instant in whatever state."""
         return min([*self.completed, *self.pending], default=None)
@@ -89,6 +93,13 @@ class Content(NamedTuple):
     indexed: dict[str, Place]
 
 
+@lru_cache(maxsize=1024)
+def _parts_of(name: str) -> tuple[str, str | None, str] | None:
+    """Requested time, completion time and first word of a timeline file's name."""
+    match = _INSTANT.match(name)
+    return (match[1], match[2], match[3]) if match is not None else None
+
+
 def parse_timeline(names: Iterable[str]) -> Timeline:
     """From the names in a timeline folder."""
     completed: dict[str, str] = {}
@@ -96,10 +107,10 @@ def parse_timeline(names: Iterable[str]) -> Timeline:
     started: set[str] = set()
     compactions: set[str] = set()
     for name in names:
-        match = _INSTANT.match(name)
-        if match is None:
+        parts = _parts_of(name)
+        if parts is None:
             continue
-        requested, completion, word, _ = match.groups()
+        requested, completion, word = parts
         if completion is not None:
             (completed if word in _WRITES else others)[requested] = completion
         elif word in _WRITES or word == "inflight":
@@ -133,27 +144,54 @@ class Reader:
     ) -> None:
         self._names, self._read, self._folders, self._ordered = names, read, folders, ordered
         self._parsed: dict[tuple[str, int], Any] = {}
-        self._contents: dict[View, Content] = {}
+        self._made: dict[tuple[str, str], tuple[tuple[object, ...], Any]] = {}
         self._schema = ""
         # Instants that another engine rolled back while they were written: what appears of them later is
         # nobody's commit, also where the timeline starts after it and a reader would take it for archived.
-        self.rolled_back: set[str] = set()
+        self.rolled_back: frozenset[str] = frozenset()
+
+    def _once(self, what: str, where: str, made_of: tuple[object, ...], make: Callable[[], _T]) -> _T:
+        """``make()``, or what it gave last time if that was made of the very same objects."""
+        known = self._made.get((what, where))
+        if known is not None and len(known[0]) == len(made_of) and all(map(is_, known[0], made_of)):
+            found: _T = known[1]
+            return found
+        made = make()
+        self._made[what, where] = (made_of, made)
+        return made
+
+    def _listed(self, folder: str) -> tuple[str, ...]:
+        """The names in a folder, as the same object until they are others."""
+        names = tuple(self._names(folder))
+        known = self._made.get(("names", folder))
+        if known is not None and known[1] == names:
+            return tuple(known[1])
+        self._made["names", folder] = ((), names)
+        return names
 
     def data_timeline(self) -> Timeline:
-        return parse_timeline(self._names(DATA_TIMELINE))
+        return self._timeline(DATA_TIMELINE)
 
     def metadata_timeline(self) -> Timeline:
-        return parse_timeline(self._names(METADATA_TIMELINE))
+        return self._timeline(METADATA_TIMELINE)
 
-    def files(self, folder: str) -> list[DataFile]:
+    def _timeline(self, folder: str) -> Timeline:
+        names = self._listed(folder)
+        return self._once("timeline", folder, (names,), lambda: parse_timeline(names))
+
+    def files(self, folder: str) -> tuple[DataFile, ...]:
         """All data files in a folder, whatever they count."""
-        prefix = f"{folder}/" if folder else ""
-        found = (parse_file(f"{prefix}{name}") for name in self._names(folder))
-        return [each for each in found if each is not None]
+        names, prefix = self._listed(folder), f"{folder}/" if folder else ""
+
+        def parsed() -> tuple[DataFile, ...]:
+            found = (parse_file(f"{prefix}{name}") for name in names)
+            return tuple(each for each in found if each is not None)
+
+        return self._once("files", folder, (names,), parsed)
 
     def view(self, data: Timeline) -> View:
         """What a reader sees that has listed the data timeline as given, and everything else now."""
-        metadata = self.metadata_timeline()
+        metadata, rolled_back = self.metadata_timeline(), self.rolled_back
 
         def valid(file: DataFile) -> bool:
             if file.instant.startswith(_BOOTSTRAP) or not file.is_log:
@@ -162,42 +200,58 @@ class Reader:
             return metadata.counts(file.instant) and data.counts(file.instant)
 
         def shown(file: DataFile) -> bool:
-            return data.counts(file.instant) and file.instant not in self.rolled_back - data.completed.keys()
+            return data.counts(file.instant) and (
+                file.instant not in rolled_back or file.instant in data.completed
+            )
 
-        folders = self._folders()
-        return View(
-            tuple(sorted({**self._archived(), **data.completed}.items())),
-            tuple(f for folder in folders for f in self.files(folder) if shown(f)),
-            tuple(f for f in self.files(_INDEX_FOLDER) if valid(f)),
-            tuple(f for f in self.files(_FILES_FOLDER) if valid(f)),
+        def kept(folder: str, keep: Callable[[DataFile], bool]) -> tuple[DataFile, ...]:
+            files = self.files(folder)
+            on = (files, data, metadata, rolled_back)
+            return self._once("kept", folder, on, lambda: tuple(filter(keep, files)))
+
+        archived = self._archived()
+        completions = self._once(
+            "completions",
+            "",
+            (archived, data),
+            lambda: tuple(sorted({**archived, **data.completed}.items())),
+        )
+        groups = [kept(folder, shown) for folder in self._folders()]
+        index, listing = kept(_INDEX_FOLDER, valid), kept(_FILES_FOLDER, valid)
+        return self._once(
+            "view",
+            "",
+            (completions, index, listing, *groups),
+            lambda: View(completions, tuple(file for group in groups for file in group), index, listing),
         )
 
     def _archived(self) -> dict[str, str]:
         """When archived instants completed. A write that was requested before a compaction, and completed
         after it, lies above its base file for ever, although it may be older than all of the timeline.
         """
-        if "_version_" not in self._names(_HISTORY):
-            return {}
-        version = self._read(f"{_HISTORY}/_version_").decode()
-        found: dict[str, str] = {}
-        for file in json.loads(self._read(f"{_HISTORY}/manifest_{version}"))["files"]:
-            rows = self._cached(f"{_HISTORY}/{file['fileName']}", decode.parquet_rows)
-            found.update((row["instantTime"], row["completionTime"]) for row in rows)
-        return found
+        if "_version_" not in self._listed(_HISTORY):
+            return _NOTHING
+        manifest = self._read(f"{_HISTORY}/manifest_{self._read(f'{_HISTORY}/_version_').decode()}")
+        files = self._once("history", "", (manifest,), lambda: json.loads(manifest)["files"])
+        paths = [f"{_HISTORY}/{file['fileName']}" for file in files]
+
+        def times() -> dict[str, str]:
+            return dict(pair for path in paths for pair in self._cached(path, _archived_times))
+
+        return self._once("archived", "", tuple(map(self._read, paths)), times)
 
     def content(self, view: View) -> Content:
         """Rows and index of a view. Raises BrokenTableError."""
-        known = self._contents.get(view)
-        if known is None:
-            rows, places = self._rows(view)
-            known = Content(rows, places, self._index(view))
-            self._contents = {view: known}
-        return known
+        return self._once("content", "", (view,), lambda: self._content(view))
+
+    def _content(self, view: View) -> Content:
+        rows, places = self._rows(view)
+        return Content(rows, places, self._index(view))
 
     def listing(self, view: View) -> dict[str, set[str]]:
         """Partition path -> file names, as the `files` partition of the metadata table has them."""
         found: dict[str, set[str]] = {}
-        for file in self._in_order(view, view.listing):
+        for file in _in_order(dict(view.completions), view.listing):
             for kind, value in self._entries(file):
                 if kind is None or value is None or kind == "__all_partitions__":
                     continue
@@ -206,19 +260,15 @@ class Reader:
                     (names.discard if is_deleted else names.add)(name)
         return found
 
-    def _in_order(self, view: View, files: Iterable[DataFile]) -> list[DataFile]:
-        completions = dict(view.completions)
-        # Bootstrap completed before everything.
-        return sorted(files, key=lambda f: (f.is_log, completions.get(f.instant, f.instant)))
-
     def _rows(self, view: View) -> tuple[dict[str, Row], dict[str, Place]]:
         groups: dict[Place, list[DataFile]] = {}
         for file in view.data:
             groups.setdefault((file.path.rpartition("/")[0], file.file_id), []).append(file)
         rows: dict[str, Row] = {}
         places: dict[str, Place] = {}
+        completions = dict(view.completions)
         for place, files in groups.items():
-            for key, row in self._group(view, files).items():
+            for key, row in self._group(completions, place, files).items():
                 if key in places:
                     raise BrokenTableError(f"{key} lives twice: in {places[key]} and in {place}")
                 if row.day != place[0]:
@@ -226,14 +276,19 @@ class Reader:
                 rows[key], places[key] = row, place
         return rows, places
 
-    def _group(self, view: View, files: list[DataFile]) -> dict[str, Row]:
-        completions = dict(view.completions)
+    def _group(self, completions: dict[str, str], place: Place, files: list[DataFile]) -> dict[str, Row]:
+        """The rows of a file group; not to be changed."""
+        times = [completions.get(file.instant, file.instant) for file in files]
+        on = (*files, *times, *(self._read(file.path) for file in files))
+        return self._once("group", "/".join(place), on, lambda: self._merged(completions, files))
+
+    def _merged(self, completions: dict[str, str], files: list[DataFile]) -> dict[str, Row]:
         base = max((f for f in files if not f.is_log), key=lambda f: f.instant, default=None)
         start = base.instant if base is not None else ""
         live: dict[str, Row] = dict(self._base_rows(base)) if base is not None else {}
         gone: dict[str, int] = {}
         logs = [f for f in files if f.is_log and completions.get(f.instant, f.instant) >= start]
-        for log in self._in_order(view, logs):
+        for log in _in_order(completions, logs):
             upserts, deleted = self._log_rows(log)
             for key, row in upserts.items():
                 floor = live[key].at if key in live else gone.get(key, row.at)
@@ -249,7 +304,7 @@ class Reader:
         return live
 
     def _base_rows(self, file: DataFile) -> dict[str, Row]:
-        found: dict[str, Row] = self._cached(file.path, lambda data: _by_key(decode.parquet_rows(data)))
+        found: dict[str, Row] = self._cached(file.path, _by_key)
         return found
 
     def _log_rows(self, file: DataFile) -> tuple[dict[str, Row], list[decode.Deleted]]:
@@ -260,7 +315,7 @@ class Reader:
         completions = {**dict(view.completions), **self.metadata_timeline().completed}
         index: dict[str, Place] = {}
         shards: dict[str, list[DataFile]] = {}
-        for file in self._in_order(view, view.shards):
+        for file in _in_order(dict(view.completions), view.shards):
             shards.setdefault(file.file_id, []).append(file)
         for files in shards.values():
             start = max((f.instant for f in files if not f.is_log), default="")
@@ -281,7 +336,8 @@ class Reader:
         for file in view.data:
             groups.setdefault((file.path.rpartition("/")[0], file.file_id), []).append(file)
         logged = {place: files for place, files in groups.items() if any(f.is_log for f in files)}
-        return {place: self._group(view, files) for place, files in logged.items()}
+        completions = dict(view.completions)
+        return {place: dict(self._group(completions, place, files)) for place, files in logged.items()}
 
     def _entries(self, file: DataFile) -> list[tuple[str, tuple[bytes, str] | None]]:
         """(key, (value, schema)), value None for a delete, in the file's order."""
@@ -310,8 +366,18 @@ class Reader:
         return self._parsed[name]
 
 
-def _by_key(rows: list[dict[str, Any]]) -> dict[str, Row]:
-    found = {row["_hoodie_record_key"]: Row(row["day"], row["ts"], row["v"]) for row in rows}
+def _in_order(completions: dict[str, str], files: Iterable[DataFile]) -> list[DataFile]:
+    # Bootstrap completed before everything.
+    return sorted(files, key=lambda f: (f.is_log, completions.get(f.instant, f.instant)))
+
+
+def _archived_times(data: bytes) -> list[tuple[Any, ...]]:
+    return decode.parquet_columns(data, ("instantTime", "completionTime"))
+
+
+def _by_key(data: bytes) -> dict[str, Row]:
+    rows = decode.parquet_columns(data, ("_hoodie_record_key", "day", "ts", "v"))
+    found = {key: Row(day, at, number) for key, day, at, number in rows}
     if len(found) != len(rows):
         raise BrokenTableError("a key is there twice in one file")
     return found
@@ -322,7 +388,7 @@ def _log_content(data: bytes) -> tuple[dict[str, Row], list[decode.Deleted]]:
     deleted: list[decode.Deleted] = []
     for block in decode.log_blocks(data):
         if block.kind == decode.PARQUET:
-            upserts |= _by_key(decode.parquet_rows(block.content))
+            upserts |= _by_key(block.content)
         elif block.kind == decode.DELETE:
             deleted += decode.deletes(block.content)
     return upserts, deleted
