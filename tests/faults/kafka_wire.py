@@ -30,6 +30,7 @@ class Api(IntEnum):
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_CONFIGS = 32
     DESCRIBE_CLUSTER = 60
 
 

@@ -1,4 +1,4 @@
-"""An answer about offsets that gets lost is asked for again, and never taken for an offset."""
+"""An answer about offsets or settings that gets lost is asked for again, and never taken for an offset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proxy(kafka: EmbeddedKafka) -> Iterator[KafkaProxy]:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_ANSWER_AND_CUT, Fault.DROP_AND_CUT, Fault.LOSE_ANSWER])
-def test_offsets_whose_answer_is_lost_are_asked_for_again(proxy: KafkaProxy, fault: Fault):
+def test_offsets_and_settings_whose_answer_is_lost_are_asked_for_again(proxy: KafkaProxy, fault: Fault):
     client = ConfluentKafkaClient(
         {"bootstrap.servers": proxy.bootstrap_servers}, transaction_timeout_ms=2_000
     )
@@ -44,5 +44,8 @@ def test_offsets_whose_answer_is_lost_are_asked_for_again(proxy: KafkaProxy, fau
         assert rule.happened.is_set()
     rule = proxy.on(Api.LIST_OFFSETS, fault)
     assert admin.offsets_for_time([at], 0) == {at: 0}
+    assert rule.happened.is_set()
+    rule = proxy.on(Api.DESCRIBE_CONFIGS, fault)
+    assert admin.describe(at.topic).config["cleanup.policy"] == "delete"
     assert rule.happened.is_set()
     admin.close()

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.confluent.translate import client_error, translate
 from stream_runtime.kafka.errors import (
@@ -43,11 +44,13 @@ class ConfluentAdmin:
     def __init__(self, settings: ClientSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self._refused = RefusedLogin()
         self._admin: Any = self._new_client()
 
     def _new_client(self) -> Any:
+        section = {**self._settings.admin(), "error_cb": self._refused}
         try:
-            return _client.AdminClient(self._settings.admin(), logger=ConnectionLog("admin"))
+            return _client.AdminClient(section, logger=ConnectionLog("admin"))
         except KafkaException as error:
             raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
 
@@ -108,7 +111,7 @@ class ConfluentAdmin:
             try:
                 cluster = self._admin.list_topics(topic, timeout=_TIMEOUT_S)
             except KafkaException as error:
-                raise translate(client_error(error), f"metadata of {topic}") from None
+                raise translate(self._refused.cause(self._admin, error), f"metadata of {topic}") from None
             metadata = cluster.topics[topic]
             if metadata.error is None:
                 return len(metadata.partitions)
@@ -129,9 +132,20 @@ class ConfluentAdmin:
         return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
 
     def _describe_config(self, resource: Any) -> dict[str, str]:
-        answers = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)
-        entries = _result(answers[resource], f"settings of {resource.name}")
-        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        """Asks again when there was no answer: librdkafka waits for one as long as for any other request
+        (`socket.timeout.ms`), whatever this one may take, and does not ask twice.
+        """
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while True:
+            answers = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)
+            try:
+                entries = _result(answers[resource], f"settings of {resource.name}")
+            except KafkaUnavailableError:
+                if deadline.is_over:
+                    raise
+                deadline.sleep(_METADATA_POLL_S)
+                continue
+            return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         for (topic, partition), offset in offsets.items():
@@ -247,7 +261,8 @@ class ConfluentAdmin:
             brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
         except KafkaException as error:
             servers = self._settings.section["bootstrap.servers"]
-            raise translate(client_error(error), f"metadata of the cluster at {servers}") from None
+            cause = self._refused.cause(self._admin, error)
+            raise translate(cause, f"metadata of the cluster at {servers}") from None
         for broker in brokers:
             config = self._describe_config(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
             if config.get("transaction.partition.verification.enable", "true") != "true":
