@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
 
 from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.confluent.translate import client_error, translate
 from stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError
@@ -51,8 +52,10 @@ class ClusterInspection:
     """One connection for all questions. Errors are those of `stream_runtime.kafka`."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        self._refused = RefusedLogin()
+        section = {**settings.admin(), "error_cb": self._refused}
         try:
-            self._admin: Any = _client.AdminClient(settings.admin(), logger=ConnectionLog("inspection"))
+            self._admin: Any = _client.AdminClient(section, logger=ConnectionLog("inspection"))
         except KafkaException as error:
             raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
         self._servers = settings.section["bootstrap.servers"]
@@ -99,7 +102,8 @@ class ClusterInspection:
         try:
             return self._admin.list_topics(timeout=_TIMEOUT_S, **asked)
         except KafkaException as error:
-            raise translate(client_error(error), f"metadata of the cluster at {self._servers}") from None
+            cause = self._refused.cause(self._admin, error)
+            raise translate(cause, f"metadata of the cluster at {self._servers}") from None
 
     def _settings(self, resource: Any) -> dict[str, str] | None:
         try:

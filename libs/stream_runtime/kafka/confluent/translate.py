@@ -44,7 +44,7 @@ _REFUSED_SETTING: Final = frozenset(
         ClientError.POLICY_VIOLATION,
     }
 )
-_UNKNOWN_USER: Final = frozenset(
+UNKNOWN_USER: Final = frozenset(
     {ClientError._AUTHENTICATION, ClientError.SASL_AUTHENTICATION_FAILED, ClientError._SSL}
 )
 _NOT_ALLOWED: Final = frozenset(
@@ -96,7 +96,7 @@ def translate(error: ClientError, doing: str) -> KafkaError:
         return AbortableError(text)
     if code in _OUT_OF_RANGE:
         return OffsetOutOfRangeError(text)
-    if code in _UNKNOWN_USER:
+    if code in UNKNOWN_USER:
         return KafkaConfigError(
             f"{text}: check kafka.security.protocol, sasl.mechanism, sasl.username, sasl.password and ssl.* "
             "against the broker's"
