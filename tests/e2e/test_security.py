@@ -1,4 +1,5 @@
-"""A whole run with everything secured: Kafka by SASL_SSL, calls by TLS and tokens; no secret shows up.
+"""A whole run with everything secured: Kafka by SASL_SSL with SCRAM users who may do what docs/security.md
+lists and nothing more, calls by TLS and tokens; no secret shows up.
 
 A secret stands in every setting that takes one. Afterwards the logs, the arguments of all processes, every
 document and page, Spark's event log and all files below the state folder are searched for each of them.
@@ -33,9 +34,10 @@ from stream_runtime.security.roles import Role
 from stream_runtime.security.tokens import new_token, token_line
 from tests.certificates import Authority
 from tests.e2e.running_table import SCHEMA, TIDEMARK
-from tests.secured_kafka import USER, SecuredKafka
+from tests.secured_kafka import Grant, SecuredKafka, service_grants
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+USER, AIRLINE, STRANGER = "tidemark", "airline", "stranger"
 ROWS = 500
 WAIT_S = 300.0
 
@@ -80,7 +82,7 @@ class SecuredRun:
             "input": {"topics": ["accounts-in"], "partitions": 1, "framing": "none"}
             | {"schema_registry": {"url": "https://r:1", "basic.auth.user.info": "me:${REGISTRY}"}},
             "kafka": {
-                **self.kafka_settings("${KAFKA_PASSWORD}", "${KEY_PASSWORD}"),
+                **self.kafka_settings("${KAFKA_USER}", "${KAFKA_PASSWORD}", "${KEY_PASSWORD}"),
                 "debug": "conf,security",
             },
             "state": {"path": "./state", "memory": "128MiB", "disk": "1GiB"},
@@ -107,12 +109,12 @@ class SecuredRun:
         self.config.write_text(yaml.safe_dump(self.document))
         self._process: subprocess.Popen[bytes] | None = None
 
-    def kafka_settings(self, password: str, key_password: str) -> dict[str, str]:
+    def kafka_settings(self, user: str, password: str, key_password: str) -> dict[str, str]:
         return {
             "bootstrap.servers": self._kafka.secured_servers,
             "security.protocol": "SASL_SSL",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
+            "sasl.mechanism": "SCRAM-SHA-256" if user == AIRLINE else "SCRAM-SHA-512",
+            "sasl.username": user,
             "sasl.password": password,
             "ssl.ca.location": str(self.authority.ca),
             "ssl.certificate.location": str(self.client.certificate),
@@ -122,6 +124,7 @@ class SecuredRun:
 
     def environment(self, token: str = "", **changes: str) -> dict[str, str]:
         given = {
+            "KAFKA_USER": USER,
             "KAFKA_PASSWORD": self.secrets.kafka,
             "KEY_PASSWORD": self.secrets.key,
             "REGISTRY": self.secrets.registry,
@@ -172,7 +175,8 @@ class SecuredRun:
         return done
 
     def feed(self) -> None:
-        producer = Producer({**self.kafka_settings(self.secrets.kafka, self.secrets.key), "log_level": 2})
+        settings = self.kafka_settings(AIRLINE, self.secrets.kafka, self.secrets.key)
+        producer = Producer({**settings, "log_level": 2})
         for number in range(ROWS):
             row = {"id": f"a{number}", "region": f"r{number % 3}", "at": number, "balance": 1.5}
             producer.produce("accounts-in", json.dumps(row).encode())
@@ -208,8 +212,14 @@ def running(
 ) -> Iterator[SecuredRun]:
     folder = tmp_path_factory.mktemp("secured")
     authority = Authority(folder / "pki")
-    kafka = SecuredKafka(folder / "broker", java, authority, secrets.kafka)
+    kafka = SecuredKafka(folder / "broker", java, authority)
     with kafka:
+        # A run's services share one configuration, and so one user: it may do what they may together.
+        grants = [each for one in service_grants("accounts", "accounts-in").values() for each in one]
+        kafka.add_user(USER, secrets.kafka, grants)
+        writes = Grant("topic", "accounts-in", ("WRITE",))
+        kafka.add_user(AIRLINE, secrets.kafka, [writes], "SCRAM-SHA-256")
+        kafka.add_user(STRANGER, secrets.kafka)
         run = SecuredRun(folder, kafka, authority, secrets)
         try:
             run.start()
@@ -255,8 +265,41 @@ def test_roles_hold_for_the_command_line(running: SecuredRun) -> None:
 def test_wrong_password_is_an_error_that_shows_none(running: SecuredRun) -> None:
     wrong = f"{running.secrets.kafka}x"
     done = running.cli("doctor", KAFKA_PASSWORD=wrong)
-    assert re.search(r"kafka +fails ", done.stdout), done.stdout
+    assert re.search(r"kafka +fails .*check .*sasl.username, sasl.password", done.stdout), done.stdout
     assert wrong not in done.stdout + done.stderr
+
+
+def test_a_user_without_rights_is_told_which_it_lacks(running: SecuredRun) -> None:
+    """What rests on a right fails with what to grant; nothing is taken for missing that is only hidden."""
+    done = running.cli("doctor", "--json", code=1, KAFKA_USER=STRANGER)
+    found = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert found["kafka"]["status"] == "ok"
+    for name, right in (
+        ("kafka settings", "DESCRIBE_CONFIGS"),
+        ("input topics", "--topic accounts-in --operation DESCRIBE --operation READ"),
+        ("own topics", "kafka-acls --add --topic accounts. --resource-pattern-type prefixed"),
+        ("transactions", "docs/security.md has the ACLs"),
+    ):
+        assert right in str(found[name]["findings"]), found[name]
+        assert found[name]["status"] == ("warning" if name == "kafka settings" else "fails")
+    # Nobody listens there.
+    assert found["schema registry"]["status"] == "fails"
+    assert "input.schema_registry" in found["schema registry"]["findings"][0]["remedy"]
+    settings = running.kafka_settings(STRANGER, "${KAFKA_PASSWORD}", "${KEY_PASSWORD}")
+    given = [part for key, value in settings.items() for part in ("--kafka", f"{key}={value}")]
+    init = subprocess.run(
+        [str(TIDEMARK), "init", "--topic", "accounts-in", *given, "--out", str(running.folder / "x.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+        env=running.environment(),
+    )
+    assert init.returncode != 0
+    assert "accounts-in" in init.stderr
+    assert "this user lacks an ACL" in init.stderr
+    assert running.secrets.shown_in(init.stdout + init.stderr) == []
+    assert not (running.folder / "x.yaml").exists()
 
 
 def test_http_ports_ask_for_the_token(running: SecuredRun) -> None:
