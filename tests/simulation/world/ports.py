@@ -13,15 +13,15 @@ from stream_runtime.kafka.memory import MemoryKafkaClient
 from stream_runtime.kafka.ports import KafkaClient
 from tests.simulation.world.process import Process
 
-_READING: Final = ("read", "read_range", "open_input", "stat", "exists", "list", "walk")
-_WRITING: Final = (
+_READING: Final = frozenset({"read", "read_range", "open_input", "stat", "exists", "list", "walk"})
+_WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
-)  # fmt: skip
-_CLIENT: Final = (
+})  # fmt: skip
+_CLIENT: Final = frozenset({
     "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",
     "create_topics", "delete_topics", "partitions", "describe", "delete_records", "start_offset",
     "end_offset", "check_broker",
-)  # fmt: skip
+})  # fmt: skip
 
 
 class WorldClock(ManualClock):
@@ -39,24 +39,23 @@ class WorldClock(ManualClock):
 
 
 class _Gated:
-    """An object whose named methods are places; everything else is passed through."""
+    """An object whose named methods are places; everything else is passed through. ``writing``: those that
+    write to storage.
+    """
 
-    def __init__(self, inner: Any, process: Process, kind: str, names: tuple[str, ...], writes: bool) -> None:
-        self._inner = inner
-        for name in names:
-            method = getattr(inner, name, None)
-            if method is not None:
-                setattr(self, name, process.guarded(f"{kind}.{name}", method, writes))
+    def __init__(
+        self, inner: Any, process: Process, kind: str, names: frozenset[str], writing: frozenset[str]
+    ) -> None:
+        self._inner, self._process, self._kind = inner, process, kind
+        self._names, self._writing = names, writing
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-class _GatedStorage(_Gated):
-    def __init__(self, inner: Any, process: Process) -> None:
-        super().__init__(inner, process, "storage", _READING, False)
-        for name in _WRITING:
-            setattr(self, name, process.guarded(f"storage.{name}", getattr(inner, name), True))
+        found = getattr(self._inner, name)
+        if name in self._names:
+            # Made when it is first asked for: most objects have few of their methods called.
+            found = self._process.guarded(f"{self._kind}.{name}", found, name in self._writing)
+            setattr(self, name, found)
+        return found
 
 
 class _GatedClient:
@@ -68,7 +67,9 @@ class _GatedClient:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         make = getattr(self._inner, name)
-        return lambda *args, **kwargs: _Gated(make(*args, **kwargs), self._process, name, _CLIENT, False)
+        return lambda *args, **kwargs: _Gated(
+            make(*args, **kwargs), self._process, name, _CLIENT, frozenset()
+        )
 
 
 class _GatedClock:
@@ -92,7 +93,7 @@ class PlaceFailpoints(FailpointRegistry):
 
 def gated_storage(storage: Any, process: Process) -> Storage:
     """The storage as the process sees it."""
-    return cast(Storage, _GatedStorage(storage, process))
+    return cast(Storage, _Gated(storage, process, "storage", _READING | _WRITING, _WRITING))
 
 
 def gated_kafka(client: MemoryKafkaClient, process: Process) -> KafkaClient:
