@@ -149,7 +149,8 @@ class SliceValues:
         if not partition_paths:
             return
         timeline = self._loaded_timeline()
-        names = {path: [each.name for each in self._storage.list(path)] for path in partition_paths}
+        # In order, so that a simulated run does the same whatever the process's hashes are.
+        names = {path: [each.name for each in self._storage.list(path)] for path in sorted(partition_paths)}
         if _removals(load_timeline(self._storage, DATA_ROOT)) != _removals(timeline):
             raise FileMissingError(f"{self._storage.base_uri}: files were removed while they were listed")
         for path in partition_paths:
