@@ -16,7 +16,7 @@ from stream_runtime.errors import StreamRuntimeError
 ASK_S: Final = 4.0
 """How long a healthy, busy broker may take; callers with shorter deadlines wait less."""
 _ASK_AGAIN_S: Final = 1.0
-_ASKING_MAX: Final = 4
+_LATE_MAX: Final = 4
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class KafkaFacts:
 
 class AskedKafka:
     """Thread-safe. A question is put on a thread of its own, which ends with the client's own time-out; while
-    one has no answer others wait shorter, and a few are the most.
+    one is late others wait shorter, and when a few are, nothing is asked.
     """
 
     def __init__(
@@ -42,16 +42,15 @@ class AskedKafka:
         self._lag = lag
         self._open_transaction = open_transaction
         self._lock = threading.Lock()
-        self._asking = 0
         self._late = 0
 
     def ask(self, view: CoordinatorView, limit_s: float = ASK_S) -> KafkaFacts:
         """What Kafka says now; waits for it `limit_s` at the most."""
         with self._lock:
-            if self._asking >= _ASKING_MAX:
-                return KafkaFacts(missing=f"Kafka has not answered {self._asking} earlier questions")
-            self._asking += 1
-            limit_s = min(limit_s, _ASK_AGAIN_S if self._late else ASK_S)
+            if self._late >= _LATE_MAX:
+                return KafkaFacts(missing=f"Kafka has not answered {self._late} earlier questions")
+            if self._late:
+                limit_s = min(limit_s, _ASK_AGAIN_S)
         question = _Question()
         threading.Thread(target=self._answer, args=(question, view), name="ask kafka", daemon=True).start()
         if question.answered.wait(limit_s):
@@ -70,7 +69,6 @@ class AskedKafka:
             question.facts = KafkaFacts(missing=" ".join(str(error).split()))
         finally:
             with self._lock:
-                self._asking -= 1
                 self._late -= question.is_late
                 question.answered.set()
 

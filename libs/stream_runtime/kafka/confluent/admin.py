@@ -108,6 +108,7 @@ class ConfluentAdmin:
 
     def partitions(self, topic: str) -> int | None:
         for _ in range(_LOOKS_MAX):
+            self._refused.forget(self._admin)
             try:
                 cluster = self._admin.list_topics(topic, timeout=_TIMEOUT_S)
             except KafkaException as error:
@@ -181,7 +182,7 @@ class ConfluentAdmin:
             try:
                 return ask()
             except KafkaUnavailableError:
-                if deadline.is_over:
+                if deadline.is_over or isinstance(self._admin, _Closed):
                     raise
             if patience.is_over:
                 self._admin, patience = self._new_client(), Deadline(self._clock, _CLIENT_S)
@@ -257,6 +258,7 @@ class ConfluentAdmin:
         }
 
     def check_broker(self) -> None:
+        self._refused.forget(self._admin)
         try:
             brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
         except KafkaException as error:
@@ -278,7 +280,14 @@ class ConfluentAdmin:
                 )
 
     def close(self) -> None:
-        self._admin = None
+        self._admin = _Closed()
+
+
+class _Closed:
+    """In the client's place: a question that another thread still had ends as without an answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KafkaUnavailableError(f"{name}: this client of Kafka is closed")
 
 
 def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:

@@ -99,6 +99,7 @@ class ClusterInspection:
 
     def _metadata(self, topic: str | None) -> Any:
         asked = {} if topic is None else {"topic": topic}
+        self._refused.forget(self._admin)
         try:
             return self._admin.list_topics(timeout=_TIMEOUT_S, **asked)
         except KafkaException as error:
