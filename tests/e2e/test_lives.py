@@ -90,3 +90,4 @@ def test_lost_topics_are_replaced_by_a_new_ledger(lives: Lives):
     events.model.broken = 0
     lives.go_on()
     check_against_model(running, events)
+    assert running.stop() == 0
