@@ -19,11 +19,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, TextIO
 
+from stream_runtime.secret_names import names_a_secret
+
 ROOT: Final = "tidemark"
 _REDACTED: Final = "***"
-_SECRET_KEY: Final = re.compile(
-    r"(?i)pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|private\.?key|key\.pem|access\.?key|account\.?key|\.pem$"
-)
 # Not the names of our own settings, nor of files: what follows them is prose.
 _SECRET_IN_TEXT: Final = re.compile(
     r"(?i)(?<![\w.\-/])((?!security\.token)[\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
@@ -55,9 +54,7 @@ def bound(**fields: Any) -> Iterator[None]:
 
 def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Settings for showing: values of secret-sounding keys replaced."""
-    return {
-        key: _REDACTED if _SECRET_KEY.search(key) else redact_text(value) for key, value in settings.items()
-    }
+    return {key: _REDACTED if names_a_secret(key) else redact_text(value) for key, value in settings.items()}
 
 
 def redact_text(text: str) -> str:
@@ -109,7 +106,7 @@ class _Formatter(logging.Formatter):
 
 def _safe(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _REDACTED if _SECRET_KEY.search(key) else redact_text(value) if isinstance(value, str) else value
+        key: _REDACTED if names_a_secret(key) else redact_text(value) if isinstance(value, str) else value
         for key, value in fields.items()
     }
 

@@ -20,7 +20,12 @@ from pyspark.sql import SparkSession
 
 from stream_runtime.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
 from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.platform.spark_env import hide_secrets, spark_environment, spark_settings
+from stream_runtime.platform.spark_env import (
+    hide_secrets,
+    spark_environment,
+    spark_settings,
+    with_own_redaction,
+)
 from stream_writer import cluster
 from stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
 from stream_writer.executor_archive import write_archive
@@ -77,7 +82,7 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     for key in _OURS.keys() & section.keys():
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
     ours = spark_settings(jars, scratch)
-    settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
+    settings = with_own_redaction({**ours, **WRITER_SETTINGS, **section, **_OURS})
     if _JAVA_OPTIONS in section:
         # Behind ours, or Java's own temporary files would leave the state folder; the last one counts.
         settings[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {section[_JAVA_OPTIONS]}"

@@ -7,18 +7,18 @@ the first session is built. A table's own `spark:` section is laid over the sett
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from stream_runtime.platform.java import JavaRuntime
+from stream_runtime.secret_names import SECRET_NAME, names_a_secret
 
 DAEMON_MODULE: Final = "stream_runtime.platform.spark_daemon"
 
-# Spark's own idea of a secret (spark.redaction.regex): what its pages and logs do not show.
-_SECRET_KEY: Final = re.compile(r"(?i)secret|password|token|access[.]?key")
+# What Spark's pages, logs and event log do not show.
+_REDACTION: Final = "spark.redaction.regex"
 _DEFAULTS_FILE: Final = "spark-defaults.conf"
 
 _LOG4J_SETTINGS: Final = """\
@@ -79,9 +79,9 @@ def spark_environment(
 def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """The settings that may be arguments of the driver's JVM, which everybody on the machine can read.
 
-    Those that Spark takes for secrets are written where Spark looks for defaults, for this user alone.
+    Those whose names sound like secrets are written where Spark looks for defaults, for this user alone.
     """
-    secrets = {key: value for key, value in settings.items() if _SECRET_KEY.search(key)}
+    secrets = {key: value for key, value in settings.items() if names_a_secret(key)}
     file = _settings_folder(scratch) / _DEFAULTS_FILE
     file.unlink(missing_ok=True)
     if secrets:
@@ -105,7 +105,15 @@ def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") ->
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        _REDACTION: SECRET_NAME,
     }
+
+
+def with_own_redaction(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with what a section redacts by a regex of its own, and what we do."""
+    theirs = settings.get(_REDACTION, SECRET_NAME)
+    joined = SECRET_NAME if theirs == SECRET_NAME else f"(?:{theirs})|{SECRET_NAME}"
+    return {**settings, _REDACTION: joined}
 
 
 def _settings_folder(scratch: Path) -> Path:

@@ -99,6 +99,7 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
         "sasl.username": "u",
         "basic.auth.user.info": "me:abc",
         "azure.account.key": "abc",
+        "fs.azure.sas.box.lake": "abc",
         "fs.s3a.access.key": "abc",
     }
     assert redact_settings(settings) == {
@@ -108,6 +109,7 @@ def test_secrets_in_settings_and_fields_are_hidden(stream):
         "sasl.username": "u",
         "basic.auth.user.info": "***",
         "azure.account.key": "***",
+        "fs.azure.sas.box.lake": "***",
         "fs.s3a.access.key": "***",
     }
     configure_logging("writer", stream=stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,8 @@ def test_secrets_of_the_section_are_no_arguments_of_the_jvm(tmp_path: Path) -> N
         "spark.authenticate.secret": "a b=ü\\",
         "spark.ssl.keyPassword": "k",
         "spark.hadoop.fs.s3a.access.key": "id",
+        "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net": "key of the lake",
+        "spark.hadoop.fs.gs.auth.service.account.private.key": "key of the bucket",
     }
     assert hide_secrets(section, tmp_path) == {"spark.master": "yarn"}
     [file] = (tmp_path / "spark-conf").iterdir()
@@ -120,6 +123,16 @@ def test_secrets_of_the_section_are_no_arguments_of_the_jvm(tmp_path: Path) -> N
     assert "spark.authenticate.secret=a\\u0020b\\u003d\\u00fc\\u005c\n" in file.read_text()
     hide_secrets({"spark.master": "yarn"}, tmp_path)
     assert not file.exists()
+
+
+@pytest.mark.parametrize("theirs", [None, "salary|(?i:iban)"])
+def test_spark_shows_no_value_that_we_would_not(theirs: str | None) -> None:
+    section = {"spark.master": "local[2]"} | ({} if theirs is None else {"spark.redaction.regex": theirs})
+    redacted = re.compile(session_settings(section, (), SCRATCH)["spark.redaction.regex"])
+    for name in ("spark.ssl.keyPassword", "fs.azure.account.key.lake", "google.private.key", "my.ACCESS_KEY"):
+        assert redacted.search(name)
+    assert bool(redacted.search("column.IBAN")) is (theirs is not None)
+    assert not redacted.search("spark.driver.memory")
 
 
 def test_archive_holds_all_that_the_workers_import_of_ours(tmp_path: Path) -> None:
