@@ -80,13 +80,16 @@ Guard = Callable[[Request], Answer | None]
 
 
 class HttpServer:
-    """A running server; `address` is where it listens (the port is real even when 0 was asked for)."""
+    """A running server; `address` is where it listens (the port is real even when 0 was asked for), `url` the
+    same for a browser.
+    """
 
-    def __init__(self, server: _Server, address: Address) -> None:
+    def __init__(self, server: _Server, address: Address, https: bool) -> None:
         self._server = server
         self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
         self.address = address
+        self.url = f"{'https' if https else 'http'}://{address}"
 
     def close(self) -> None:
         """Answers nobody any more. Repeatable."""
@@ -114,7 +117,7 @@ def start_http_server(
         server = _Server(listen, routes, guard, tls, too_many)
     except OSError as error:
         raise ListenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
-    return HttpServer(server, Address(listen.host, server.server_port))
+    return HttpServer(server, Address(listen.host, server.server_port), https=tls is not None)
 
 
 def service_routes(registry: CollectorRegistry, ready: Callable[[], bool]) -> dict[str, Route]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 from stream_runtime.clock import SystemClock
 from stream_runtime.config.model import Address, TableConfigFile
+from stream_runtime.config.security_model import SecurityConfig
 from stream_runtime.http_access import access_guard
 from stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
 from stream_runtime.metrics import Metrics
@@ -26,19 +27,24 @@ _log = logging.getLogger("tidemark.http")
 def start_guarded_server(
     listen: Address, routes: Routes, config: TableConfigFile, security: ServerSecurity
 ) -> HttpServer:
-    """Serves HTTP as the configuration's `security:` says: tokens always where there are any; HTTPS beyond
-    loopback, for on this machine it protects nothing and every browser asks back. Raises ListenError.
+    """Serves HTTP as the configuration's `security:` says: tokens always where there are any, HTTPS where
+    `speaks_https` says so. Raises ListenError.
     """
-    loopback = is_loopback(listen.host)
+    tls = security.tls if speaks_https(listen, security.config) else None
     return start_http_server(
         listen,
         routes,
         allow_remote=config.services.allow_remote,
-        guard=access_guard(security.access, loopback=loopback),
+        guard=access_guard(security.access, loopback=is_loopback(listen.host)),
         too_many=lambda: security.access.refused.add(TOO_MANY),
-        tls=None if loopback or security.tls is None else security.tls.https_context(),
+        tls=None if tls is None else tls.https_context(),
         security=security.config,
     )
+
+
+def speaks_https(listen: Address, section: SecurityConfig) -> bool:
+    """Beyond loopback: on this machine HTTPS protects nothing, and every browser asks back."""
+    return section.tls is not None and not is_loopback(listen.host)
 
 
 @contextmanager
@@ -63,7 +69,7 @@ def served(
         )
     except ListenError as error:
         raise ListenError(f"{error} (--http, services.http)") from None
-    _log.info("metrics at http://%s/metrics", server.address)
+    _log.info("metrics at %s/metrics", server.url)
     try:
         yield
     finally:

@@ -125,7 +125,7 @@ class WebPage:
         except ListenError as error:
             _log.log(level, "no page yet, it is tried again: %s (services.web)", error)
             return False
-        _log.info("the page is at http://%s", self._server.address)
+        _log.info("the page is at %s", self._server.url)
         return True
 
     def _listen_when_free(self) -> None:

@@ -26,6 +26,7 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.security.local_token import own_token, remove_local_token, write_local_token
+from stream_runtime.service_http import speaks_https
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 from tidemark_cli.run.page_address import page_address
@@ -121,7 +122,8 @@ class Supervisor:
         kafka, at = self._config.kafka.bootstrap_servers, self._config.services.coordinator
         self._say(f"table {config.table.name}: Kafka at {kafka}, coordinator at {at}, logs in {state / LOGS}")
         if self._page is not None:
-            self._say(f"a page to look at: http://{self._page}")
+            scheme = "https" if speaks_https(self._page, config.security) else "http"
+            self._say(f"a page to look at: {scheme}://{self._page}")
         return self._config
 
     def _start_kafka(self) -> None:

@@ -139,7 +139,11 @@ def test_beyond_loopback_it_is_refused_or_https(servers, tmp_path):
     authority = Authority(tmp_path / "pki")
     pair = authority.issue("localhost", "127.0.0.1")
     tls = f", tls: {{certificate: {pair.certificate}, key: {pair.key}, ca: {authority.ca}}}"
-    server = servers.start(with_tokens(tmp_path, tls), ANYWHERE)
+    config = with_tokens(tmp_path, tls)
+    server, near = servers.start(config, ANYWHERE), servers.start(config)
+    assert server.url == f"https://0.0.0.0:{server.address.port}"
+    assert near.url == f"http://127.0.0.1:{near.address.port}"
+    assert ask(near, Authorization=f"Bearer {READER}")[:2] == (200, "seen\n")
     context = ssl.create_default_context(cafile=str(authority.ca))
     assert ask(server, context=context, Authorization=f"Bearer {READER}")[:2] == (200, "seen\n")
     assert ask(server, context=context)[0] == 401
