@@ -128,6 +128,14 @@ def _container(workload: Object) -> Object:
     return found
 
 
+def test_whoever_asks_the_coordinator_may_reach_it(objects: list[Object]) -> None:
+    """Its own pod goes through the Service as well: `kubectl exec deploy/coordinator -- tidemark status`."""
+    policies = {each["metadata"]["name"]: each for each in objects if each["kind"] == "NetworkPolicy"}
+    [rule] = policies["coordinator"]["spec"]["ingress"]
+    [admitted] = (each["podSelector"]["matchExpressions"] for each in rule["from"])
+    assert [(each["operator"], set(each["values"])) for each in admitted] == [("In", set(workloads(objects)))]
+
+
 def test_every_pod_is_shut(objects: list[Object], executor: Object) -> None:
     for component, spec in pods(objects, executor).items():
         pod, [container] = spec["securityContext"], spec["containers"]
