@@ -4,8 +4,8 @@ picture that its loop shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from prometheus_client.metrics_core import Metric
 
@@ -16,8 +16,9 @@ from commit_coordinator.members import Members
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.status import StatusSource
+from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView
-from epoch_protocol.entries import TAG_OF_COUNT, Counts, EpochPlanned, Stage
+from epoch_protocol.entries import TAG_OF_COUNT, EpochPlanned, Stage
 from epoch_protocol.fold import Fold
 from hudi_format.model import instant_to_ms
 from ledger_client.fold_reader import Applied
@@ -90,13 +91,16 @@ class CoordinatorMetrics:
             return
         status, sampled = self._watched
         view = status.board.current
+        if view.term < 0:
+            # Nothing is known of the table yet. Counters of 0 would be a reset, and count all history anew.
+            return
         yield from self._state(view, sampled)
         yield from self._records(view)
         yield from self._decisions()
         yield from self._lags(sampled)
         yield from self._table(sampled, status.placement)
         yield from self._members(status.members)
-        yield from self._verification(status.verification.document())
+        yield from self._verification(status.verification)
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
         family = self.metrics.gauge_family(name, help_text)
@@ -143,7 +147,8 @@ class CoordinatorMetrics:
             done.add_metric([tag], getattr(view.committed, count))
         yield done
         letters = self.metrics.counter_family("dead_letter_records", "Input records that could not be taken")
-        letters.add_metric([], _dead_letters(view))
+        # A counter may not fall, and what assigners found (`partitioning: shard`) is sure once committed.
+        letters.add_metric([], view.dead_letters + view.committed.dead_letters)
         yield letters
         yield self._gauge("uncommitted_records", "Tagged and not committed", view.uncommitted.input)
         yield self._gauge("uncommitted_bytes", "Tagged and not committed", view.uncommitted_bytes)
@@ -208,18 +213,18 @@ class CoordinatorMetrics:
             idle.add_metric([stage.value], sum(slot is None for _, slot in members.leases(stage).values()))
         return here, idle
 
-    def _verification(self, document: Mapping[str, Any] | None) -> Iterable[Metric]:
+    def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:
         """From the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm."""
-        last = document["last"] if document is not None else None
-        if last is None:
-            return
-        yield self._gauge("verify_seconds", "How long the last verification took", last["seconds"])
-        if last["agrees"] is not None:
-            found = sum(each["count"] for each in last["differences"].values())
-            yield self._gauge("verify_agrees", "1: the last verification found no difference", last["agrees"])
-            yield self._gauge("verify_differences", "What the last verification found", found)
-
-
-def _dead_letters(view: CoordinatorView) -> int:
-    counted: tuple[Counts, ...] = (view.committed, view.uncommitted)
-    return view.dead_letters + sum(each.dead_letters for each in counted)
+        last, decided = verification.last, verification.decided
+        if last is not None:
+            yield self._gauge("verify_seconds", "How long the last verification took", last.seconds)
+            yield self._gauge(
+                "verify_undecided_attempts",
+                "Verifications in a row that came to no verdict",
+                verification.undecided,
+            )
+        if decided is not None:
+            yield self._gauge(
+                "verify_agrees", "1: the last verdict was that there is no difference", bool(decided.agrees)
+            )
+            yield self._gauge("verify_differences", "What was found at the last verdict", decided.differences)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from commit_coordinator.context import Report
+from commit_coordinator.verdict import Verdict, VerdictFile
 from commit_coordinator.verify_process import VerifyProcess
 from epoch_protocol.entries import EpochPlanned
 from epoch_protocol.fold import Fold
@@ -29,25 +29,6 @@ _WHAT_TO_DO: Final = (
 )
 _STOP_S: Final = 10.0
 _log = logging.getLogger("tidemark.coordinator")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How the last verification ended. `seconds` it took, `ended_ms` in epoch milliseconds."""
-
-    answer: dict[str, Any]
-    seconds: float
-    ended_ms: int
-
-    @property
-    def agrees(self) -> bool | None:
-        """None when it could not be decided."""
-        return None if "error" in self.answer else bool(self.answer["agrees"])
-
-    @property
-    def differences(self) -> int:
-        """How many were found."""
-        return sum(each["count"] for each in self.answer.get("differences", {}).values())
 
 
 class AskedVerification:
@@ -69,9 +50,18 @@ class PeriodicVerification:
     """
 
     def __init__(
-        self, every_commits: int, verify: Verify, clock: Clock, doing: Callable[[], str] = str
+        self,
+        every_commits: int,
+        verify: Verify,
+        clock: Clock,
+        doing: Callable[[], str] = str,
+        kept: VerdictFile | None = None,
     ) -> None:
+        """``kept``: where the last verdict outlives the process."""
         self.doing = doing
+        self._kept = kept
+        self._decided = kept.load() if kept is not None else None
+        self._undecided = 0
         self._every = every_commits
         self._verify = verify
         self._clock = clock
@@ -89,7 +79,8 @@ class PeriodicVerification:
         """As the section `verify` says; `every_commits` 0 is never."""
         folder, timeout_s = config.state.path / "verify", config.verify.timeout_ms / 1000
         process = VerifyProcess(config.table.path, folder, clock, timeout_s)
-        return cls(config.verify.every_commits, process.run, clock, process.newest_line)
+        kept = VerdictFile(folder / "verdict.json", config.table.path)
+        return cls(config.verify.every_commits, process.run, clock, process.newest_line, kept)
 
     def committing(self, planned: EpochPlanned, fold: Fold) -> None:
         """Nothing to do before a commit."""
@@ -159,18 +150,31 @@ class PeriodicVerification:
     def warnings(self) -> list[str]:
         """What an operator has to know: differences that stand, a verification without a verdict."""
         with self._changed:
-            last = self._last
-        if last is None or last.agrees:
-            return []
-        if last.agrees is None:
-            return [f"the table could not be verified: {last.answer['error']}"]
-        return [_alarm(last)]
+            last, decided = self._last, self._decided
+        found = []
+        if last is not None and last.agrees is None:
+            found.append(f"the table could not be verified: {last.answer['error']}")
+        if decided is not None and not decided.agrees:
+            found.append(_alarm(decided))
+        return found
 
     @property
     def last(self) -> Verdict | None:
-        """The newest verdict."""
+        """How the last one of this process ended."""
         with self._changed:
             return self._last
+
+    @property
+    def decided(self) -> Verdict | None:
+        """The last one that came to a verdict, of a process before this one too: it holds until the next."""
+        with self._changed:
+            return self._decided
+
+    @property
+    def undecided(self) -> int:
+        """How many in a row came to none, in this process."""
+        with self._changed:
+            return self._undecided
 
     def standing(self) -> dict[str, Any]:
         """`every_commits`, `commits_since`, `running`, and `verified` ({"as_of", "epoch"} or None)."""
@@ -216,9 +220,15 @@ class PeriodicVerification:
     def _take(self, verdict: Verdict) -> None:
         with self._changed:
             self._last, self._running = verdict, False
+            if verdict.agrees is None:
+                self._undecided += 1
+            else:
+                self._decided, self._undecided = verdict, 0
             if verdict.agrees:
                 epoch = verdict.answer["commits"]["last_epoch"]
                 self._agreed = {"as_of": verdict.answer["as_of"], "epoch": epoch}
+        if self._kept is not None and verdict.agrees is not None:
+            self._kept.save(verdict)
         if verdict.agrees:
             _log.info(
                 "verified as of %s in %.1f s: rows, record index and files agree",

@@ -42,7 +42,11 @@ class WriterMetrics(WriterObserver):
         self._bytes = metrics.counter("written_bytes", "Size of the files published", ["kind"])
         self._rows = metrics.counter("written_rows", "Rows in the data files published", ["operation"])
         self._worker = metrics.gauge("worker_resident_bytes", "Largest Python worker of the last job")
-        self._heard = metrics.gauge("coordinator_answer_seconds", "Unix time of the last answer")
+        self._heard = metrics.gauge(
+            "coordinator_answer_seconds", "Unix time of the last answer; before the first, of the start"
+        )
+        # Silence counts from the start: a gauge of 0 would be silence since 1970.
+        self.asked()
 
     def asked(self) -> None:
         self._heard.set(self._clock.now_ms() / 1000)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.json_format import ParseDict
 
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, original_headers
-from commit_coordinator.verification import Verdict
+from commit_coordinator.verdict import Verdict
 from stream_runtime.kafka.ports import Message
 from tidemark.admin.v1 import admin_pb2 as pb
 

@@ -113,7 +113,7 @@ class ShardStore:
         changes = [] if record.stamp == newest else fresh.changes_after(record.stamp)
         if changes is None:
             _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
-            self.drop(number)
+            self._forget(number)
             return self._take_over(number, snapshot, newest, record.generation + 1)
         moved_on = commits_after(snapshot.data_timeline, record.stamp)
         shard = OpenShard(
@@ -127,12 +127,16 @@ class ShardStore:
         return shard
 
     def drop(self, number: int) -> None:
-        """Forgets all that is stored of the shard, its stamp and coverage included; space is given back."""
+        """Gives the shard up for want of space; `shards_dropped` counts it."""
+        self._forget(number)
+        self.shards_dropped += 1
+
+    def _forget(self, number: int) -> None:
+        """Removes all that is stored of it, its stamp and coverage included; space is given back."""
         key = shard_bytes(number)
         first, end = shard_range(b"", number)
         self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
         self._rocks.reclaim(first, end)
-        self.shards_dropped += 1
 
     def stored_shards(self) -> list[int]:
         """Shards that RocksDB holds something of."""

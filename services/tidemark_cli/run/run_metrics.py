@@ -122,6 +122,9 @@ class RunMetrics:
     def _show(self, document: Mapping[str, Any]) -> None:
         self._up.set(1)
         coordinator = document["coordinator"]
+        if coordinator["term"] < 0:
+            # It has not read the table's state yet: its zeros say nothing.
+            return
         self._halted.set(bool(coordinator["halted"] or coordinator["trouble"] or document["gave_up"]))
         self._epoch.set(document["last_commit"]["epoch"])
         records = document["records"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from commit_coordinator.context import Report
+from commit_coordinator.verdict import VerdictFile
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.verify_process import VerifyProcess
 from epoch_protocol.entries import EpochPlanned
@@ -107,11 +108,47 @@ def test_differences_raise_an_alarm_until_a_verification_agrees(caplog: pytest.L
         assert "3 row-without-entry, as k4: in p f" in alarm
         assert "`tidemark verify --full`" in alarm
         assert (verification.document() or {})["verified"]["epoch"] == 7, "what agreed before still did"
-        assert verified(None) == ["the table could not be verified: no such table"]
+        assert verified(None) == ["the table could not be verified: no such table", alarm]
+        assert (verification.undecided, verification.decided and verification.decided.agrees) == (1, False)
         assert verified(True) == []
+        assert verification.undecided == 0
     levels = [record.levelno for record in caplog.records]
     assert levels == [logging.INFO, logging.ERROR, logging.WARNING, logging.INFO]
     verification.stop()
+
+
+def test_the_last_verdict_outlives_the_process_and_undecided_ones(tmp_path: Path) -> None:
+    file = VerdictFile(tmp_path / "verify" / "verdict.json", "file:/t")
+    asked = Scripted(AGREES, DIFFERS, {"error": "no such table"})
+    asked.go.release(3)
+    first = PeriodicVerification(1, asked, SystemClock(), kept=file)
+    assert first.decided is None
+    for count in (1, 2, 3):
+        assert first.ask(True).done.wait(60.0), count
+    first.stop()
+    alarms = first.warnings()[1:]
+    assert "found 3 differences" in alarms[0]
+    second = PeriodicVerification(1, Scripted(), SystemClock(), kept=file)
+    assert (second.decided, second.last, second.warnings()) == (first.decided, None, alarms)
+    assert second.document() == {
+        "every_commits": 1, "commits_since": 0, "running": False, "verified": None, "last": None,
+    }  # fmt: skip
+    second.stop()
+    assert VerdictFile(tmp_path / "verify" / "verdict.json", "file:/other").load() is None
+    (tmp_path / "verify" / "verdict.json").write_bytes(b'{"table": 1')
+    assert file.load() is None
+
+
+def test_a_verdict_that_cannot_be_kept_holds_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "verify").write_text("a file where the folder should be")
+    file = VerdictFile(tmp_path / "verify" / "verdict.json", "file:/t")
+    asked = Scripted(DIFFERS)
+    asked.go.release()
+    verification = PeriodicVerification(1, asked, SystemClock(), kept=file)
+    assert verification.ask(True).done.wait(60.0)
+    assert "found 3 differences" in verification.warnings()[0]
+    verification.stop()
+    assert file.load() is None
 
 
 def test_a_process_answers_as_the_command_does(tmp_path: Path) -> None:

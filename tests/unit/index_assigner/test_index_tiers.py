@@ -141,7 +141,7 @@ def test_a_shard_whose_changes_are_gone_is_filled_again(assigners):
         "c": 1,
         "d": 1,
     }
-    assert two.index.figures()["shards_dropped"] > 0
+    assert two.index.figures()["shards_dropped"] == 0, "given up means for want of space"
 
 
 def test_a_compaction_drops_the_coverage_and_keeps_the_entries(assigners):

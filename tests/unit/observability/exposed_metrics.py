@@ -13,6 +13,7 @@ from commit_coordinator.context import Report
 from commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
 from commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
 from commit_coordinator.status import StatusSource
+from commit_coordinator.verdict import Verdict
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import EpochPlanned, Stage
 from index_assigner.assigner_metrics import AssignerMetrics
@@ -34,6 +35,7 @@ STAT = {
     "numDeletes": 2,
     "fileSizeInBytes": 1_000,
 }
+VERDICT = Verdict({"agrees": True, "differences": {}}, 2.0, 0)
 VERIFIED = {
     "last": {"seconds": 2.0, "agrees": True, "differences": {}, "error": None},
     "verified": {"epoch": 4, "as_of": "20130101000000000"},
@@ -44,7 +46,8 @@ def coordinator(folder: Path) -> Metrics:
     """With a committed epoch, lags and a verification."""
     clock = ManualClock()
     board = ViewBoard()
-    board.show(CoordinatorView(epoch=3, completion="20130101000000000", planned_ms=clock.now_ms() - 2_000))
+    view = CoordinatorView(term=5, epoch=3, completion="20130101000000000", planned_ms=clock.now_ms() - 2_000)
+    board.show(view)
     member = SimpleNamespace()
     status = SimpleNamespace(
         board=board,
@@ -52,7 +55,7 @@ def coordinator(folder: Path) -> Metrics:
             members=lambda stage: [member], leases=lambda stage: {"0": (None, 0), "1": (None, None)}
         ),
         placement=SimpleNamespace(figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0}),
-        verification=SimpleNamespace(document=lambda: VERIFIED),
+        verification=SimpleNamespace(last=VERDICT, decided=VERDICT, undecided=0),
     )
     stages = ("shuffle", "assign", "commit")
     sampled = SimpleNamespace(

@@ -1,0 +1,89 @@
+"""How a verification ended, and a file that keeps the last verdict: an alarm must outlive the process that
+raised it. A file that is missing, of another table or cannot be read is no verdict.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+_KEPT: Final = ("agrees", "as_of", "differences")
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a verification ended. `seconds` it took, `ended_ms` in epoch milliseconds."""
+
+    answer: dict[str, Any]
+    seconds: float
+    ended_ms: int
+
+    @property
+    def agrees(self) -> bool | None:
+        """None when it could not be decided."""
+        return None if "error" in self.answer else bool(self.answer["agrees"])
+
+    @property
+    def differences(self) -> int:
+        """How many were found."""
+        return sum(each["count"] for each in self.answer.get("differences", {}).values())
+
+
+class _Differences(msgspec.Struct):
+    count: int
+    examples: list[str]
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    agrees: bool
+    as_of: str | None = None
+    differences: dict[str, _Differences] = {}
+
+
+class _Kept(msgspec.Struct):
+    table: str
+    answer: _Answer
+    seconds: float
+    ended_ms: int
+
+
+class VerdictFile:
+    """``table``: its location; another one's verdict is not taken."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        self._path, self._table = path, table
+
+    def load(self) -> Verdict | None:
+        """The verdict that was saved last."""
+        try:
+            kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.MsgspecError) as error:
+            _log.warning("the last verdict in %s cannot be read: %s", self._path, error)
+            return None
+        if kept.table != self._table:
+            return None
+        return Verdict(msgspec.to_builtins(kept.answer), kept.seconds, kept.ended_ms)
+
+    def save(self, verdict: Verdict) -> None:
+        """Replaces it. One that cannot be written is said, and holds in this process all the same."""
+        answer = {name: verdict.answer[name] for name in _KEPT if name in verdict.answer}
+        document = {
+            "table": self._table,
+            "answer": answer,
+            "seconds": verdict.seconds,
+            "ended_ms": verdict.ended_ms,
+        }
+        part = self._path.with_suffix(".part")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(msgspec.json.encode(document))
+            part.replace(self._path)
+        except OSError as error:
+            _log.warning("the verdict cannot be kept for the next start: %s", error)

@@ -1,0 +1,137 @@
+"""What a part shows before it knows, and after it forgot: nothing or what still holds, no false zero."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from prometheus_client import generate_latest
+
+from commit_coordinator.coordinator_metrics import CoordinatorMetrics
+from commit_coordinator.sampled_figures import SampledFigures
+from commit_coordinator.status import StatusSource
+from commit_coordinator.verdict import Verdict
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.entries import Counts
+from stream_runtime.clock import ManualClock
+from stream_runtime.config import load_config
+from stream_runtime.metrics import Metrics
+from stream_writer.writer_metrics import WriterMetrics
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark_cli.run.run_metrics import RunMetrics
+
+TAKEN_OVER = CoordinatorView(term=0, dead_letters=2, committed=Counts(input=90, inserts=70, dead_letters=5))
+DIFFERS = Verdict({"agrees": False, "differences": {"key-twice": {"count": 3, "examples": ["k"]}}}, 2.0, 0)
+UNDECIDED = Verdict({"error": "verify.timeout"}, 9.0, 0)
+
+
+def shown(metrics: Metrics) -> dict[str, float]:
+    """Values of the samples, by name and labels but the table."""
+    found = {}
+    for line in generate_latest(metrics.registry).decode().splitlines():
+        if not line.startswith("#") and "_process_" not in line:
+            name, value = line.rsplit(" ", 1)
+            found[re.sub(r'\{table="orders"\}|table="orders",|,table="orders"', "", name)] = float(value)
+    return found
+
+
+class Shown:
+    """A coordinator's page while its board and its verification change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.board = ViewBoard()
+        self.verification = SimpleNamespace(last=None, decided=None, undecided=0)
+        status = SimpleNamespace(
+            board=self.board,
+            members=SimpleNamespace(members=lambda _: [], leases=lambda _: {}),
+            placement=SimpleNamespace(figures=lambda: {"file_groups": 0.0, "bytes": 0.0}),
+            verification=self.verification,
+        )
+        sampled = SimpleNamespace(lags=None, table=None, oldest_transaction_s=0.0)
+        self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
+        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
+
+    def page(self) -> dict[str, float]:
+        return {
+            name.removeprefix("tidemark_coordinator_"): value
+            for name, value in shown(self._metrics.metrics).items()
+        }
+
+
+def test_a_coordinator_says_nothing_of_the_table_before_it_has_taken_it_over(tmp_path: Path) -> None:
+    coordinator = Shown(tmp_path)
+    before = coordinator.page()
+    assert [name for name in before if not name.startswith(("info", "epoch_seconds", "refused_calls"))] == []
+    coordinator.board.show(TAKEN_OVER)
+    after = coordinator.page()
+    assert (after["term_offset"], after['committed_records_total{tag="insert"}']) == (0, 70)
+    assert after["dead_letter_records_total"] == 7
+
+
+def test_the_counter_of_dead_letters_does_not_fall_when_lanes_go_back(tmp_path: Path) -> None:
+    coordinator = Shown(tmp_path)
+    counts = []
+    for committed, uncommitted in ((5, 0), (5, 4), (5, 0), (5, 4), (9, 0)):
+        committed_counts = Counts(input=90, dead_letters=committed)
+        view = replace(
+            TAKEN_OVER, committed=committed_counts, uncommitted=Counts(input=9, dead_letters=uncommitted)
+        )
+        coordinator.board.show(view)
+        counts.append(coordinator.page()["dead_letter_records_total"])
+    assert counts == [7, 7, 7, 7, 11]
+
+
+def test_the_last_verdict_stands_while_none_comes(tmp_path: Path) -> None:
+    coordinator = Shown(tmp_path)
+    coordinator.board.show(TAKEN_OVER)
+
+    def verified(**now: Any) -> dict[str, float]:
+        vars(coordinator.verification).update(now)
+        page = coordinator.page().items()
+        return {name.removeprefix("verify_"): value for name, value in page if name.startswith("verify_")}
+
+    assert verified() == {}
+    after_restart = {"agrees": 0, "differences": 3}
+    assert verified(decided=DIFFERS) == after_restart
+    assert verified(last=UNDECIDED, undecided=2) == {**after_restart, "seconds": 9, "undecided_attempts": 2}
+
+
+def test_a_writer_is_silent_since_its_start_not_since_1970() -> None:
+    clock = ManualClock()
+    metrics = WriterMetrics("orders", clock)
+    began_s = clock.now_ms() / 1000
+    assert shown(metrics.metrics)["tidemark_writer_coordinator_answer_seconds"] == began_s > 0
+    clock.advance(30.0)
+    metrics.asked()
+    assert shown(metrics.metrics)["tidemark_writer_coordinator_answer_seconds"] == began_s + 30
+
+
+def test_run_keeps_what_it_showed_while_a_new_coordinator_takes_over(tmp_path: Path) -> None:
+    metrics = RunMetrics(load_config(write_config(tmp_path)), {}, {}, lambda _: None)
+
+    def told(term: int, epoch: int) -> dict[str, float]:
+        metrics._show(
+            {
+                "coordinator": {"term": term, "halted": None, "trouble": None},
+                "gave_up": [],
+                "last_commit": {"epoch": epoch},
+                "records": {
+                    "committed": {**dict.fromkeys(("input", "inserts", "updates", "deletes"), epoch * 10)}
+                    | dict.fromkeys(("moves", "superseded", "no_ops"), 0),
+                    "dead_letters": epoch,
+                },
+                "in_flight": {"bytes": 0},
+                "lag": None,
+                "verification": None,
+            }
+        )
+        return shown(metrics._metrics)
+
+    first = told(4, 7)
+    again = told(-1, 0)
+    for name, value in (("committed_epoch", 7), ("dead_letter_records", 7), ("coordinator_up", 1)):
+        assert first[f"tidemark_run_{name}"] == again[f"tidemark_run_{name}"] == value
+    assert told(9, 8)["tidemark_run_committed_epoch"] == 8
