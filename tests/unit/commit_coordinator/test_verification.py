@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from commit_coordinator.context import Report
-from commit_coordinator.verdict import VerdictFile
+from commit_coordinator.verdict import Verdict, VerdictFile
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.verify_process import VerifyProcess
 from epoch_protocol.entries import EpochPlanned
 from stream_runtime.clock import SystemClock
+from stream_runtime.config import load_config
 from tests.unit.table_verification.damage import DAYS, Damage
-from tests.unit.tidemark_cli.table_files import new_table, orders
+from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 
 PLANNED = EpochPlanned(0, 1, 1, 0, 10, "T11", "0", "", 100)
 REPORT = Report((), ())
@@ -137,6 +138,15 @@ def test_the_last_verdict_outlives_the_process_and_undecided_ones(tmp_path: Path
     assert VerdictFile(tmp_path / "verify" / "verdict.json", "file:/other").load() is None
     (tmp_path / "verify" / "verdict.json").write_bytes(b'{"table": 1')
     assert file.load() is None
+
+
+def test_a_coordinator_begins_with_the_verdict_in_its_state_folder(tmp_path: Path) -> None:
+    config, clock = load_config(write_config(tmp_path)), SystemClock()
+    assert PeriodicVerification.of(config, clock).decided is None
+    VerdictFile(config.state.path / "verify" / "verdict.json", config.table.path).save(
+        Verdict(DIFFERS, 2.0, 9)
+    )
+    assert PeriodicVerification.of(config, clock).decided == Verdict(DIFFERS, 2.0, 9)
 
 
 def test_a_verdict_that_cannot_be_kept_holds_all_the_same(tmp_path: Path) -> None:
