@@ -26,8 +26,6 @@ LONGEST_FIRST = (
 )
 # A table of a dozen commits by Spark, a million keys.
 WITH_ONE_FIXTURE = ("test_timeline_with_hudi", "test_hash_parity")
-# Code that runs for minutes in all is not worth the second compiler of a JVM.
-SETTINGS = {"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +39,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Togethe
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HudiJudge]:
     scratch = tmp_path_factory.mktemp("judge")
-    spark = start_spark(ensure_jars("hudi-spark"), scratch, settings=SETTINGS)
+    spark = start_spark(ensure_jars("hudi-spark"), scratch)
     yield HudiJudge(spark, scratch)
     spark.stop()
