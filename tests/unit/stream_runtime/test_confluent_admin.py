@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError as ClientError
 
 from stream_runtime.clock import ManualClock
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.errors import KafkaUnavailableError, LeaderChangingError, MissingTopicError
 from stream_runtime.kafka.ports import Isolation, TopicPartition
@@ -135,6 +136,9 @@ class Brokers:
         found = SimpleNamespace(error=unknown, partitions={0: None, 1: None})
         return SimpleNamespace(brokers=dict.fromkeys(range(self._count)), topics={topic: found})
 
+    def poll(self, timeout_s: float) -> int:
+        return 0
+
 
 @pytest.mark.parametrize(
     ("count", "late", "found", "asked"), [(3, 2, 2, 3), (3, 99, None, 5), (1, 99, None, 1), (1, 0, 2, 1)]
@@ -146,3 +150,47 @@ def test_topic_is_missing_when_no_broker_of_several_comes_to_know_it(
     monkeypatch.setattr(ConfluentAdmin, "_new_client", lambda _: brokers)
     assert ConfluentAdmin(SETTINGS, ManualClock()).partitions("t") == found
     assert brokers.asked == asked
+
+
+class Refusing:
+    """A client whose calls fail as librdkafka's do; what came beside them is told when it is polled."""
+
+    def __init__(self, refused: RefusedLogin) -> None:
+        self.beside: list[ClientError] = []
+        self._refused = refused
+
+    def poll(self, timeout_s: float) -> int:
+        told, self.beside = self.beside, []
+        for error in told:
+            self._refused(error)
+        return len(told)
+
+
+TRANSPORT = KafkaException(ClientError(ClientError._TRANSPORT))
+DENIED = ClientError(ClientError._AUTHENTICATION, "SASL authentication error: invalid credentials")
+CUT_OFF = ClientError(ClientError._AUTHENTICATION, "SASL handshake failed: Local: Broker transport failure")
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "told"),
+    [([], [DENIED], DENIED), ([DENIED], [], None), ([], [CUT_OFF], None), ([], [DENIED, CUT_OFF], DENIED)],
+)
+def test_a_call_failed_for_a_refusal_only_if_one_came_during_it(
+    before: list[ClientError], meanwhile: list[ClientError], told: ClientError | None
+):
+    refused = RefusedLogin()
+    client = Refusing(refused)
+    client.beside = before
+    refused.forget(client)
+    client.beside = meanwhile
+    assert refused.cause(client, TRANSPORT) is (told or TRANSPORT.args[0])
+
+
+def test_a_question_that_outlives_its_client_ends_as_without_an_answer(monkeypatch: pytest.MonkeyPatch):
+    script = ScriptedAdmin(None, None)
+    admin = admin_over(script, monkeypatch)
+    admin.close()
+    for ask in (lambda: admin.partitions("t"), lambda: admin.start_offset(AT), admin.check_broker):
+        with pytest.raises(KafkaUnavailableError, match="closed"):
+            ask()
+    assert script.calls == 0
