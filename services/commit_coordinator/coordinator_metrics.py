@@ -133,7 +133,8 @@ class CoordinatorMetrics:
         )
         yield self._gauge(
             "oldest_transaction_seconds",
-            "Age of the oldest open transaction, which holds readers back; 0: none",
+            "Age of the oldest open transaction, which holds readers back; 0: none, or not known while Kafka "
+            "does not answer",
             sampled.oldest_transaction_s,
         )
 

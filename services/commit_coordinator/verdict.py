@@ -64,7 +64,7 @@ class VerdictFile:
             kept = msgspec.json.decode(self._path.read_bytes(), type=_Kept)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             _log.warning("the last verdict in %s cannot be read: %s", self._path, error)
             return None
         if kept.table != self._table:

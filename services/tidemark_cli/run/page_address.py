@@ -7,7 +7,9 @@ from collections.abc import Callable
 from random import Random
 
 from stream_runtime.config import Address, ServicesConfig
+from stream_runtime.config.security_model import SecurityConfig
 from stream_runtime.platform.broker_files import free_ports
+from stream_runtime.service_http import speaks_https
 
 
 def page_address(services: ServicesConfig, random: Random, say: Callable[[str], None]) -> Address | None:
@@ -21,6 +23,12 @@ def page_address(services: ServicesConfig, random: Random, say: Callable[[str], 
     if wanted.port:
         say(f"another process has {wanted} (services.web): the page of this run is at {found}")
     return found
+
+
+def page_url(page: Address, bind: str | None, security: SecurityConfig) -> str:
+    """What to open. `bind` (`services.bind`): where it listens then, which says whether it is encrypted."""
+    https = speaks_https(Address(bind or page.host, page.port), security)
+    return f"{'https' if https else 'http'}://{page}"
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -26,10 +26,9 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.security.local_token import own_token, remove_local_token, write_local_token
-from stream_runtime.service_http import speaks_https
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
-from tidemark_cli.run.page_address import page_address
+from tidemark_cli.run.page_address import page_address, page_url
 from tidemark_cli.run.run_metrics import RunMetrics
 from tidemark_cli.run.state_lock import state_lock
 from tidemark_cli.run.supervised_kafka import SupervisedKafka
@@ -122,8 +121,7 @@ class Supervisor:
         kafka, at = self._config.kafka.bootstrap_servers, self._config.services.coordinator
         self._say(f"table {config.table.name}: Kafka at {kafka}, coordinator at {at}, logs in {state / LOGS}")
         if self._page is not None:
-            scheme = "https" if speaks_https(self._page, config.security) else "http"
-            self._say(f"a page to look at: {scheme}://{self._page}")
+            self._say(f"a page to look at: {page_url(self._page, config.services.bind, config.security)}")
         return self._config
 
     def _start_kafka(self) -> None:

@@ -136,8 +136,9 @@ def test_the_last_verdict_outlives_the_process_and_undecided_ones(tmp_path: Path
     }  # fmt: skip
     second.stop()
     assert VerdictFile(tmp_path / "verify" / "verdict.json", "file:/other").load() is None
-    (tmp_path / "verify" / "verdict.json").write_bytes(b'{"table": 1')
-    assert file.load() is None
+    for damaged in (b'{"table": 1', b'{"table": "\xff"}', b""):
+        (tmp_path / "verify" / "verdict.json").write_bytes(damaged)
+        assert file.load() is None
 
 
 def test_a_coordinator_begins_with_the_verdict_in_its_state_folder(tmp_path: Path) -> None:

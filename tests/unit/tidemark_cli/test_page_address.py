@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from random import Random
 
 from stream_runtime.config import Address, ServicesConfig
-from tidemark_cli.run.page_address import page_address
+from stream_runtime.config.security_model import SecurityConfig, TlsConfig
+from tidemark_cli.run.page_address import page_address, page_url
 
 
 def test_a_free_address_is_kept_and_off_is_off() -> None:
@@ -34,3 +36,11 @@ def test_a_second_table_gets_a_port_of_its_own_and_says_so() -> None:
     assert str(found) in said[0]
     assert asked is not None
     assert asked.port > 0
+
+
+def test_the_printed_address_is_encrypted_where_the_page_is() -> None:
+    page, plain = Address("127.0.0.1", 7413), SecurityConfig()
+    secured = SecurityConfig(tls=TlsConfig(certificate=Path("c"), key=Path("k")))
+    assert page_url(page, None, plain) == page_url(page, None, secured) == "http://127.0.0.1:7413"
+    assert page_url(page, "0.0.0.0", secured) == "https://127.0.0.1:7413"
+    assert page_url(page, "0.0.0.0", plain) == "http://127.0.0.1:7413"
