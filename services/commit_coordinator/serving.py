@@ -10,7 +10,6 @@ from commit_coordinator.admin_service import AdminService
 from commit_coordinator.commit_service import SERVICE_NAME as COMMIT_SERVICE
 from commit_coordinator.commit_service import CommitService
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import Address
 from stream_runtime.rpc.call_groups import CallGroups
 from stream_runtime.rpc.server import RpcServer, start_server
 from stream_runtime.security.refused_calls import TOO_MANY
@@ -23,13 +22,12 @@ def serve(
     config: TableConfigFile, commit: CommitService, admin: AdminService, security: ServerSecurity
 ) -> RpcServer:
     """Starts it. Raises ListenError."""
-    at = config.services.coordinator
     services: list[tuple[str, Any]] = [
         (COMMIT_SERVICE, lambda s: commit_pb2_grpc.add_CommitCoordinatorServicer_to_server(commit, s)),
         (ADMIN_SERVICE, lambda s: admin_pb2_grpc.add_AdminServicer_to_server(admin, s)),
     ]
     return start_server(
-        Address(config.services.bind or at.host, at.port),
+        config.services.listening(config.services.coordinator),
         services,
         allow_remote=config.services.allow_remote,
         security=security,

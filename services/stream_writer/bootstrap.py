@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from pathlib import Path
 from typing import Final
 
 from hudi_format.storage.locate import open_storage
@@ -49,50 +48,41 @@ def run_writer(
     `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
     WriterError, StreamRuntimeError, HudiFormatError.
     """
-    with own_scratch(config.state.path / "writer" / SCRATCH) as scratch:
-        _run(config, stop, clock, ids, failpoints, ready, observer, scratch)
-
-
-def _run(
-    config: TableConfigFile,
-    stop: threading.Event,
-    clock: Clock,
-    ids: IdSource,
-    failpoints: FailpointRegistry,
-    ready: threading.Event,
-    observer: WriterObserver,
-    scratch: Path,
-) -> None:
-    folder = scratch.parent
-    kafka = java_settings(config.kafka.settings)
-    java = find_java()
-    jars = ensure_jars(SPARK_KAFKA.name, java)
-    engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
-    # After the session: PySpark takes SIGINT for itself when it starts.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    security = client_security(config, clock)
-    coordinator = GrpcCoordinator(
-        config.services.coordinator, config.table.name, ids.uuid(), config.limits.rpc_message_bytes, security
-    )
-    table = config.table.name
-    service = WriterService(
-        coordinator,
-        engine,
-        _planner(config),
-        clock,
-        failpoints.hit,
-        observer,
-        lambda text: engine.describe(f"{table}: {text}"),
-    )
-    topic = TopicNames(table).epochs
-    try:
-        wait_until_serving(config.services.coordinator, stop, security)
-        ready.set()
-        EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
-    finally:
-        coordinator.close()
-        engine.stop()
+    folder = config.state.path / "writer"
+    with own_scratch(folder / SCRATCH) as scratch:
+        kafka = java_settings(config.kafka.settings)
+        java = find_java()
+        jars = ensure_jars(SPARK_KAFKA.name, java)
+        engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
+        # After the session: PySpark takes SIGINT for itself when it starts.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        security = client_security(config, clock)
+        coordinator = GrpcCoordinator(
+            config.services.coordinator,
+            config.table.name,
+            ids.uuid(),
+            config.limits.rpc_message_bytes,
+            security,
+        )
+        table = config.table.name
+        service = WriterService(
+            coordinator,
+            engine,
+            _planner(config),
+            clock,
+            failpoints.hit,
+            observer,
+            lambda text: engine.describe(f"{table}: {text}"),
+        )
+        topic = TopicNames(table).epochs
+        try:
+            wait_until_serving(config.services.coordinator, stop, security)
+            ready.set()
+            EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
+        finally:
+            coordinator.close()
+            engine.stop()
 
 
 def _planner(config: TableConfigFile) -> PlanTasks:

@@ -21,10 +21,11 @@ from pyspark.sql import SparkSession
 from stream_runtime.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
 from stream_runtime.platform.java import JavaRuntime
 from stream_runtime.platform.spark_env import (
+    JAVA_OPTIONS,
+    REDACTION,
     hide_secrets,
     spark_environment,
     spark_settings,
-    with_own_redaction,
 )
 from stream_writer import cluster
 from stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
@@ -68,9 +69,6 @@ _OURS: Final[Mapping[str, str]] = {
 }
 
 
-_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-
-
 def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
     """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
 
@@ -82,10 +80,12 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     for key in _OURS.keys() & section.keys():
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
     ours = spark_settings(jars, scratch)
-    settings = with_own_redaction({**ours, **WRITER_SETTINGS, **section, **_OURS})
-    if _JAVA_OPTIONS in section:
+    settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
+    if REDACTION in section:
+        settings[REDACTION] = f"(?:{section[REDACTION]})|{ours[REDACTION]}"
+    if JAVA_OPTIONS in section:
         # Behind ours, or Java's own temporary files would leave the state folder; the last one counts.
-        settings[_JAVA_OPTIONS] = f"{ours[_JAVA_OPTIONS]} {section[_JAVA_OPTIONS]}"
+        settings[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {section[JAVA_OPTIONS]}"
     _check_heap(settings["spark.driver.memory"])
     master = read_master(section)
     if not master.is_local:

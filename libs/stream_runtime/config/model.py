@@ -255,6 +255,10 @@ class ServicesConfig:
     bind: str | None = _field(values.text, None)
     allow_remote: bool = _field(values.boolean, False)
 
+    def listening(self, at: Address) -> Address:
+        """Where the service listens that others dial at `at`."""
+        return Address(self.bind or at.host, at.port)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:

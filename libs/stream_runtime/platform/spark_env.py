@@ -17,8 +17,9 @@ from stream_runtime.secret_names import SECRET_NAME, names_a_secret
 
 DAEMON_MODULE: Final = "stream_runtime.platform.spark_daemon"
 
-# What Spark's pages, logs and event log do not show.
-_REDACTION: Final = "spark.redaction.regex"
+REDACTION: Final = "spark.redaction.regex"
+"""What Spark's pages, logs and event log do not show."""
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _DEFAULTS_FILE: Final = "spark-defaults.conf"
 
 _LOG4J_SETTINGS: Final = """\
@@ -97,7 +98,7 @@ def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") ->
         "spark.jars": ",".join(map(str, jars)),
         "spark.python.daemon.module": DAEMON_MODULE,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Duser.timezone=UTC -XX:+UseSerialGC {_java_folders(scratch)}",
+        JAVA_OPTIONS: f"-Duser.timezone=UTC -XX:+UseSerialGC {_java_folders(scratch)}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(scratch),
@@ -105,15 +106,8 @@ def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") ->
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        _REDACTION: SECRET_NAME,
+        REDACTION: SECRET_NAME,
     }
-
-
-def with_own_redaction(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings with what a section redacts by a regex of its own, and what we do."""
-    theirs = settings.get(_REDACTION, SECRET_NAME)
-    joined = SECRET_NAME if theirs == SECRET_NAME else f"(?:{theirs})|{SECRET_NAME}"
-    return {**settings, _REDACTION: joined}
 
 
 def _settings_folder(scratch: Path) -> Path:

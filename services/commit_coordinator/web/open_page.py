@@ -18,7 +18,7 @@ from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableConfig
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import Address, InputPartitioning
+from stream_runtime.config.model import InputPartitioning
 from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.security.listening import check_listen_address
 from stream_runtime.security.server import ServerSecurity
@@ -51,7 +51,7 @@ def open_page(
     services = config.services
     if services.web is None:
         return None
-    listen = Address(services.bind or services.web.host, services.web.port)
+    listen = services.listening(services.web)
     check_listen_address(listen, services.allow_remote, security.config)
     stories = KeyStories(
         shown.lookup, storage, shown.table, shown.history.of_instants, clock, config.limits.key_bytes

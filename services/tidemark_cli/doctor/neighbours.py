@@ -29,7 +29,7 @@ def ports(config: TableConfigFile, running: RunFile | None, served: bool) -> Ite
         if at.port == 0:
             yield ok(f"{name}: takes a free port")
             continue
-        problem = _why_not_free(Address(config.services.bind or at.host, at.port))
+        problem = _why_not_free(config.services.listening(at))
         if not problem:
             yield ok(f"{name}: free")
         elif running is not None:

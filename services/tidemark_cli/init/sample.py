@@ -22,7 +22,7 @@ from index_assigner.formats.protobuf_message import message_indexes
 from index_assigner.formats.wire_format import HEADER_BYTES, NOT_FRAMED, schema_ids
 from stream_runtime.config.model import InputFormat
 from stream_runtime.kafka.ports import Message
-from stream_runtime.schema_registry.ports import AVRO, JSON, SchemaSource, UnknownSchemaError
+from stream_runtime.schema_registry.ports import AVRO, JSON, SchemaSource, StoredSchema, UnknownSchemaError
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.init.columns import Columns, Row, infer_columns
 from tidemark_cli.init.protobuf_sample import message_columns, message_rows
@@ -81,7 +81,7 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
         )
     else:
         framed = [(each, int(id_)) for each, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
-        _read_registered(sample, framed, registry, said.format)
+        _read_registered(sample, framed, _AskedOnce(registry), said.format)
     _set_deletes_apart(sample, said.delete_field)
     if sample.format is InputFormat.JSON:
         sample.columns = infer_columns(sample.rows)
@@ -99,7 +99,7 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
 def _read_registered(
     sample: Sample,
     framed: Sequence[tuple[Message, int]],
-    registry: SchemaSource,
+    registry: _AskedOnce,
     wanted: InputFormat | None,
 ) -> None:
     """By what the registry calls the newest schema that it has."""
@@ -125,7 +125,28 @@ def _read_registered(
         )
 
 
-def _kind(schema_id: int, registry: SchemaSource) -> str:
+class _AskedOnce:
+    """A registry that hears of each id once, also of one that it does not have: records name few, again and
+    again.
+    """
+
+    def __init__(self, registry: SchemaSource) -> None:
+        self._registry = registry
+        self._found: dict[int, StoredSchema | UnknownSchemaError] = {}
+
+    def fetch(self, schema_id: int) -> StoredSchema:
+        if schema_id not in self._found:
+            try:
+                self._found[schema_id] = self._registry.fetch(schema_id)
+            except UnknownSchemaError as error:
+                self._found[schema_id] = error
+        found = self._found[schema_id]
+        if isinstance(found, UnknownSchemaError):
+            raise found
+        return found
+
+
+def _kind(schema_id: int, registry: _AskedOnce) -> str:
     """Empty for an id that the registry does not have, as a broken record names one."""
     try:
         return registry.fetch(schema_id).kind
@@ -152,7 +173,7 @@ def _read_json(sample: Sample, valued: Sequence[Message], wanted: InputFormat | 
 
 
 def _read_avro(
-    sample: Sample, framed: Sequence[tuple[Message, int]], registry: SchemaSource, wanted: InputFormat | None
+    sample: Sample, framed: Sequence[tuple[Message, int]], registry: _AskedOnce, wanted: InputFormat | None
 ) -> None:
     """The newest record's schema makes the columns; every record is read by its own."""
     trees: dict[int, AvroType] = {}
@@ -235,7 +256,7 @@ def _take_events(sample: Sample, events: Sequence[Any], keys: Sequence[Any]) -> 
         sample.position = next(known, None)
 
 
-def _tree(schema_id: int, trees: dict[int, AvroType], registry: SchemaSource) -> AvroType:
+def _tree(schema_id: int, trees: dict[int, AvroType], registry: _AskedOnce) -> AvroType:
     if schema_id not in trees:
         stored = registry.fetch(schema_id)
         try:
@@ -252,7 +273,7 @@ def _avro_value(content: bytes, tree: AvroType) -> Any:
         raise CliError(f"a value is not of the schema that it names: {error}") from None
 
 
-def _avro_key(key: bytes | None, trees: dict[int, AvroType], registry: SchemaSource) -> Any:
+def _avro_key(key: bytes | None, trees: dict[int, AvroType], registry: _AskedOnce) -> Any:
     if not key:
         return None
     schema_id = int(schema_ids([key])[0])

@@ -17,7 +17,7 @@ def page_address(services: ServicesConfig, random: Random, say: Callable[[str], 
     wanted = services.web
     if wanted is None:
         return None
-    if wanted.port and _is_free(services.bind or wanted.host, wanted.port):
+    if wanted.port and _is_free(services.listening(wanted)):
         return wanted
     found = Address(wanted.host, free_ports(1, random)[0])
     if wanted.port:
@@ -25,19 +25,19 @@ def page_address(services: ServicesConfig, random: Random, say: Callable[[str], 
     return found
 
 
-def page_url(page: Address, bind: str | None, security: SecurityConfig) -> str:
-    """What to open. `bind` (`services.bind`): where it listens then, which says whether it is encrypted."""
-    https = speaks_https(Address(bind or page.host, page.port), security)
+def page_url(page: Address, services: ServicesConfig, security: SecurityConfig) -> str:
+    """What to open; where it listens says whether it is encrypted."""
+    https = speaks_https(services.listening(page), security)
     return f"{'https' if https else 'http'}://{page}"
 
 
-def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+def _is_free(at: Address) -> bool:
+    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # As the server listens: a port whose last connections are ending is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((at.host, at.port))
         except OSError:
             return False
     return True

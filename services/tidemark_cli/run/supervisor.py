@@ -121,7 +121,7 @@ class Supervisor:
         kafka, at = self._config.kafka.bootstrap_servers, self._config.services.coordinator
         self._say(f"table {config.table.name}: Kafka at {kafka}, coordinator at {at}, logs in {state / LOGS}")
         if self._page is not None:
-            self._say(f"a page to look at: {page_url(self._page, config.services.bind, config.security)}")
+            self._say(f"a page to look at: {page_url(self._page, config.services, config.security)}")
         return self._config
 
     def _start_kafka(self) -> None:

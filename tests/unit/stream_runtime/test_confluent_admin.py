@@ -15,7 +15,12 @@ from stream_runtime.clock import ManualClock
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.errors import KafkaUnavailableError, LeaderChangingError, MissingTopicError
+from stream_runtime.kafka.errors import (
+    KafkaConfigError,
+    KafkaUnavailableError,
+    LeaderChangingError,
+    MissingTopicError,
+)
 from stream_runtime.kafka.ports import Isolation, TopicPartition
 
 AT = TopicPartition("t", 0)
@@ -155,12 +160,17 @@ def test_topic_is_missing_when_no_broker_of_several_comes_to_know_it(
 class Refusing:
     """A client whose calls fail as librdkafka's do; what came beside them is told when it is polled."""
 
-    def __init__(self, refused: RefusedLogin) -> None:
-        self.beside: list[ClientError] = []
-        self._refused = refused
+    def __init__(
+        self, refused: RefusedLogin, before: list[ClientError], meanwhile: list[ClientError]
+    ) -> None:
+        self._refused, self._beside, self._meanwhile = refused, before, meanwhile
+
+    def list_topics(self, **_: Any) -> Any:
+        self._beside = self._meanwhile
+        raise TRANSPORT
 
     def poll(self, timeout_s: float) -> int:
-        told, self.beside = self.beside, []
+        told, self._beside = self._beside, []
         for error in told:
             self._refused(error)
         return len(told)
@@ -173,17 +183,15 @@ CUT_OFF = ClientError(ClientError._AUTHENTICATION, "SASL handshake failed: Local
 
 @pytest.mark.parametrize(
     ("before", "meanwhile", "told"),
-    [([], [DENIED], DENIED), ([DENIED], [], None), ([], [CUT_OFF], None), ([], [DENIED, CUT_OFF], DENIED)],
+    [([], [DENIED], True), ([DENIED], [], False), ([], [CUT_OFF], False), ([], [DENIED, CUT_OFF], True)],
 )
 def test_a_call_failed_for_a_refusal_only_if_one_came_during_it(
-    before: list[ClientError], meanwhile: list[ClientError], told: ClientError | None
+    before: list[ClientError], meanwhile: list[ClientError], told: bool
 ):
     refused = RefusedLogin()
-    client = Refusing(refused)
-    client.beside = before
-    refused.forget(client)
-    client.beside = meanwhile
-    assert refused.cause(client, TRANSPORT) is (told or TRANSPORT.args[0])
+    kind, text = (KafkaConfigError, "invalid credentials") if told else (KafkaUnavailableError, "_TRANSPORT")
+    with pytest.raises(kind, match=f"looking: .*{text}"):
+        refused.metadata(Refusing(refused, before, meanwhile), "looking", 1.0)
 
 
 def test_a_question_that_outlives_its_client_ends_as_without_an_answer(monkeypatch: pytest.MonkeyPatch):

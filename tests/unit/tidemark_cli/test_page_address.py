@@ -40,7 +40,8 @@ def test_a_second_table_gets_a_port_of_its_own_and_says_so() -> None:
 
 def test_the_printed_address_is_encrypted_where_the_page_is() -> None:
     page, plain = Address("127.0.0.1", 7413), SecurityConfig()
+    here, anywhere = ServicesConfig(), ServicesConfig(bind="0.0.0.0")
     secured = SecurityConfig(tls=TlsConfig(certificate=Path("c"), key=Path("k")))
-    assert page_url(page, None, plain) == page_url(page, None, secured) == "http://127.0.0.1:7413"
-    assert page_url(page, "0.0.0.0", secured) == "https://127.0.0.1:7413"
-    assert page_url(page, "0.0.0.0", plain) == "http://127.0.0.1:7413"
+    assert page_url(page, here, plain) == page_url(page, here, secured) == "http://127.0.0.1:7413"
+    assert page_url(page, anywhere, secured) == "https://127.0.0.1:7413"
+    assert page_url(page, anywhere, plain) == "http://127.0.0.1:7413"

@@ -108,11 +108,7 @@ class ConfluentAdmin:
 
     def partitions(self, topic: str) -> int | None:
         for _ in range(_LOOKS_MAX):
-            self._refused.forget(self._admin)
-            try:
-                cluster = self._admin.list_topics(topic, timeout=_TIMEOUT_S)
-            except KafkaException as error:
-                raise translate(self._refused.cause(self._admin, error), f"metadata of {topic}") from None
+            cluster = self._refused.metadata(self._admin, f"metadata of {topic}", _TIMEOUT_S, topic)
             metadata = cluster.topics[topic]
             if metadata.error is None:
                 return len(metadata.partitions)
@@ -258,14 +254,9 @@ class ConfluentAdmin:
         }
 
     def check_broker(self) -> None:
-        self._refused.forget(self._admin)
-        try:
-            brokers = self._admin.list_topics(timeout=_TIMEOUT_S).brokers
-        except KafkaException as error:
-            servers = self._settings.section["bootstrap.servers"]
-            cause = self._refused.cause(self._admin, error)
-            raise translate(cause, f"metadata of the cluster at {servers}") from None
-        for broker in brokers:
+        servers = self._settings.section["bootstrap.servers"]
+        cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
+        for broker in cluster.brokers:
             config = self._describe_config(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
             if config.get("transaction.partition.verification.enable", "true") != "true":
                 raise KafkaConfigError(

@@ -98,13 +98,9 @@ class ClusterInspection:
             return None
 
     def _metadata(self, topic: str | None) -> Any:
-        asked = {} if topic is None else {"topic": topic}
-        self._refused.forget(self._admin)
-        try:
-            return self._admin.list_topics(timeout=_TIMEOUT_S, **asked)
-        except KafkaException as error:
-            cause = self._refused.cause(self._admin, error)
-            raise translate(cause, f"metadata of the cluster at {self._servers}") from None
+        return self._refused.metadata(
+            self._admin, f"metadata of the cluster at {self._servers}", _TIMEOUT_S, topic
+        )
 
     def _settings(self, resource: Any) -> dict[str, str] | None:
         try:

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
 
-from stream_runtime.kafka.confluent.translate import UNKNOWN_USER, client_error
+from stream_runtime.kafka.confluent.translate import UNKNOWN_USER, client_error, translate
 
 # A connection that ends or is silent in the middle of a login is reported as a refusal as well; it is none.
 _CUT_OFF: Final = ("Local: Broker transport failure", "Local: Timed out")
@@ -25,13 +26,15 @@ class RefusedLogin:
         if error.code() in UNKNOWN_USER and not any(each in error.str() for each in _CUT_OFF):
             self._newest = error
 
-    def forget(self, client: Any) -> None:
-        """Before a call: what was refused earlier is not why this one fails."""
+    def metadata(self, client: Any, doing: str, timeout_s: float, topic: str | None = None) -> Any:
+        """What its client knows of the cluster, or of one topic. Raises KafkaError: the refusal, if one came
+        meanwhile. What was refused earlier is not why this call fails.
+        """
         client.poll(0)
         self._newest = None
-
-    def cause(self, client: Any, exception: Any) -> ClientError:
-        """What to tell of a call that failed: the refusal, if there was one since `forget`."""
-        client.poll(0)
-        found, self._newest = self._newest, None
-        return found if found is not None else client_error(exception)
+        asked = {} if topic is None else {"topic": topic}
+        try:
+            return client.list_topics(timeout=timeout_s, **asked)
+        except KafkaException as error:
+            client.poll(0)
+            raise translate(self._newest or client_error(error), doing) from None

@@ -45,11 +45,9 @@ def avro_document(data: bytes) -> dict[str, Any]:
         raise ValueError("no Avro container")
     header, at = {}, 4
     while True:
-        count, at = _long(data, at)
+        count, at = _items(data, at)
         if count == 0:
             break
-        if count < 0:
-            count, (_, at) = -count, _long(data, at)
         for _ in range(count):
             name, at = _bytes(data, at)
             header[name], at = _bytes(data, at)
@@ -105,11 +103,9 @@ def deletes(content: bytes) -> Iterator[Deleted]:
     """The records of a DELETE block's content."""
     at = 8
     while True:
-        count, at = _long(content, at)
+        count, at = _items(content, at)
         if count == 0:
             return
-        if count < 0:
-            count, (_, at) = -count, _long(content, at)
         for _ in range(count):
             key, at = _optional_text(content, at)
             _, at = _optional_text(content, at)
@@ -130,6 +126,12 @@ def _long(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
+
+
+def _items(data: bytes, at: int) -> tuple[int, int]:
+    """How many items the next block of an array or map has; behind a negative count its size stands."""
+    count, at = _long(data, at)
+    return (count, at) if count >= 0 else (-count, _long(data, at)[1])
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
