@@ -35,6 +35,7 @@ FLUSH_MS: Final = 240_000
 _GRACE_S: Final = 120.0
 _COMMAND_S: Final = 300.0
 _LOG_TAIL: Final = 4_000
+_SPARK_LESS_WRITER: Final = "tests.chaos.local_writer"
 # One JVM of several on a small machine.
 _SPARK: Final = {"spark.master": "local[2]", "spark.driver.memory": "512m"}
 
@@ -58,11 +59,14 @@ class Pipeline:
         *,
         input_partitions: int = 2,
         input_settings: Mapping[str, str] | None = None,
+        spark: bool = True,
         **sections: Mapping[str, Any],
     ) -> None:
         """`table` completes its section (name and record_key at least), other sections are as in the YAML.
 
-        The input topic is made here, so that records may be there before any service.
+        The input topic is made here, so that records may be there before any service. Without `spark` the
+        writer's own loop and tasks run in one process that needs no JVM: the files come out the same, and a
+        test that is not about Spark saves the minute that Spark costs.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -88,6 +92,7 @@ class Pipeline:
         self._admin: AdminClient | None = None
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._partitions = input_partitions
+        self._writer = _SPARK_LESS_WRITER if not spark else ""
         self._producer = self._kafka.plain_producer()
         self._create_input(input_settings or {})
 
@@ -104,15 +109,9 @@ class Pipeline:
         """One service as a process with a configuration of its own; its output goes to `<name>.log`."""
         if name in self._processes:
             raise AssertionError(f"{name} runs already")
-        command = [
-            sys.executable,
-            "-m",
-            "tidemark_cli.main",
-            name.split("-")[0],
-            "-c",
-            str(config),
-            *arguments,
-        ]
+        role = name.split("-")[0]
+        module = [self._writer] if role == "writer" and self._writer else ["tidemark_cli.main", role]
+        command = [sys.executable, "-m", *module, "-c", str(config), *arguments]
         self._processes[name] = child.spawn(command, self.log_file(name))
 
     def stop(self, *names: str) -> None:

@@ -169,7 +169,7 @@ def test_a_change_stream_becomes_the_table_of_its_source(
     table = {"name": "accounts", "record_key": ["id"], "partition": ["region"], "ordering": "lsn"}
     access = {"url": registry.url, "basic.auth.user.info": "reader:hush-hush", "timeout": "2s"}
     reads = {"format": "debezium-avro", "schema_registry": access, "debezium": {"ordering": "source.lsn"}}
-    with Pipeline(tmp_path, kafka.bootstrap_servers, table, TABLE, input=reads) as pipeline:
+    with Pipeline(tmp_path, kafka.bootstrap_servers, table, TABLE, spark=False, input=reads) as pipeline:
         client = SchemaRegistryClient({"url": registry.url, "basic.auth.user.info": "reader:hush-hush"})
         source = Source(pipeline.topic, client)
         pipeline.start()

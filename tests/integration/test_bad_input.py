@@ -100,7 +100,9 @@ def pipeline(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     }
     folder = tmp_path_factory.mktemp("bad-input")
     large = {"max.message.bytes": str(2 * LARGE)}
-    with Pipeline(folder, kafka.bootstrap_servers, settings, SCHEMA, input_settings=large) as made:
+    with Pipeline(
+        folder, kafka.bootstrap_servers, settings, SCHEMA, input_settings=large, spark=False
+    ) as made:
         made.start()
         made.feed([record(row("first"))])
         made.flush()

@@ -29,7 +29,7 @@ Make = Callable[..., Pipeline]
 def make(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as stack:
 
-        def pipeline(name: str, partitions: int = 2, **sections: Any) -> Pipeline:
+        def pipeline(name: str, partitions: int = 2, spark: bool = True, **sections: Any) -> Pipeline:
             settings = {"name": name, "record_key": ["id"], "partition": ["region"], "ordering": "ts"}
             settings |= sections.pop("table", {})
             reads = {"delete_field": DELETE_FIELD, **sections.pop("input", {})}
@@ -39,6 +39,7 @@ def make(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[Make]:
                 settings,
                 SCHEMA,
                 input_partitions=partitions,
+                spark=spark,
                 input=reads,
                 **sections,
             )
@@ -127,6 +128,7 @@ def test_input_partitioned_by_shard_skips_the_shuffle(make: Make) -> None:
     pipeline = make(
         "by-shard",
         partitions=lanes,
+        spark=False,
         table={"index": {"shards": shards, "lanes": lanes}, "type": "copy_on_write"},
         input={"partitioning": "shard"},
     )
@@ -162,7 +164,7 @@ def test_input_partitioned_by_shard_skips_the_shuffle(make: Make) -> None:
 
 @pytest.mark.parametrize("type_", ["merge_on_read", "copy_on_write"])
 def test_stops_starts_and_a_lost_disk(make: Make, type_: str) -> None:
-    pipeline = make(f"restarts-{type_[:4]}", table={"type": type_})
+    pipeline = make(f"restarts-{type_[:4]}", spark=type_ == "copy_on_write", table={"type": type_})
     model, stream = InputModel(), RandomStream(seed=5, keys=300)
     # Everything waits for everything, in whatever order it starts; the input is there first.
     fixed = [Upsert(row(f"fixed-{n}", "eu", 100)) for n in range(12)]

@@ -68,6 +68,8 @@ def test_file_groups_of_two_assigners_grow_to_the_target_size(
         settings,
         SCHEMA,
         input_partitions=PARTITIONS,
+        # What is judged is where the assigners put rows.
+        spark=False,
         hoodie={"hoodie.parquet.max.file.size": str(TARGET)},
         # Lanes that move, as after a lease that lapsed on a stalled machine, begin file groups anew.
         limits={"lease": "9s"},
@@ -118,7 +120,13 @@ def test_members_come_go_and_die_while_records_flow(kafka: EmbeddedKafka, tmp_pa
     reads = {"delete_field": DELETE_FIELD}
     model, stream = InputModel(), RandomStream(seed=7, keys=900)
     with Pipeline(
-        tmp_path, kafka.bootstrap_servers, settings, SCHEMA, input_partitions=PARTITIONS, input=reads
+        tmp_path,
+        kafka.bootstrap_servers,
+        settings,
+        SCHEMA,
+        input_partitions=PARTITIONS,
+        spark=type_ == "merge_on_read",
+        input=reads,
     ) as pipeline:
 
         def flow(chunks: int) -> None:

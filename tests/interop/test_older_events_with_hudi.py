@@ -48,7 +48,9 @@ def test_events_older_than_what_spark_deleted_end_as_the_model(
         "ordering": "ts",
     }
     deletes = {"delete_field": DELETE_FIELD}
-    with Pipeline(tmp_path, kafka.bootstrap_servers, settings, MARKED, input=deletes) as pipeline:
+    with Pipeline(
+        tmp_path, kafka.bootstrap_servers, settings, MARKED, spark=False, input=deletes
+    ) as pipeline:
         table = PipedTable(pipeline, InputModel())
         pipeline.start()
         table.feed([Upsert(row(key, 100)) for key in [*KEYS, "stays"]])

@@ -1,6 +1,7 @@
 """Tables of the whole pipeline before the judge: services as processes, Hudi on Spark and hudi-rs as readers.
 
-What a table must hold comes from `tests.input_model`. One pipeline a test, since each costs a JVM.
+What a table must hold comes from `tests.input_model`. Spark writes one table of each type, those with an
+ordering field; the other tables are about keys, types and other writers, and are written without Spark.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ MakePipeline = Callable[..., Pipeline]
 def make_pipeline(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[MakePipeline]:
     with ExitStack() as stack:
 
-        def make(name: str, type_: str, schema: Any = SCHEMA, **table: Any) -> Pipeline:
+        def make(
+            name: str, type_: str, schema: Any = SCHEMA, *, spark: bool = False, **table: Any
+        ) -> Pipeline:
             sections: dict[str, Any] = {"input": {"delete_field": DELETE_FIELD, **table.pop("input", {})}}
             if "hoodie" in table:
                 sections["hoodie"] = table.pop("hoodie")
             settings = {"name": name, "type": type_, "record_key": ["id"], **table}
-            pipeline = Pipeline(tmp_path, kafka.bootstrap_servers, settings, schema, **sections)
+            pipeline = Pipeline(tmp_path, kafka.bootstrap_servers, settings, schema, spark=spark, **sections)
             return stack.enter_context(pipeline)
 
         yield make
@@ -88,9 +91,8 @@ def test_streams_and_foreign_writes_end_as_the_model(
     judge: HudiJudge, make_pipeline: MakePipeline, type_: str, ordering: str | None
 ) -> None:
     name = f"{'mor' if 'read' in type_ else 'cow'}-{'ordered' if ordering else 'arrival'}"
-    pipeline = make_pipeline(
-        name, type_, partition=["region"], **({"ordering": ordering} if ordering else {})
-    )
+    ordered = {"ordering": ordering} if ordering else {}
+    pipeline = make_pipeline(name, type_, spark=bool(ordering), partition=["region"], **ordered)
     table = PipedTable(pipeline, InputModel(ordering=ordering))
     pipeline.start()
     victims = [{**table.stream.row(f"victim-{number}", 500), "region": "region-0"} for number in range(6)]
