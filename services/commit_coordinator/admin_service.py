@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from commit_coordinator.dead_letter_desk import PAGE_BYTES_MAX
 from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.rpc.deadlines import left_s
 from tidemark.admin.v1 import admin_pb2 as pb
@@ -58,6 +59,7 @@ class AdminSources:
     status: Callable[[float], dict[str, Any]]
     targets: Targets
     holds_records: HoldsRecords
+    stopped_lanes: Callable[[], Sequence[StoppedLane]]
     lookup: KeyLookup
     served: Callable[[], tuple[str, str]]
     dead_letters: DeadLetterCalls
@@ -71,7 +73,9 @@ class AdminService(rpc.AdminServicer):
     def __init__(self, table: str, sources: AdminSources) -> None:
         self._table = table
         self._from = sources
-        self._flush = FlushWait(sources.board, sources.inbox, sources.targets, sources.holds_records)
+        self._flush = FlushWait(
+            sources.board, sources.inbox, sources.targets, sources.holds_records, sources.stopped_lanes
+        )
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)

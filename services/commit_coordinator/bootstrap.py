@@ -237,7 +237,7 @@ class CoordinatorService:
         placement: Placement,
         schemas: SchemaRegistry,
     ) -> RpcServer:
-        config = self._config
+        config, ports = self._config, self._ports
         lanes = _input_lanes(config, topics)
         awaited = self._awaited_records(lanes)
         lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
@@ -262,7 +262,6 @@ class CoordinatorService:
             config.table.index.lanes,
             client_security(config, self._ports.clock),
         )
-        ports = self._ports
         letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock)
         sources = AdminSources(
             board=self._board,
@@ -271,6 +270,7 @@ class CoordinatorService:
             status=status.document,
             targets=lambda: input_ends(self._admin, lanes),
             holds_records=awaited,
+            stopped_lanes=members.stopped_lanes.current,
             lookup=lookups.lookup,
             served=lambda: (ports.storage.base_uri, self._shown_owner),
             dead_letters=DeadLetterCalls(letters),
@@ -306,6 +306,7 @@ class CoordinatorService:
             open_transaction=self._open_transactions.oldest,
             farewells=self._gone,
             lease_ms=config.limits.lease_ms,
+            stopped_lanes=members.stopped_lanes.current,
             refused=self._security.access.refused.counts,
         )
 

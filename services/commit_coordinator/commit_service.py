@@ -21,6 +21,7 @@ from commit_coordinator.placement import Placement, Want
 from commit_coordinator.staging import attempt_dir
 from epoch_protocol.entries import Stage, Topic
 from epoch_protocol.state import CountedTagged
+from epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.errors import ErrorKind
 from tidemark.commit.v1 import commit_pb2 as pb
@@ -112,6 +113,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             request.lanes_held,
             request.uncommitted_entries,
             request.figures,
+            [stopped_lane(_stage(request.stage), each) for each in request.stopped],
         )
         pause = self._pause(_stage(request.stage))
         return pb.RenewResponse(
@@ -200,6 +202,21 @@ def begin_response(view: OpenAttemptView, num_shards: int) -> pb.BeginResponse:
         num_shards=num_shards,
         data=_ranges(view.manifest, Topic.DATA),
         index=_ranges(view.manifest, Topic.INDEX),
+    )
+
+
+def stopped_lane(stage: Stage, message: pb.StoppedLane) -> StoppedLane:
+    """As an owner reports it; a reason that this version does not know reads as UNREADABLE."""
+    known = message.reason in StopReason._value2member_map_
+    return StoppedLane(
+        stage=stage,
+        lane=message.lane,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        reason=StopReason(message.reason) if known else StopReason.UNREADABLE,
+        detail=message.detail,
+        since_ms=message.since_ms,
     )
 
 

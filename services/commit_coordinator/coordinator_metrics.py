@@ -20,6 +20,7 @@ from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView
 from epoch_protocol.entries import TAG_OF_COUNT, EpochPlanned, Stage
 from epoch_protocol.fold import Fold
+from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.model import instant_to_ms
 from ledger_client.fold_reader import Applied
 from stream_runtime.clock import Clock
@@ -100,6 +101,7 @@ class CoordinatorMetrics:
         yield from self._lags(sampled)
         yield from self._table(sampled, status.placement)
         yield from self._members(status.members)
+        yield self._stopped_lanes(status.stopped_lanes())
         yield from self._verification(status.verification)
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
@@ -213,6 +215,17 @@ class CoordinatorMetrics:
             here.add_metric([stage.value], len(members.members(stage)))
             idle.add_metric([stage.value], sum(slot is None for _, slot in members.leases(stage).values()))
         return here, idle
+
+    def _stopped_lanes(self, stopped: Iterable[StoppedLane]) -> Metric:
+        family = self.metrics.gauge_family(
+            "stopped_lane_seconds",
+            "How long a lane has not been read any further than the offset, until somebody acts",
+            ["topic", "partition", "offset", "reason"],
+        )
+        for each in stopped:
+            place = [each.topic, str(each.partition), str(each.offset), each.reason.value]
+            family.add_metric(place, max(self._clock.now_ms() - each.since_ms, 0) / 1000)
+        return family
 
     def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:
         """From the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm."""

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from commit_coordinator.domain.membership import Grant, LaneLease, Member, Membership, UnknownMemberError
 from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.stopped_lanes import StoppedLanes
 from epoch_protocol.entries import Stage
 from epoch_protocol.state import FoldState
+from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import KafkaClient, KafkaError
@@ -55,6 +57,7 @@ class Members:
         self._stages = {stage: Membership(lease_ms) for stage in Stage}
         for stage, names in lanes.items():
             self._stages[stage].add_lanes(names)
+        self.stopped_lanes = StoppedLanes(self._reported_stops, clock)
         self._lease_ms = lease_ms
         self._former: dict[Stage, set[int]] = {}
         self._former_until_ms = 0
@@ -93,6 +96,7 @@ class Members:
         held: Iterable[str],
         uncommitted: int,
         figures: Mapping[str, float],
+        stopped: Sequence[StoppedLane] = (),
     ) -> Grant:
         """Extends the lease; raises LeaseEndedError when it ended before."""
         with self._lock:
@@ -104,6 +108,7 @@ class Members:
             for member in membership.members():
                 if member.process_id == process_id:
                     member.uncommitted_entries, member.figures = uncommitted, dict(figures)
+                    member.stopped = tuple(stopped)
             return grant
 
     def leave(self, stage: Stage, process_id: str) -> None:
@@ -125,6 +130,9 @@ class Members:
         """State and slot per lane."""
         with self._lock:
             return self._stages[stage].leases()
+
+    def _reported_stops(self) -> list[StoppedLane]:
+        return [each for stage in Stage for member in self.members(stage) for each in member.stopped]
 
     def uncommitted_entries(self) -> int:
         """Index entries that live assigners hold for what is not committed."""

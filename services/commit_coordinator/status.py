@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,15 +14,23 @@ from commit_coordinator.history import EpochHistory
 from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransaction
 from commit_coordinator.placement import Placement
+from commit_coordinator.stopped_lanes import stopped_documents, stopped_warnings
 from commit_coordinator.table_services import table_services
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import parse_shuffle_lane
+from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.errors import HudiFormatError
 from hudi_format.storage.base import Storage
 from stream_runtime.clock import Clock
-from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition
+from stream_runtime.kafka.ports import (
+    Admin,
+    Isolation,
+    KafkaClient,
+    TopicPartition,
+    UnreadableBatchError,
+)
 
 KAFKA_SILENT: Final = "lag and open transactions are unknown: "
 _OF_KAFKA: Final = ("lag", "open_transaction")
@@ -50,6 +58,7 @@ class StatusSource:
     open_transaction: Callable[[], OpenTransaction | None]
     farewells: Callable[[], list[Farewell]]
     lease_ms: int
+    stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
     refused: Callable[[], Mapping[str, int]] = dict
     """Calls turned away, by reason (`stream_runtime.security.access`)."""
 
@@ -62,7 +71,7 @@ class StatusSource:
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
         blocker = self._blocker(facts.open_transaction)
-        services, left = self._table_services(), self.farewells()
+        services, left, stopped = self._table_services(), self.farewells(), self.stopped_lanes()
         missing = [{"part": part, "reason": facts.missing} for part in _OF_KAFKA if facts.missing]
         missing += [{"part": "table_services", "reason": each} for each in services.get("warnings", [])]
         return {
@@ -75,6 +84,7 @@ class StatusSource:
                 {"stage": e.stage.value, "process": e.process_id, "reason": e.reason, "at_ms": e.at_ms}
                 for e in left
             ],
+            "stopped_lanes": stopped_documents(stopped),
             "open_transaction": blocker,
             "table_services": services,
             "paused": {"paused": view.paused, "reason": view.pause_reason},
@@ -101,6 +111,7 @@ class StatusSource:
             "warnings": [
                 *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
+                *stopped_warnings(stopped),
                 *self.verification.warnings(),
                 *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),
                 *blocked_readers(blocker, self.lease_ms),
@@ -230,6 +241,9 @@ def holds_records(client: KafkaClient, admin: Admin, lane: str, first: int, end:
                 return True
             if reader.position(partition) >= end:
                 return False
+        return True
+    except UnreadableBatchError:
+        # Whatever lies there, it is not read yet.
         return True
     finally:
         reader.close()

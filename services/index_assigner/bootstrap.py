@@ -76,7 +76,7 @@ def shuffle_work(context: StageContext) -> StageWork:
         message_bytes=config.limits.message_bytes,
         record_bytes_max=config.limits.record_bytes,
     )
-    return ShuffleWork(context.client, context.keyer(), settings)
+    return ShuffleWork(context.client, context.keyer(), settings, context.clock)
 
 
 class AssignerService:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from epoch_protocol.stopped_lanes import StoppedLane
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class StageReport(NamedTuple):
     lanes_held: Collection[str] = ()
     uncommitted_entries: int = 0
     figures: Mapping[str, float] = {}
+    stopped: Sequence[StoppedLane] = ()
 
 
 class SlotLease(Protocol):

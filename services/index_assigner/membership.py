@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage
+from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.errors import SetupError
 from index_assigner.lease import Lease, StageReport
 from stream_runtime.clock import Clock
@@ -169,6 +170,7 @@ class MembershipClient:
             lanes_held=sorted(report.lanes_held),
             uncommitted_entries=report.uncommitted_entries,
             figures=dict(report.figures),
+            stopped=map(_stopped_message, report.stopped),
             **self._base(),
         )
         answer = call(self._stub.Renew, request, _CALL_TIMEOUT_S)
@@ -210,3 +212,15 @@ class MembershipClient:
     def _raise_refusal(self) -> None:
         if self._refused is not None:
             raise self._refused
+
+
+def _stopped_message(stopped: StoppedLane) -> pb.StoppedLane:
+    return pb.StoppedLane(
+        lane=stopped.lane,
+        topic=stopped.topic,
+        partition=stopped.partition,
+        offset=stopped.offset,
+        reason=stopped.reason.value,
+        detail=stopped.detail,
+        since_ms=stopped.since_ms,
+    )

@@ -219,7 +219,8 @@ class SlotLoop:
     def _report(self) -> None:
         held = self._lanes.names(LaneStatus.CLAIMED, LaneStatus.CURRENT)
         figures = {**self._work.figures(), **self.counters.figures()}
-        report = StageReport(held, self._work.uncommitted_entries(), figures)
+        stopped = self._work.stopped_lanes()
+        report = StageReport(held, self._work.uncommitted_entries(), figures, stopped)
         self._parts.lease.report(report)
         self._reported_s = self._parts.clock.monotonic_s()
 

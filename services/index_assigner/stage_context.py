@@ -85,6 +85,7 @@ class StageContext:
                 start_of(config.input.start, self.storage),
                 self.topics.dead_letter,
                 config.limits.record_bytes,
+                self.clock,
             )
         return KeyedTopicSource(
             self.client,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from epoch_protocol.entries import Consumed, LedgerEntry, Stage
+from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.shuffle.keyed_source import Budget
 from ledger_client.fold_reader import Applied
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
@@ -87,6 +88,10 @@ class StageWork(Protocol):
 
     def uncommitted_entries(self) -> int:
         """Index entries in memory that no committed epoch covers (limits.uncommitted_entries)."""
+        ...
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        """Lanes held whose input cannot be read any further; the others go on."""
         ...
 
     def figures(self) -> Mapping[str, float]:

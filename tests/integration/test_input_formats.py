@@ -151,7 +151,7 @@ def told(batches: list[pa.RecordBatch]) -> Told:
 def shuffled(table: Table, config: TableConfigFile, count: int) -> list[OutgoingMessage]:
     """What the shuffle stage makes of all that the topic holds."""
     settings = ShuffleSettings(table.names, earliest, "s", 1 << 20, 1 << 20, config.limits.record_bytes)
-    work = ShuffleWork(table.client, table.keyer(config), settings)
+    work = ShuffleWork(table.client, table.keyer(config), settings, SystemClock())
     work.start({f"{table.topic}:{lane}": 0 for lane in range(LANES)})
     end = time.monotonic() + 240.0
     while work.gather(PLENTY, 0.2).records < count:
@@ -214,6 +214,7 @@ def test_records_partitioned_by_shard_become_keyed_rows(
         earliest,
         table.names.dead_letter,
         table.config.limits.record_bytes,
+        SystemClock(),
     )
     count = table.feed(broken=False)
     for lane in range(LANES):

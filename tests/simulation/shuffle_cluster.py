@@ -106,7 +106,7 @@ class ShuffleCluster:
             1 << 20,
         )
         settings = ShuffleSettings(self.names, self.start, "s", 4_000, 1 << 20, 1 << 20)
-        self.loops.append(SlotLoop(parts, ShuffleWork(self.client, RecordKeyer(rules), settings)))
+        self.loops.append(SlotLoop(parts, ShuffleWork(self.client, RecordKeyer(rules), settings, self.clock)))
         return len(self.loops) - 1
 
     def fold_reader(self) -> FoldReader:

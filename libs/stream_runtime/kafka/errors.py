@@ -66,6 +66,21 @@ class OffsetOutOfRangeError(KafkaError):
     kind = ErrorKind.CORRUPT
 
 
+class UnreadableBatchError(KafkaError):
+    """The broker handed out a record batch that the client cannot read: its compression is broken or unpacks
+    to more than the client takes, or its checksum does not fit. The reader stays where it was, its other
+    partitions go on; asked again it may fail again.
+
+    ``base_offset``: where the batch begins, by which it is told from the next one; -1: not known.
+    """
+
+    kind = ErrorKind.CORRUPT
+
+    def __init__(self, text: str, topic: str, partition: int, base_offset: int) -> None:
+        super().__init__(text)
+        self.topic, self.partition, self.base_offset = topic, partition, base_offset
+
+
 class MissingTopicError(KafkaError):
     """A topic or partition that should exist does not."""
 

@@ -15,6 +15,9 @@ OFFSET_BEGINNING: Final = -2
 OFFSET_END: Final = -1
 """Position for `assign`: the first offset a reader of this isolation cannot see yet."""
 
+POLL_BYTES_MAX: Final = 64 << 20
+"""Of keys and values that one poll hands out, where the caller names no bound of its own."""
+
 
 class Isolation(Enum):
     """Which messages a reader sees; values are Kafka's `isolation.level`."""
@@ -32,7 +35,8 @@ class TopicPartition(NamedTuple):
 
 class Message(NamedTuple):
     """One record as a reader gets it. `value` None is a Kafka tombstone; `timestamp_ms` is -1 when the record
-    has none.
+    has none. `headers_unreadable`: it has headers that the client cannot hand out (a name is not UTF-8), and
+    `headers` is empty.
     """
 
     topic: str
@@ -42,6 +46,7 @@ class Message(NamedTuple):
     value: bytes | None
     headers: Headers = ()
     timestamp_ms: int = -1
+    headers_unreadable: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -29,10 +29,12 @@ from stream_runtime.kafka.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     ProducerFatalError,
+    UnreadableBatchError,
 )
 from stream_runtime.kafka.model import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    POLL_BYTES_MAX,
     Delivery,
     Headers,
     Isolation,
@@ -46,6 +48,7 @@ from stream_runtime.kafka.model import (
 __all__ = [
     "OFFSET_BEGINNING",
     "OFFSET_END",
+    "POLL_BYTES_MAX",
     "AbortableError",
     "Admin",
     "Delivery",
@@ -70,6 +73,7 @@ __all__ = [
     "TopicPartition",
     "TopicSpec",
     "TransactionalProducer",
+    "UnreadableBatchError",
 ]
 
 
@@ -180,10 +184,11 @@ class PartitionReader(Protocol):
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None: ...
 
-    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
-        """Up to `max_messages` in offset order per partition; [] after `timeout_s` without any.
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
+        """Up to `max_messages` in offset order per partition; [] after `timeout_s` without any. About
+        `max_bytes` of keys and values end it earlier.
 
-        Raises OffsetOutOfRangeError | MissingTopicError | KafkaUnavailableError.
+        Raises OffsetOutOfRangeError | MissingTopicError | KafkaUnavailableError | UnreadableBatchError.
         """
         ...
 

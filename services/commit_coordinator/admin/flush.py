@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
 
+from commit_coordinator.admin.refusals import LaneStoppedError
 from commit_coordinator.inbox import HurryUp, Inbox
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.rpc.deadlines import is_wanted
 
@@ -24,14 +27,26 @@ HoldsRecords = Callable[[str, int, int], bool]
 class FlushWait:
     """One for all calls; it holds nothing of any."""
 
-    def __init__(self, board: ViewBoard, inbox: Inbox, targets: Targets, holds_records: HoldsRecords) -> None:
+    def __init__(
+        self,
+        board: ViewBoard,
+        inbox: Inbox,
+        targets: Targets,
+        holds_records: HoldsRecords,
+        stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple,
+    ) -> None:
         self._board = board
         self._inbox = inbox
         self._targets = targets
         self._holds_records = holds_records
+        self._stopped_lanes = stopped_lanes
 
     def wait(self, timeout_s: float) -> CoordinatorView:
-        """The view in which it is all committed. Raises DeadlineExceededError, which says what is behind."""
+        """The view in which it is all committed.
+
+        Raises LaneStoppedError when what is to be committed lies behind the offset of a stopped lane, and
+        DeadlineExceededError, which says what is behind.
+        """
         targets, left_s = self._targets(), timeout_s
         for turn in count():
             self._inbox.put(HurryUp())
@@ -41,10 +56,16 @@ class FlushWait:
                 return view
             left_s -= wait_s
             if turn % _TURNS_PER_LOOK == 0:
+                self._check_stopped(targets)
                 targets = self._still_wanted(targets)
             if targets and (left_s <= 0 or not is_wanted()):
                 break
         raise DeadlineExceededError(_missing(self._board.current, targets))
+
+    def _check_stopped(self, targets: Mapping[str, int]) -> None:
+        for stopped in self._stopped_lanes():
+            if targets.get(shuffle_lane(stopped.topic, stopped.partition), 0) > stopped.offset:
+                raise LaneStoppedError(stopped)
 
     def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
         """Without lanes that have no record between where they are and where they should be."""

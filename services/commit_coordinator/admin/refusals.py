@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import grpc
 
 from commit_coordinator.errors import CoordinatorError
+from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.errors import ErrorKind
 from stream_runtime.rpc.errors import StatusError
 
@@ -51,6 +52,22 @@ class EpochNotGivenUpError(StatusError):
     def __init__(self, message: str, blocked: int | None) -> None:
         super().__init__(message)
         self.error_metadata = {} if blocked is None else {"blocked_epoch": str(blocked)}
+
+
+class LaneStoppedError(StatusError):
+    """What was asked for lies behind the offset at which a lane stands still."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "LANE_STOPPED"
+
+    def __init__(self, stopped: StoppedLane) -> None:
+        super().__init__(f"{stopped.sentence()}. docs/runbook.md, TidemarkLaneStopped, says how to go on")
+        self.error_metadata = {
+            "topic": stopped.topic,
+            "partition": str(stopped.partition),
+            "offset": str(stopped.offset),
+            "stop_reason": stopped.reason.value,
+        }
 
 
 class DeadLetterUnknownError(StatusError):

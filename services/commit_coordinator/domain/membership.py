@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from epoch_protocol.stopped_lanes import StoppedLane
+
 SLOTS_MAX = 256
 
 
@@ -40,6 +42,7 @@ class Member:
     claim_token: int = 0
     figures: dict[str, float] = field(default_factory=dict)
     uncommitted_entries: int = 0
+    stopped: tuple[StoppedLane, ...] = ()
 
 
 @dataclass

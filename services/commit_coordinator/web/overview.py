@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from commit_coordinator.status import KAFKA_SILENT
+from commit_coordinator.stopped_lanes import STANDS_STILL
 from commit_coordinator.web.plain_values import cut
 
 EPOCHS_SHOWN: Final = 48
@@ -84,7 +85,7 @@ def _state(status: Mapping[str, Any]) -> dict[str, str]:
         return {"name": "halted", "text": cut(coordinator["halted"])}
     if paused["paused"]:
         return {"name": "paused", "text": cut(paused["reason"])}
-    if coordinator["trouble"] or status["gave_up"]:
+    if coordinator["trouble"] or status["gave_up"] or status["stopped_lanes"]:
         return {"name": "attention", "text": "something needs a look: see the warnings"}
     if not status["last_commit"]["epoch"]:
         return {"name": "empty", "text": "nothing is committed yet"}
@@ -252,6 +253,9 @@ def _advice(text: str, coordinator: Mapping[str, Any], config: str) -> tuple[str
             )
         retry = f"`tidemark epoch retry {coordinator['blocked_epoch']} -c {config}`"
         return "stop", f"Tagging rests, nothing is lost. Remove the cause, then {retry}."
+    if text.startswith(STANDS_STILL):
+        todo = "The other partitions go on, nothing is lost. docs/runbook.md, TidemarkLaneStopped."
+        return "stop", todo
     if text == coordinator["trouble"]:
         return "wait", "It is tried again by itself. If it stays, look at the cause."
     if text.startswith("commits wait: "):

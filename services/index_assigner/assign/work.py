@@ -26,6 +26,7 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Verdict
+from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.schema import TableSchema
 from index_assigner.assign.emit import Emitter, outgoing, tagged_entry
 from index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
@@ -280,6 +281,9 @@ class AssignWork:
 
     def uncommitted_entries(self) -> int:
         return self._parts.index.uncommitted_entries()
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        return self._parts.source.stopped_lanes()
 
     def figures(self) -> Mapping[str, float]:
         now_s = self._parts.clock.monotonic_s()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 
@@ -60,6 +62,10 @@ class KeyedSource(Protocol):
         Slices start where the former one of the lane ended (or at the assigned position). Raises
         IncompleteRangeError, OffsetOutOfRangeError, KafkaUnavailableError.
         """
+        ...
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        """Lanes assigned whose input cannot be read any further; the others go on."""
         ...
 
     def lags(self) -> dict[str, int]:

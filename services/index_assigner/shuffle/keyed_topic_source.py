@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +25,7 @@ from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import CountedShuffle
+from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from ledger_client.fold_reader import FoldReader
@@ -120,6 +121,10 @@ class KeyedTopicSource:
             if slice_ is not None:
                 slices.append(slice_)
         return slices
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        """None: what is damaged in our own topic is read again from the input, see `_incomplete`."""
+        return ()
 
     def lags(self) -> dict[str, int]:
         return {

@@ -7,26 +7,33 @@ double it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from epoch_protocol.entries import Stage
+from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import (
     Isolation,
     KafkaClient,
     Message,
     OffsetOutOfRangeError,
     TopicPartition,
+    UnreadableBatchError,
 )
 
 _POLL_MESSAGES_MAX = 20_000
 _RECORD_BYTES_GUESS = 512
+_log = logging.getLogger("tidemark.assigner")
 
 
 class ShardedInputSource:
@@ -40,7 +47,9 @@ class ShardedInputSource:
         start: StartOf,
         dead_letter_topic: str,
         record_bytes_max: int,
+        clock: Clock,
     ) -> None:
+        self._stops = LaneStops(Stage.ASSIGN, clock)
         self._topic = topic
         self._keyer = keyer
         self._start = start
@@ -62,6 +71,7 @@ class ShardedInputSource:
         self._reader.add({partition: position})
 
     def release(self, lane: str) -> None:
+        self._stops.forget([lane])
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
             self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
@@ -84,12 +94,25 @@ class ShardedInputSource:
     def _read(self, budget: Budget, timeout_s: float) -> list[Message]:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         try:
-            messages = self._reader.poll(wanted, timeout_s)
+            messages = self._reader.poll(wanted, timeout_s, budget.bytes)
         except OffsetOutOfRangeError as error:
             raise lost_input(error) from error
+        except UnreadableBatchError as error:
+            self._unreadable(error)
+            return []
+        self._stops.read({str(message.partition) for message in messages})
         if messages:
             self._record_bytes = max(sum(len(m.value or b"") for m in messages) // len(messages), 1)
         return messages
+
+    def _unreadable(self, error: UnreadableBatchError) -> None:
+        lane, place = error.partition, self._partition(error.partition)
+        if lane in self._next and self._stops.failed(str(lane), self._reader.position(place), error):
+            self._reader.remove([place])
+            _log.error("lane %d stands still, the others go on: %s", lane, error)
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        return self._stops.current()
 
     def lags(self) -> dict[str, int]:
         return {

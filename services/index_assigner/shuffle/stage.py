@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ from typing import Final, NamedTuple
 
 from epoch_protocol.entries import BatchShuffled, Consumed, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
+from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.shuffle_batch import (
     encode_lanes,
     keyed_messages,
@@ -22,12 +25,14 @@ from index_assigner.shuffle.shuffle_batch import (
 )
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied
+from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import (
     Isolation,
     KafkaClient,
     Message,
     OffsetOutOfRangeError,
     TopicPartition,
+    UnreadableBatchError,
 )
 from stream_runtime.kafka.topics import TopicNames
 
@@ -35,6 +40,7 @@ _POLL_MESSAGES_MAX: Final = 20_000
 _RECORD_BYTES_GUESS: Final = 512
 # Input that rests for so long is not waited for any longer: a lone record goes on at once.
 _QUIET_S: Final = 0.02
+_log = logging.getLogger("tidemark.assigner")
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,10 @@ class ShuffleWork:
 
     stage = Stage.SHUFFLE
 
-    def __init__(self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings) -> None:
+    def __init__(
+        self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings, clock: Clock
+    ) -> None:
+        self._stops = LaneStops(Stage.SHUFFLE, clock)
         self._keyer = keyer
         self._settings = settings
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
@@ -84,6 +93,7 @@ class ShuffleWork:
         self._last = _Counts(0, 0, Counter())
 
     def drop(self, lanes: Collection[str]) -> None:
+        self._stops.forget(lanes)
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
@@ -104,16 +114,29 @@ class ShuffleWork:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
-        try:
-            messages = self._reader.poll(wanted, timeout_s)
-        except OffsetOutOfRangeError as error:
-            raise lost_input(error) from error
+        messages = self._poll(wanted, timeout_s, budget.bytes)
         if messages:
             size = self._sort(messages)
             self._record_bytes = max(size // len(messages), 1)
             self._gathered_bytes += size
         waiting = sum(len(lane.messages) for lane in self._lanes.values())
         return Gathered(waiting, self._gathered_bytes, waiting > 0 and not messages and timeout_s >= _QUIET_S)
+
+    def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
+        try:
+            return self._reader.poll(messages_max, timeout_s, bytes_max)
+        except OffsetOutOfRangeError as error:
+            raise lost_input(error) from error
+        except UnreadableBatchError as error:
+            self._unreadable(error)
+            return []
+
+    def _unreadable(self, error: UnreadableBatchError) -> None:
+        place = TopicPartition(error.topic, error.partition)
+        lane = shuffle_lane(*place)
+        if lane in self._lanes and self._stops.failed(lane, self._reader.position(place), error):
+            self._reader.remove([place])
+            _log.error("lane %s stands still, the others go on: %s", lane, error)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
@@ -138,6 +161,9 @@ class ShuffleWork:
     def uncommitted_entries(self) -> int:
         return 0
 
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        return self._stops.current()
+
     def figures(self) -> Mapping[str, float]:
         return {
             "shuffled_records": float(self._records),
@@ -155,8 +181,9 @@ class ShuffleWork:
         # Messages of a partition come in runs: the lane is looked up once a run.
         size = 0
         for (topic, partition), run in groupby(messages, itemgetter(0, 1)):
-            of_lane = list(run)
-            self._lanes[shuffle_lane(topic, partition)].messages += of_lane
+            of_lane, lane = list(run), shuffle_lane(topic, partition)
+            self._lanes[lane].messages += of_lane
+            self._stops.read([lane])
             size += _size(of_lane)
         return size
 

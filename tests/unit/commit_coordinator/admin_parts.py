@@ -28,6 +28,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "status": lambda _: {},
         "targets": dict,
         "holds_records": lambda *_: True,
+        "stopped_lanes": tuple,
         "lookup": lambda _: [],
         "served": lambda: ("", ""),
         "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),

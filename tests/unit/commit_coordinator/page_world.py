@@ -56,6 +56,7 @@ STATUS: dict[str, Any] = {
     "services": {"shuffle": [], "assign": []},
     "writer": {"asked": 1, "process": "writer-1"},
     "gave_up": [],
+    "stopped_lanes": [],
     "paused": {"paused": False, "reason": ""},
     "last_commit": {"epoch": 0, "instant": None, "completion": None, "detail": None},
     "in_flight": {

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from commit_coordinator.admin.refusals import LaneStoppedError
 from commit_coordinator.admin_service import AdminService
 from commit_coordinator.asked_kafka import AskedKafka, KafkaFacts
 from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
@@ -16,9 +17,10 @@ from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
-from epoch_protocol.entries import AttemptVoided, CommitDecided, EpochCommitted, EpochPlanned, Rewound
+from epoch_protocol.entries import AttemptVoided, CommitDecided, EpochCommitted, EpochPlanned, Rewound, Stage
 from epoch_protocol.fold import Fold, Verdict
 from epoch_protocol.state import CountedTagged, FoldState
+from epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from ledger_client.fold_reader import Applied
 from stream_runtime.errors import DeadlineExceededError
 from tests.unit.commit_coordinator.admin_parts import admin_service
@@ -117,6 +119,19 @@ def test_flush_that_runs_out_of_time_says_what_is_behind_and_why() -> None:
     service.Pause(pb.PauseRequest(table="t", reason="r"), None)
     service.Resume(pb.ResumeRequest(table="t"), None)
     assert inbox.take_all()[-2:] == [PauseTagging(True, "r"), PauseTagging(False, "")]
+
+
+def test_flush_of_what_lies_behind_a_stopped_lane_names_it_at_once() -> None:
+    stopped = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 0)
+    targets = {"in:0": 5, "in:1": 7}
+    service = admin_service(targets=lambda: targets, stopped_lanes=lambda: [stopped])
+    with pytest.raises(DeadlineExceededError):
+        service.Flush(pb.FlushRequest(table="t", timeout_ms=30), None)
+    targets["in:1"] = 8
+    with pytest.raises(
+        LaneStoppedError, match=r"in\[1\] is not read any further than offset 7 .*broken zstd"
+    ):
+        service.Flush(pb.FlushRequest(table="t", timeout_ms=60_000), None)
 
 
 def test_the_desk_takes_one_report_of_the_open_attempt_and_no_other() -> None:

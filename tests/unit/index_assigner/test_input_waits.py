@@ -61,7 +61,7 @@ def test_the_shuffle_stage_keeps_what_it_gathered():
     table = AvroTable()
     names = table.world.names
     settings = ShuffleSettings(names, earliest, "s", 1 << 20, 1 << 20, 1 << 20)
-    work = ShuffleWork(table.world.client, table.keyer, settings)
+    work = ShuffleWork(table.world.client, table.keyer, settings, table.world.clock)
     table.produce(0, "a", "b")
     table.produce(1, "c")
     work.start({"orders-in:0": 0, "orders-in:1": 0})
@@ -87,7 +87,13 @@ def test_the_shuffle_stage_keeps_what_it_gathered():
 def test_input_partitioned_by_shard_is_handed_out_once_it_can_be_decoded():
     table = AvroTable()
     source = ShardedInputSource(
-        table.world.client, "orders-in", table.keyer, earliest, table.world.names.dead_letter, 1 << 20
+        table.world.client,
+        "orders-in",
+        table.keyer,
+        earliest,
+        table.world.names.dead_letter,
+        1 << 20,
+        table.world.clock,
     )
     lanes = [keys_of_lane(lane, 4) for lane in range(LANES)]
     for lane, keys in enumerate(lanes):

@@ -19,7 +19,13 @@ PLENTY = Budget(1_000_000, 1 << 30)
 
 def source(world: World, start: StartOf = earliest) -> ShardedInputSource:
     return ShardedInputSource(
-        world.client, "orders-in", world.keyer, start, world.names.dead_letter, record_bytes_max=1 << 20
+        world.client,
+        "orders-in",
+        world.keyer,
+        start,
+        world.names.dead_letter,
+        record_bytes_max=1 << 20,
+        clock=world.clock,
     )
 
 

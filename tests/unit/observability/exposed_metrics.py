@@ -16,6 +16,7 @@ from commit_coordinator.status import StatusSource
 from commit_coordinator.verdict import Verdict
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import EpochPlanned, Stage
+from epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from index_assigner.assigner_metrics import AssignerMetrics
 from index_assigner.lease import StageReport
 from stream_runtime.clock import ManualClock
@@ -35,6 +36,7 @@ STAT = {
     "numDeletes": 2,
     "fileSizeInBytes": 1_000,
 }
+STOPPED = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken", 0)
 VERDICT = Verdict({"agrees": True, "differences": {}}, 2.0, 0)
 VERIFIED = {
     "last": {"seconds": 2.0, "agrees": True, "differences": {}, "error": None},
@@ -55,6 +57,7 @@ def coordinator(folder: Path) -> Metrics:
             members=lambda stage: [member], leases=lambda stage: {"0": (None, 0), "1": (None, None)}
         ),
         placement=SimpleNamespace(figures=lambda: {"file_groups": 5.0, "bytes": 9.0, "target_bytes": 1.0}),
+        stopped_lanes=lambda: [STOPPED],
         verification=SimpleNamespace(last=VERDICT, decided=VERDICT, undecided=0),
     )
     stages = ("shuffle", "assign", "commit")

@@ -49,6 +49,7 @@ class Shown:
             members=SimpleNamespace(members=lambda _: [], leases=lambda _: {}),
             placement=SimpleNamespace(figures=lambda: {"file_groups": 0.0, "bytes": 0.0}),
             verification=self.verification,
+            stopped_lanes=tuple,
         )
         sampled = SimpleNamespace(lags=None, table=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
@@ -117,6 +118,7 @@ def test_run_keeps_what_it_showed_while_a_new_coordinator_takes_over(tmp_path: P
             {
                 "coordinator": {"term": term, "halted": None, "trouble": None},
                 "gave_up": [],
+                "stopped_lanes": [],
                 "last_commit": {"epoch": epoch},
                 "records": {
                     "committed": {**dict.fromkeys(("input", "inserts", "updates", "deletes"), epoch * 10)}

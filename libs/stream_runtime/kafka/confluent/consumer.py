@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
@@ -10,11 +11,22 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
 from stream_runtime.kafka.confluent.connection_log import ConnectionLog
-from stream_runtime.kafka.confluent.translate import UNAVAILABLE, client_error, translate
+from stream_runtime.kafka.confluent.translate import UNAVAILABLE, client_error, translate, translate_read
 from stream_runtime.kafka.errors import KafkaConfigError, KafkaError, MissingTopicError
-from stream_runtime.kafka.ports import OFFSET_BEGINNING, OFFSET_END, Message, TopicPartition
+from stream_runtime.kafka.ports import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    POLL_BYTES_MAX,
+    Message,
+    TopicPartition,
+)
 
 _METADATA_TIMEOUT_S: Final = 10.0
+_FIRST_CHUNK: Final = 256
+# The client's method hands out a result *and* leaves an exception behind when a header's name is not UTF-8;
+# only a call that checks for that raises it here, and not somewhere later. The interpreter's own fast call
+# does not check, `methodcaller` does.
+_headers: Final = methodcaller("headers")
 
 
 class Events(NamedTuple):
@@ -89,15 +101,25 @@ class AssignedConsumer:
     def unassign(self) -> None:
         self._consumer.unassign()
 
-    def poll(self, max_messages: int, timeout_s: float) -> Events:
-        """Waits for the first event only, then takes what is there (consume alone waits until it has all)."""
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> Events:
+        """Waits for the first event only, then takes what is there (consume alone waits until it has all).
+
+        What is taken at a time doubles, so that a few messages of a megabyte each end it as early as many
+        small ones: a batch that unpacks to a thousand times its size waits in the client, once.
+        """
         first = self._consumer.poll(timeout_s)
         if first is None:
             outage, self._outage = self._outage, None
             return Events([], {}, None if outage is None else translate(outage, "poll"))
-        batch = [first]
-        if max_messages > 1:
-            batch += self._consumer.consume(max_messages - 1, 0)
+        batch, size, chunk = [first], _size(first), _FIRST_CHUNK
+        while len(batch) < max_messages and size < max_bytes:
+            wanted = min(chunk, max_messages - len(batch))
+            found = self._consumer.consume(wanted, 0)
+            batch += found
+            if len(found) < wanted:
+                break
+            size += sum(map(_size, found))
+            chunk *= 2
         self._outage = None
         return self._sort(batch)
 
@@ -112,7 +134,7 @@ class AssignedConsumer:
             elif error.code() == ClientError._PARTITION_EOF:
                 ends[TopicPartition(event.topic(), event.partition())] = event.offset()
             elif error.code() not in UNAVAILABLE and failure is None:
-                failure = translate(error, f"reading {event.topic()}[{event.partition()}]")
+                failure = translate_read(event, error)
         return Events(messages, ends, failure)
 
     def close(self) -> None:
@@ -127,7 +149,10 @@ def _client(topic_partition: TopicPartition, offset: int = -1001) -> ClientTopic
 
 def _message(event: Any) -> Message:
     kind, timestamp_ms = event.timestamp()
-    headers = event.headers()
+    try:
+        headers, unreadable = _headers(event), False
+    except (SystemError, UnicodeDecodeError, KafkaException):
+        headers, unreadable = None, True
     return Message(
         event.topic(),
         event.partition(),
@@ -136,4 +161,9 @@ def _message(event: Any) -> Message:
         event.value(),
         tuple(headers) if headers else (),
         timestamp_ms if kind else -1,
+        unreadable,
     )
+
+
+def _size(event: Any) -> int:
+    return len(event)

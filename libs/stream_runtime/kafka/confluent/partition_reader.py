@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+from stream_runtime.kafka.ports import POLL_BYTES_MAX, Isolation, Message, TopicPartition
 
 
 class ConfluentPartitionReader:
@@ -38,12 +38,12 @@ class ConfluentPartitionReader:
             del self._positions[topic_partition]
         self._consumer.remove(known)
 
-    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
         held_back = self._failure
         if held_back is not None:
             self._failure = None
             raise held_back
-        messages, ends, failure = self._consumer.poll(max_messages, timeout_s)
+        messages, ends, failure = self._consumer.poll(max_messages, timeout_s, max_bytes)
         for message in messages:
             self._positions[message.topic_partition] = message.offset + 1
         for topic_partition, offset in ends.items():

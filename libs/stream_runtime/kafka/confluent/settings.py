@@ -22,6 +22,7 @@ _OURS: Final = frozenset(
     {
         "acks",
         "auto.offset.reset",
+        "check.crcs",
         "delivery.report.only.error",
         "enable.auto.commit",
         "enable.auto.offset.store",
@@ -139,6 +140,8 @@ class ClientSettings:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
+                # Else a damaged batch is handed out as records that nobody wrote.
+                "check.crcs": True,
                 # Any other value jumps over deleted ranges in silence.
                 "auto.offset.reset": "error",
                 "receive.message.max.bytes": receive_bytes,

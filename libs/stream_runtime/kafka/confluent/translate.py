@@ -17,6 +17,7 @@ from stream_runtime.kafka.errors import (
     MissingTopicError,
     OffsetOutOfRangeError,
     ProducerFatalError,
+    UnreadableBatchError,
 )
 
 _FENCED: Final = frozenset(
@@ -67,6 +68,15 @@ _LEADER_CHANGING: Final = frozenset(
         ClientError._NOENT,
     }
 )
+_UNREADABLE: Final = frozenset(
+    {
+        ClientError._BAD_COMPRESSION,
+        ClientError._BAD_MSG,
+        ClientError._UNDERFLOW,
+        ClientError.INVALID_MSG,
+        ClientError.INVALID_MSG_SIZE,
+    }
+)
 UNAVAILABLE: Final = frozenset(
     {
         ClientError._ALL_BROKERS_DOWN,
@@ -114,6 +124,16 @@ def translate(error: ClientError, doing: str) -> KafkaError:
     if code in UNAVAILABLE or error.retriable():
         return KafkaUnavailableError(text)
     return KafkaError(text)
+
+
+def translate_read(event: Any, error: ClientError) -> KafkaError:
+    """Our error for one that a consumer handed out as an event about a partition."""
+    topic, partition = event.topic(), event.partition()
+    if error.code() in _UNREADABLE and topic is not None:
+        base = event.offset()
+        text = f"{topic}[{partition}] cannot be read at offset {base}: {error.name()}: {error.str()}"
+        return UnreadableBatchError(text, topic, partition, -1 if base is None or base < 0 else base)
+    return translate(error, f"reading {topic}[{partition}]")
 
 
 def client_error(exception: Any) -> ClientError:

@@ -19,6 +19,7 @@ from stream_runtime.kafka.errors import (
     LeaderChangingError,
     MessageTooLargeError,
     MissingTopicError,
+    UnreadableBatchError,
 )
 from stream_runtime.kafka.memory.faults import Faults
 from stream_runtime.kafka.memory.partition_log import PartitionLog, StoredRecord, Visibility
@@ -129,7 +130,21 @@ class MemoryBroker:
             log = self.log(topic_partition)
             if not self.faults.has_leader(topic_partition.topic, self.clock.monotonic_s()):
                 return [], position
-            return log.read(position, isolation, messages_max)
+            messages, following = log.read(position, isolation, messages_max)
+            base = self.faults.unreadable_from(topic_partition, position)
+            if base is None or following <= base:
+                return messages, following
+            return [each for each in messages if each.offset < base], max(base, position)
+
+    def raise_unreadable(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Raises UnreadableBatchError for the first of these positions that lies in an unreadable batch."""
+        for topic_partition, position in positions.items():
+            base = self.faults.unreadable_from(topic_partition, position)
+            if base is not None and base <= position:
+                topic, partition = topic_partition
+                raise UnreadableBatchError(
+                    f"{topic}[{partition}] cannot be read at offset {base}: a fault", topic, partition, base
+                )
 
     def apply_retention(self) -> None:
         """Deletes what topics with a time retention no longer keep, as the broker's cleaner would."""

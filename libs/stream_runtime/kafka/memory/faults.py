@@ -10,6 +10,8 @@ from enum import Enum
 from random import Random
 from typing import TypeVar
 
+from stream_runtime.kafka.model import TopicPartition
+
 _Fault = TypeVar("_Fault")
 
 
@@ -79,6 +81,9 @@ class Faults:
         default_factory=lambda: defaultdict(deque)
     )
     _leaders_back_s: dict[str, float] = field(default_factory=dict)
+    _unreadable: dict[TopicPartition, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
 
     def on_next_end(self, transactional_id: str, fault: EndFault) -> None:
         self._ends[transactional_id].append(fault)
@@ -92,6 +97,15 @@ class Faults:
     def leaders_away_until(self, topic: str, back_s: float) -> None:
         """Until this moment of the broker's clock no partition of the topic has a leader: clients wait."""
         self._leaders_back_s[topic] = back_s
+
+    def make_unreadable(self, topic_partition: TopicPartition, base: int, last: int) -> None:
+        """From now on no reader can read the record batch of these offsets."""
+        self._unreadable[topic_partition] = sorted([*self._unreadable[topic_partition], (base, last)])
+
+    def unreadable_from(self, topic_partition: TopicPartition, position: int) -> int | None:
+        """Where the first unreadable batch begins that does not end before the position."""
+        batches = self._unreadable.get(topic_partition, ())
+        return next((base for base, last in batches if last >= position), None)
 
     def lose_acknowledgements(self, topic: str, count: int = 1) -> None:
         """The next messages of transactions to the topic are stored, but their producer never learns the

@@ -11,6 +11,7 @@ from stream_runtime.kafka.memory.broker import MemoryBroker
 from stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
     OFFSET_END,
+    POLL_BYTES_MAX,
     Isolation,
     Message,
     OffsetRange,
@@ -46,11 +47,13 @@ class MemoryPartitionReader:
         for topic_partition in topic_partitions:
             self._positions.pop(topic_partition, None)
 
-    def poll(self, max_messages: int, timeout_s: float) -> list[Message]:
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> list[Message]:
         clock = self._broker.clock
         deadline_s = clock.monotonic_s() + timeout_s
         while True:
             messages = self._take(max_messages)
+            if not messages:
+                self._broker.raise_unreadable(self._positions)
             remaining_s = deadline_s - clock.monotonic_s()
             if messages or remaining_s <= 0:
                 return messages

@@ -1,0 +1,49 @@
+"""A lane that is not read any further until somebody acts, and why. The other lanes go on.
+
+Who stops a lane: its owner, when the bytes at an offset cannot be read or ended a process twice; the
+coordinator, when the topic is not the one that was read before. It is no entry of the ledger: owners tell the
+coordinator with each renewal of their lease, and a new owner finds the same cause again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from epoch_protocol.entries import Stage
+
+
+class StopReason(StrEnum):
+    """Why; the values are a contract with readers of `tidemark status --json` and of the metric."""
+
+    UNREADABLE = "unreadable"
+    """Kafka hands out a record batch that no client can read: broken or endless compression, a wrong
+    checksum."""
+    DIED_TWICE = "died-twice"
+    """Two processes died while they worked on the record batch at this offset."""
+    TOPIC_RECREATED = "topic-recreated"
+    """The topic was deleted and made again: its offsets mean other records than those that were read."""
+
+
+class StoppedLane(msgspec.Struct, frozen=True):
+    """``offset``: of the input topic, the next one to be read. ``since_ms``: epoch milliseconds.
+
+    ``lane`` is the stage's name of it (`epoch_protocol.lanes`), ``detail`` is for people.
+    """
+
+    stage: Stage
+    lane: str
+    topic: str
+    partition: int
+    offset: int
+    reason: StopReason
+    detail: str
+    since_ms: int
+
+    def sentence(self) -> str:
+        """For people: what stands where, and why."""
+        return (
+            f"{self.topic}[{self.partition}] is not read any further than offset {self.offset} "
+            f"({self.reason.value}): {self.detail}"
+        )

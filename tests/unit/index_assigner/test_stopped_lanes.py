@@ -1,0 +1,106 @@
+"""A partition that cannot be read at an offset stops that lane alone: both readers of input topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from epoch_protocol.entries import Stage
+from epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from index_assigner.shuffle.input_positions import earliest
+from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from stream_runtime.kafka.ports import TopicPartition
+from tests.unit.index_assigner.shuffle_world import LANES, World, order
+
+PLENTY = Budget(1_000_000, 1 << 30)
+BROKEN = TopicPartition("orders-in", 1)
+
+
+@pytest.fixture
+def world() -> World:
+    """Each partition has records at 0 to 5; nobody can read those at 2 to 4 of one of them."""
+    world = World()
+    for number in range(6):
+        for partition in range(LANES):
+            key = f"p{partition}-{number}"
+            world.broker.produce(TopicPartition("orders-in", partition), None, order(key), ())
+    world.broker.faults.make_unreadable(BROKEN, 2, 4)
+    return world
+
+
+def shuffle(world: World) -> ShuffleWork:
+    settings = ShuffleSettings(world.names, earliest, "s", 1 << 20, 1 << 20, 1 << 20)
+    work = ShuffleWork(world.client, world.keyer, settings, world.clock)
+    work.start({f"orders-in:{partition}": 0 for partition in range(LANES)})
+    return work
+
+
+def consumed(world: World, work: ShuffleWork, rounds: int) -> dict[str, tuple[int, int]]:
+    """Per lane first and next of all transactions."""
+    found: dict[str, tuple[int, int]] = {}
+    for number in range(rounds):
+        work.gather(PLENTY, 0.5)
+        world.clock.advance(0.5)
+        prepared = work.prepare(f"n{number}")
+        for part in prepared.consumed if prepared is not None else ():
+            found[part.lane] = (found.get(part.lane, (part.start, 0))[0], part.next)
+    return found
+
+
+def test_a_lane_stops_before_the_batch_and_the_others_go_on(world: World) -> None:
+    work = shuffle(world)
+    assert consumed(world, work, 20) == {f"orders-in:{p}": (0, 2 if p == 1 else 6) for p in range(LANES)}
+    (stopped,) = work.stopped_lanes()
+    assert (stopped.stage, stopped.lane, stopped.topic, stopped.partition) == (
+        Stage.SHUFFLE,
+        "orders-in:1",
+        *BROKEN,
+    )
+    assert (stopped.offset, stopped.reason) == (2, StopReason.UNREADABLE)
+    assert "orders-in[1]" in stopped.sentence()
+    world.broker.produce(TopicPartition("orders-in", 0), None, order("later"), ())
+    assert consumed(world, work, 3) == {"orders-in:0": (6, 7)}
+    assert work.stopped_lanes() == [stopped]
+
+
+def test_a_batch_that_can_be_read_the_next_time_stops_nothing(world: World) -> None:
+    work = shuffle(world)
+    work.gather(PLENTY, 0.5)
+    for _ in range(3):
+        work.gather(PLENTY, 0.0)
+    assert not work.stopped_lanes()
+    world.broker.faults._unreadable.clear()
+    assert consumed(world, work, 20)["orders-in:1"] == (0, 6)
+    assert not work.stopped_lanes()
+
+
+def test_a_lane_that_is_given_up_does_not_stand_still_here_any_more(world: World) -> None:
+    work = shuffle(world)
+    consumed(world, work, 20)
+    work.drop(["orders-in:1"])
+    assert not work.stopped_lanes()
+    work.start({"orders-in:1": 2})
+    consumed(world, work, 20)
+    assert [each.offset for each in work.stopped_lanes()] == [2]
+
+
+def test_a_lane_of_input_partitioned_by_shard_stops_alike(world: World) -> None:
+    source = ShardedInputSource(
+        world.client, "orders-in", world.keyer, earliest, world.names.dead_letter, 1 << 20, world.clock
+    )
+    for lane in range(LANES):
+        source.assign(str(lane), 0)
+    last: dict[str, int] = {}
+    for _ in range(20):
+        last |= {each.lane: each.next for each in source.poll(PLENTY, 0.5)}
+        world.clock.advance(0.5)
+    assert last == {str(lane): 2 if lane == 1 else 6 for lane in range(LANES)}
+    stopped = source.stopped_lanes()
+    assert stopped == [
+        StoppedLane(
+            Stage.ASSIGN, "1", *BROKEN, 2, StopReason.UNREADABLE, stopped[0].detail, stopped[0].since_ms
+        )
+    ]
+    source.release("1")
+    assert not source.stopped_lanes()
