@@ -15,11 +15,14 @@ Event = tuple[str | None, Mapping[str, Any] | bytes | None]
 
 @dataclass
 class AccountModel:
-    """`rows`: live rows by key. An older event changes nothing, a delete leaves its ordering value behind."""
+    """`rows`: live rows by key; `newest`: the greatest ordering value of each key, live or not.
+
+    An older event changes nothing, a delete leaves its ordering value behind.
+    """
 
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     broken: int = 0
-    _newest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
 
     def apply(self, event: Event) -> None:
         key, value = event
@@ -29,9 +32,9 @@ class AccountModel:
         if value is None:
             self.rows.pop(key, None)
             return
-        if value["at"] < self._newest.get(key, -1):
+        if value["at"] < self.newest.get(key, -1):
             return
-        self._newest[key] = value["at"]
+        self.newest[key] = value["at"]
         if value.get("gone"):
             self.rows.pop(key, None)
         else:
@@ -43,16 +46,20 @@ class AccountEvents:
     was sent before.
     """
 
-    def __init__(self, seed: int, accounts: int = 400) -> None:
-        self.model = AccountModel()
+    def __init__(
+        self, seed: int, accounts: int = 400, model: AccountModel | None = None, now: int = 1_000
+    ) -> None:
+        """`model` and `now` (the newest ordering value): where a former stream ended."""
+        self.model = model or AccountModel()
         self._random = Random(seed)
         self._accounts = accounts
-        self._late_max = 50
-        self._now = 1_000
+        self.late_max = 50
+        """How many ordering values an event may lie behind the newest one."""
+        self.now = now
 
     def nothing_late(self) -> None:
         """From here on every event is newer than all before it."""
-        self._late_max = 1
+        self.late_max = 1
 
     def take(self, count: int) -> list[Event]:
         """The next events: upserts, moves, late ones, deletes of both kinds, a few broken ones."""
@@ -62,18 +69,18 @@ class AccountEvents:
         return events
 
     def _next(self) -> Event:
-        self._now += 1
+        self.now += 1
         dice = self._random.random()
         key = f"account-{self._random.randrange(self._accounts)}"
         if dice < 0.01:
             return key, b"{ not json"
         if dice < 0.04:
             return key, None
-        late = self._random.randrange(self._late_max) if dice < 0.15 else 0
+        late = self._random.randrange(self.late_max) if dice < 0.15 else 0
         value = {
             "id": key,
             "region": self._random.choice(REGIONS),
-            "at": self._now - late,
+            "at": self.now - late,
             "balance": self._random.randrange(100_000) / 4,
         }
         return key, {**value, "gone": True} if 0.15 <= dice < 0.2 else value

@@ -17,6 +17,7 @@ LONGEST_FIRST = (
     "test_run.py::test_every_part",
     "test_run.py::test_start_again",
     "test_cannot_go_on",
+    "test_recorded_table",
     "test_debezium",
     "test_demo",
 )
