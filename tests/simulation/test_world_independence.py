@@ -1,4 +1,6 @@
-"""The checkers of the simulation share no code with what they check."""
+"""The checkers of the simulation, and Hudi's rules that they and the foreign engine follow, share no code
+with what they check.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,14 @@ import ast
 import sys
 from pathlib import Path
 
-CHECKERS = Path(__file__).parent / "world" / "checkers"
+import pytest
+
+TESTS = Path(__file__).parents[1]
+CHECKERS = TESTS / "simulation" / "world" / "checkers"
+RULES = TESTS / "hudi_rules"
 BY_NAME = {"importlib", "pkgutil", "runpy"}
 ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"} - BY_NAME
-OWN = "tests.simulation.world.checkers"
+OWN = ("tests.simulation.world.checkers", "tests.hudi_rules")
 
 
 def imported(file: Path) -> set[str]:
@@ -25,13 +31,14 @@ def imported(file: Path) -> set[str]:
     return found
 
 
-def test_checkers_import_nothing_of_the_product() -> None:
-    files = sorted(CHECKERS.glob("*.py"))
+@pytest.mark.parametrize(("folder", "own"), [(CHECKERS, OWN), (RULES, OWN[1:])], ids=["checkers", "rules"])
+def test_what_judges_imports_nothing_of_the_product(folder: Path, own: tuple[str, ...]) -> None:
+    files = sorted(folder.glob("*.py"))
     assert len(files) >= 5
     for file in files:
         foreign = {
             name
             for name in imported(file)
-            if name.partition(".")[0] not in ALLOWED and not name.startswith(OWN)
+            if name.partition(".")[0] not in ALLOWED and not name.startswith(own)
         }
         assert foreign == set(), file.name

@@ -199,31 +199,9 @@ class Events(Town):
         if actor is not None:
             actor.service._inbox.put(HurryUp())
 
-    def _do_foreign(self, kind: str, day: str = "d0") -> None:
-        if kind == "rollback":
-            instant = self.foreign.roll_back()
-            if instant is not None:
-                self.judge.excuse(instant)
-        elif kind == "empty":
-            self.foreign.insert({})
-        elif kind == "compact":
-            self.foreign.compact(self.judge.slices())
-        elif kind == "compact-index":
-            self.foreign.compact_index(self.judge.index(), day == "clean")
-        elif kind == "archive":
-            self.foreign.archive()
-        elif kind == "undo":
-            self.foreign.undo()
-        else:
-            absent = [f"k{n}" for n in range(6) if f"k{n}" not in self.judge.rows]
-            if absent:
-                self._foreign_rows += 1
-                row = (day, 1_000_000 + self._foreign_rows, -self._foreign_rows)
-                rows = {absent[self._foreign_rows % len(absent)]: row}
-                if kind == "half":
-                    self.foreign.half(rows)
-                else:
-                    self.foreign.insert(rows)
+    def _do_foreign(self, kind: str, *words: str) -> None:
+        if not self.foreign.act(kind, *words):
+            self.log.append(f"    it does not: {self.foreign.said}")
 
     def _do_reader(self, what: str) -> None:
         if what == "begin":

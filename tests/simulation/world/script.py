@@ -52,10 +52,42 @@ VERBS: Final[Mapping[str, str]] = {
     "fail-job": "the writer's next job fails for good, with half of its files made",
     "rewind-wish": "an assigner asks for a rewind",
     "hurry": "the coordinator plans as soon as something counts",
-    "foreign": "insert DAY | half DAY | undo | empty | rollback | compact | compact-index [clean] | archive: "
-    "another engine does it, if the table's lock is free",
+    "foreign": "KIND [WORD …]: another engine does it, if the table's lock is free (see `FOREIGN`)",
     "reader": "begin | end: a reader lists the data timeline, later the rest",
 }
+
+
+FOREIGN: Final[Mapping[str, str]] = {
+    "clock": "MS: its clock is so far ahead of ours from here on (negative: behind)",
+    "empty": "a commit of nothing",
+    "insert": "[DAY]: of a key k0 to k5 that is not there, into a new file group",
+    "insert-into": "[DAY]: … into a file group without log files, whose base file is written anew",
+    "update": "KEY",
+    "delete": "KEY: whatever its ordering value",
+    "move": "KEY DAY: to another partition",
+    "column": "KEY: an update with a column that the table did not have",
+    "begin": "insert|fresh|update|delete|move …: leaves such a write in flight; fresh: of a key f1, f2 …",
+    "finish": "what is in flight is committed, unless it lost against another commit",
+    "half": "[DAY]: an insert that dies between the metadata table's commit and its own, with the lock",
+    "undo": "the dead one's lock is removed, pending writes without a heartbeat are rolled back",
+    "rollback": "the oldest pending write of anybody is rolled back, whatever its heartbeat says",
+    "rollback-own": "its own newest commit, if nothing came after it",
+    "savepoint": "keeps the newest commit",
+    "delete-savepoints": "keeps nothing any more",
+    "restore": "to the newest savepoint, if all since then was its own",
+    "compact": "plan-compaction and run-compaction at once",
+    "plan-compaction": "of all file groups with log files",
+    "run-compaction": "carries the planned one out",
+    "cluster": "[DAY]: plan-clustering and run-clustering at once",
+    "plan-clustering": "[DAY]: of all file groups of the partition",
+    "run-clustering": "carries the planned one out, unless a commit changed one of its file groups",
+    "overwrite": "[DAY]: INSERT_OVERWRITE of the partition with one row",
+    "drop": "[DAY]: DELETE_PARTITION",
+    "clean": "commits N | versions N | time S: by the policies of Hudi's clean; S seconds",
+    "archive": "[N]: all but the N newest writes (1), as far as Hudi's limits let it",
+    "compact-index": "[clean]: folds the record index, and deletes what it folded",
+}
+"""What the other engine can do; it leaves out what Hudi would refuse, or lose by its clock."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import grpc
 
 from epoch_protocol.entries import Stage
-from hudi_format.timeline import Action
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
@@ -26,7 +25,7 @@ from tests.simulation.world.checkers.model import Change
 from tests.simulation.world.checkers.table import Reader
 from tests.simulation.world.checkers.topics import Sent, Topics
 from tests.simulation.world.edges import Edges
-from tests.simulation.world.foreign import ForeignEngine
+from tests.simulation.world.foreign.engine import ForeignEngine
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.process import Process, Status
 from tests.simulation.world.rocks import Disk, LightRocks
@@ -73,12 +72,14 @@ class Town:
         self._sent: list[Change] = []
         self._broken = 0
         self._deletions_lost = False
-        action = Action.DELTA_COMMIT if setup.type == "mor" else Action.COMMIT
-        self.foreign = ForeignEngine(self.storage, self.clock, self.ids, action, schema(), setup.shards)
-        self._foreign_rows = 0
         self.client.admin().create_topics([TopicSpec(INPUT, setup.inputs)])
         self.judge = self._judge()
         self.storage.changed = self.judge.stored
+        is_log = setup.type == "mor"
+        self.foreign = ForeignEngine(
+            self.storage, self.clock, self.ids, schema(), self.judge, setup.shards, is_log, setup.ordered,
+            lambda: 1 + max((each.at or 0 for each in self._sent), default=0),
+        )  # fmt: skip
 
     def _judge(self) -> Judge:
         storage, setup = self.storage, self.setup

@@ -72,7 +72,7 @@ class World(Events):
                     self._thaw(actor)
         self.broker.deliver_late_ends()
         self._do_late_calls()
-        self.foreign.undo()
+        self.foreign.settle()
         for _ in range(_ZOMBIE_STEPS):
             for seat in list(self.seats.values()):
                 self._do_zombie(seat.name)

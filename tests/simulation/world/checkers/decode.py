@@ -173,9 +173,12 @@ def listed_files(value: bytes, schema: str) -> dict[str, tuple[int, bool]]:
 
 
 def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of these columns, row by row."""
-    found = pq.ParquetFile(pa.BufferReader(data)).read(list(names), use_threads=False)
-    return list(zip(*(found.column(name).to_pylist() for name in names), strict=True))
+    """The values of these columns, row by row; None of a column that the file does not have."""
+    file = pq.ParquetFile(pa.BufferReader(data))
+    there = file.schema_arrow.names
+    found = file.read([name for name in names if name in there], use_threads=False)
+    nothing = [None] * found.num_rows
+    return list(zip(*(found.column(n).to_pylist() if n in there else nothing for n in names), strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
+from tests.simulation.world.checkers.order import newest_completion, order_faults
 from tests.simulation.world.checkers.table import (
     DATA_TIMELINE,
     METADATA_TIMELINE,
+    NO_TIMELINE,
     BrokenTableError,
     Content,
     Reader,
@@ -31,10 +34,21 @@ from tests.simulation.world.checkers.topics import (
     change_of,
     source_positions,
 )
-from tests.simulation.world.checkers.transactions import faults_of
+from tests.simulation.world.checkers.traces import traces_of
+from tests.simulation.world.checkers.transactions import count_faults, faults_of
 
 FOREIGN_KEY: Final = "sim.foreign"
 _EMPTY: Final = Content({}, {}, {})
+
+
+class Look(NamedTuple):
+    """What a reader sees, and the reader."""
+
+    timeline: Timeline
+    metadata: Timeline
+    view: View
+    content: Content
+    reader: Reader
 
 
 class Judge:
@@ -60,8 +74,7 @@ class Judge:
         self._epoch = 0
         self._records = 0
         self._expected = _EMPTY
-        self._timeline = Timeline({}, frozenset(), {})
-        self._metadata = Timeline({}, frozenset(), {})
+        self._timeline = self._metadata = NO_TIMELINE
         self._slow: tuple[Timeline, Content] | None = None
         self._judged: set[int] = set()
         self._plans = 0
@@ -69,6 +82,8 @@ class Judge:
         self._newest = ""
         self._applied: Counter[str] = Counter()
         self._foreign: list[ForeignRow] = []
+        self._before: dict[str, dict[str, tuple[Row | None, int | None]]] = {}
+        self._undone, self._is_elsewhere = set[str](), False
 
     def say(self, guarantee: str, text: str) -> None:
         """Notes a violation."""
@@ -80,6 +95,26 @@ class Judge:
         """
         self._reader.rolled_back |= {instant}
 
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Another engine acts: in which order it makes and deletes files, and what its clock says, is none of
+        our doing. What it leaves is looked at.
+        """
+        self._is_elsewhere = True
+        try:
+            yield
+        finally:
+            self._is_elsewhere = False
+        try:
+            self._follow_timelines(is_ours=False)
+            self._look("after another engine's step")
+        except BrokenTableError as error:
+            self.say("G1", str(error))
+
+    def undone(self, instant: str) -> None:
+        """Another engine takes back a commit of its own, the newest one."""
+        self._undone.add(instant)
+
     @property
     def rows(self) -> dict[str, Row]:
         """What the table has to hold now."""
@@ -89,6 +124,8 @@ class Judge:
 
     def stored(self, path: str) -> None:
         """Something changed at the path."""
+        if self._is_elsewhere:
+            return
         try:
             if path.startswith((DATA_TIMELINE, METADATA_TIMELINE)):
                 self._follow_timelines()
@@ -115,37 +152,34 @@ class Judge:
         folder, _, name = path.rpartition("/")
         return name in self._reader._names(folder)
 
-    def _follow_timelines(self) -> None:
+    def _follow_timelines(self, is_ours: bool = True) -> None:
         before, self._timeline = self._timeline, self._reader.data_timeline()
         metadata_before, self._metadata = self._metadata, self._reader.metadata_timeline()
-        self._check_order(before, self._timeline, metadata_before, self._metadata)
-        for instant in before.completed.keys() - self._timeline.completed.keys():
-            if not self._timeline.counts(instant):
+        self._check_order(before, self._timeline, metadata_before, self._metadata, is_ours)
+        gone = [each for each in before.completed if each not in self._timeline.completed]
+        for instant in sorted(gone, key=lambda each: before.completed[each], reverse=True):
+            if instant in self._undone:
+                self._take_back(instant)
+            elif not self._timeline.counts(instant):
                 self.say("G4", f"commit {instant} is gone from the timeline")
         for instant in sorted(self._timeline.completed.keys() - before.completed.keys()):
             self._committed(instant, self._timeline.completed[instant])
 
-    def _check_order(self, before: Timeline, after: Timeline, m_before: Timeline, m_after: Timeline) -> None:
-        """G5: completion times grow, and a metadata deltacommit completes first, within its instant."""
-        for old, new, what in ((m_before, m_after, "metadata"), (before, after, "data")):
-            fresh = {**new.completed, **new.others}.items() - {**old.completed, **old.others}.items()
-            for instant, completion in sorted(fresh, key=lambda each: each[1]):
-                if instant.startswith("00000000000000"):
-                    continue
-                if completion <= instant:
-                    self.say("G5", f"{what} instant {instant} completes before it begins, at {completion}")
-                if completion <= self._newest:
-                    self.say(
-                        "G5", f"{what} instant {instant} completes at {completion}, before {self._newest}"
-                    )
-                self._newest = max(self._newest, completion)
-        for instant in after.completed.keys() - before.completed.keys():
-            if instant not in m_after.completed:
-                self.say("G4", f"data instant {instant} completes before its metadata deltacommit")
-        for instant in m_after.completed.keys() - m_before.completed.keys():
-            known = instant in after.pending or instant in after.completed or instant in after.others
-            if not known and instant not in m_after.compactions and not instant.startswith("0000000000"):
-                self.say("G4", f"metadata deltacommit {instant} without a data instant on the timeline")
+    def _take_back(self, instant: str) -> None:
+        for key, (row, tombstone) in self._before.pop(instant, {}).items():
+            self._model.put(key, row)
+            if tombstone is not None:
+                self._model.tombstones[key] = tombstone
+        self._foreign = [each for each in self._foreign if each.by != instant]
+        self._expect(self._reader.view(self._timeline))
+
+    def _check_order(
+        self, before: Timeline, after: Timeline, m_before: Timeline, m_after: Timeline, is_ours: bool
+    ) -> None:
+        if is_ours:
+            for guarantee, text in order_faults(before, after, m_before, m_after, self._newest):
+                self.say(guarantee, text)
+        self._newest = max(self._newest, newest_completion(after), newest_completion(m_after))
 
     def _look(self, when: str) -> None:
         """G4: a reader sees exactly what the last commit left."""
@@ -158,13 +192,12 @@ class Judge:
         if found.indexed != found.places:
             self.say("G2", f"{when} the index is not the data: {_differences(found.indexed, found.places)}")
 
-    def slices(self) -> dict[tuple[str, str], dict[str, Row]]:
-        """Rows by file group, of those with log files."""
-        return self._reader.slices(self._reader.view(self._timeline))
-
-    def index(self) -> dict[str, tuple[str, str]]:
-        """What the record index holds now."""
-        return self._reader.content(self._reader.view(self._timeline)).indexed
+    def look(self) -> Look:
+        """The table as it is now, for who acts on it."""
+        timeline = self._reader.data_timeline()
+        view = self._reader.view(timeline)
+        metadata, content = self._reader.metadata_timeline(), self._reader.content(view)
+        return Look(timeline, metadata, view, content, self._reader)
 
     def reader_begins(self) -> None:
         """A slow reader lists the data timeline."""
@@ -192,9 +225,12 @@ class Judge:
         word = next(n for n in self._reader._names(DATA_TIMELINE) if n.startswith(f"{instant}_{completion}."))
         extra = decode.avro_document(self._read(f"{DATA_TIMELINE}/{word}")).get("extraMetadata") or {}
         if FOREIGN_KEY in extra:
-            for key, row in json.loads(extra[FOREIGN_KEY]).items():
-                self._model.put(key, Row(*row))
-                self._foreign.append(ForeignRow(key, self._applied[key], Row(*row)))
+            self._before[instant] = {}
+            for key, values in json.loads(extra[FOREIGN_KEY]).items():
+                row = Row(*values) if values is not None else None
+                self._before[instant][key] = (self._model.rows.get(key), self._model.tombstones.get(key))
+                self._model.put(key, row)
+                self._foreign.append(ForeignRow(key, self._applied[key], row, instant))
         elif "tidemark.epoch" in extra:
             self._epoch_committed(instant, extra)
         view = self._reader.view(self._timeline)
@@ -341,48 +377,17 @@ class Judge:
             self.say("G3", "a counting transaction cannot be read at rest")
         for wrong in decisions.wrong:
             self.say("G6", wrong)
-        shuffled = sum(entry["records"] for _, entry in counted.shuffled)
-        letters = sum(entry["dead_letters"] for _, entry in counted.shuffled)
-        kept = self.topics.dead_letters()
-        if len(kept) != broken:
-            self.say(
-                "G8", f"{broken} records cannot be taken, the dead-letter topic has those at {sorted(kept)}"
-            )
-        tagged = sum(entry["counts"]["input"] for _, entry in counted.tagged)
-        if (shuffled, letters, tagged) != (sent, broken, sent - broken):
-            self.say(
-                "G8",
-                f"{sent} records sent ({broken} broken): {shuffled} shuffled, {letters} dead letters, "
-                f"{tagged} tagged",
-            )
+        for guarantee, text in count_faults(self.topics, counted, sent, broken):
+            self.say(guarantee, text)
 
     def check_traces(self, paths: Iterable[str], deletions_lost: bool) -> None:
         """G5: nothing of an attempt is left; each data file belongs to a commit that names it.
 
         ``deletions_lost``: a machine crashed, which may bring markers and heartbeats of ended instants back.
         """
-        paths = list(paths)
-        traces = (
-            (".hoodie/lock",) if deletions_lost else (".hoodie/lock", ".hoodie/.heartbeat/", ".hoodie/.temp/")
-        )
-        left = [p for p in paths if p.startswith(traces)]
-        if left:
-            self.say("G5", f"left behind: {left}")
-        if self._timeline.pending:
-            self.say("G5", f"pending at rest: {sorted(self._timeline.pending)}")
-        named: set[str] = set()
-        for name in self._reader._names(DATA_TIMELINE):
-            if "_" in name and name.endswith(("commit",)):
-                stats = decode.avro_document(self._read(f"{DATA_TIMELINE}/{name}"))["partitionToWriteStats"]
-                named |= {stat["path"] for each in (stats or {}).values() for stat in each}
-        first = self._timeline.first or ""
-        data = [file for p in paths if not p.startswith(".hoodie") and (file := parse_file(p)) is not None]
-        # What names older files is archived; if one of them were an orphan, its rows would have been seen.
-        rolled_back = self._reader.rolled_back
-        files = {file.path for file in data if file.instant >= first or file.instant in rolled_back}
-        named = {path for path in named if path in files or path not in paths}
-        if files != named:
-            self.say("G5", f"orphans {sorted(files - named)}, missing {sorted(named - files)}")
+        gone = self._reader.rolled_back
+        for text in traces_of(list(paths), self._timeline, gone, self._read, deletions_lost):
+            self.say("G5", text)
 
 
 def _keyed_positions(counted: Counted, through: int) -> dict[str, int]:

@@ -9,11 +9,14 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A live row; ``number`` is the input record's own, so that rows of equal content are told apart."""
+    """A live row; ``number`` is the input record's own, so that rows of equal content are told apart;
+    ``note``: a column that another engine added, which our records do not have.
+    """
 
     day: str
     at: int
     number: int
+    note: str | None = None
 
 
 class Change(NamedTuple):
@@ -25,11 +28,14 @@ class Change(NamedTuple):
 
 
 class ForeignRow(NamedTuple):
-    """Inserted by another engine after so many events of the key were committed."""
+    """What another engine made of the key, None: deleted, after so many events of it were committed; ``by``:
+    its instant.
+    """
 
     key: str
     after: int
-    row: Row
+    row: Row | None
+    by: str
 
 
 @dataclass
@@ -44,10 +50,15 @@ class LastWriter:
     rows: dict[str, Row] = field(default_factory=dict)
     tombstones: dict[str, int] = field(default_factory=dict)
 
-    def put(self, key: str, row: Row) -> None:
-        """Another engine's insert of a key that was not there: no tombstone holds against it."""
-        self.rows[key] = row
+    def put(self, key: str, row: Row | None) -> None:
+        """What another engine made of the key, None: it deleted it, whatever its value. No tombstone
+        holds.
+        """
         self.tombstones.pop(key, None)
+        if row is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = row
 
     def apply(self, change: Change) -> None:
         key, row = change.key, change.row

@@ -1,38 +1,37 @@
-"""A reader of the table's files with its own rules: what is committed, and what rows and index entries there
-are.
+"""A reader of the table's files by Hudi's rules (`tests.hudi_rules`): what is committed, and what rows and
+index entries there are.
 
-Rules (format notes, table part 2.4 and 4.2, index part 5): the data timeline is listed first, the metadata
-table after it. A metadata deltacommit counts when it is completed itself and its instant is completed in that
-data listing, or older than the listing's first write, or is bootstrap. A file counts when its instant is
-completed in the data listing, or older than the first write. Of a file group the newest base file by
-requested time holds, with the log files that completed at or after that time, in the order of completion; of
-archived instants the history says when they completed.
+The data timeline is listed first, the metadata table after it. A metadata deltacommit counts when it is
+completed itself and its instant is completed in that data listing, or older than the listing's first write,
+or is bootstrap. A file counts when its instant is completed in the data listing, or older than the first
+write. What a file group's slices are, and which groups are replaced, is Hudi's own rule.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
+from tests.hudi_rules.slices import parse_data_file, read_slice
+from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.timelines import (
+    DATA_TIMELINE,
+    METADATA_TIMELINE,
+    NO_TIMELINE,
+    Place,
+    Timeline,
+    read_timeline,
+)
 
-DATA_TIMELINE: Final = ".hoodie/timeline"
-METADATA_TIMELINE: Final = ".hoodie/metadata/.hoodie/timeline"
+__all__ = ["DATA_TIMELINE", "METADATA_TIMELINE", "NO_TIMELINE", "Timeline"]
+
 _HISTORY: Final = f"{DATA_TIMELINE}/history"
 _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
 _BOOTSTRAP: Final = "00000000000000"
-_INSTANT: Final = re.compile(r"^(\d{17})(?:_(\d{17}))?\.(\w+)(?:\.(\w+))?$")
-_BASE: Final = re.compile(r"^([0-9a-zA-Z-]+)_([0-9-]+)_(\d+)\.(parquet|hfile)$")
-_LOG: Final = re.compile(r"^\.([0-9a-zA-Z-]+)_(\d+)\.log\.(\d+)_([0-9-]+)$")
-_WRITES: Final = frozenset({"commit", "deltacommit", "replacecommit", "compaction", "clustering"})
-Place = tuple[str, str]
 _T = TypeVar("_T")
 _NOTHING: Final[dict[str, str]] = {}
 
@@ -41,32 +40,8 @@ class BrokenTableError(Exception):
     """What a reader trips over: a key twice, a file that is not there."""
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """``completed``: requested -> completion time of writes; ``pending``: of everything; ``others``:
-    completed rollbacks and the like.
-    """
-
-    completed: dict[str, str]
-    pending: frozenset[str]
-    others: dict[str, str]
-    compactions: frozenset[str] = frozenset()
-
-    @cached_property
-    def first(self) -> str | None:
-        """The first write instant in whatever state."""
-        return min([*self.completed, *self.pending], default=None)
-
-    def counts(self, instant: str) -> bool:
-        """Whether files of the instant are committed."""
-        if instant in self.completed:
-            return True
-        first = self.first
-        return instant not in self.pending and first is not None and instant < first
-
-
 class DataFile(NamedTuple):
-    """A base file (version 0) or a log file of the table or of its metadata table."""
+    """A base file or a log file of the table or of its metadata table."""
 
     path: str
     file_id: str
@@ -74,15 +49,20 @@ class DataFile(NamedTuple):
     is_log: bool
 
 
+Merged = tuple[tuple[Place, tuple[DataFile, ...]], ...]
+"""Per file group what a reader merges: the base file, then the log files in their order."""
+
+
 class View(NamedTuple):
-    """What a reader that looks now works with. Equal views hold equal rows. ``completions``: requested and
-    completion time of what is on the data timeline, or archived.
+    """What a reader that looks now works with. Equal views hold equal rows. ``data``: all committed files;
+    ``merged``, ``shards``, ``listing``: what is read of the table, the record index and the `files`
+    partition.
     """
 
-    completions: tuple[tuple[str, str], ...]
     data: tuple[DataFile, ...]
-    shards: tuple[DataFile, ...]
-    listing: tuple[DataFile, ...]
+    merged: Merged
+    shards: Merged
+    listing: Merged
 
 
 class Content(NamedTuple):
@@ -93,41 +73,10 @@ class Content(NamedTuple):
     indexed: dict[str, Place]
 
 
-@lru_cache(maxsize=1024)
-def _parts_of(name: str) -> tuple[str, str | None, str] | None:
-    """Requested time, completion time and first word of a timeline file's name."""
-    match = _INSTANT.match(name)
-    return (match[1], match[2], match[3]) if match is not None else None
-
-
-def parse_timeline(names: Iterable[str]) -> Timeline:
-    """From the names in a timeline folder."""
-    completed: dict[str, str] = {}
-    others: dict[str, str] = {}
-    started: set[str] = set()
-    compactions: set[str] = set()
-    for name in names:
-        parts = _parts_of(name)
-        if parts is None:
-            continue
-        requested, completion, word = parts
-        if completion is not None:
-            (completed if word in _WRITES else others)[requested] = completion
-        elif word in _WRITES or word == "inflight":
-            started.add(requested)
-        if word == "compaction":
-            compactions.add(requested)
-    return Timeline(completed, frozenset(started - completed.keys()), others, frozenset(compactions))
-
-
 def parse_file(path: str) -> DataFile | None:
     """What a path stands for; None for what is no data file."""
-    name = path.rpartition("/")[2]
-    if match := _BASE.match(name):
-        return DataFile(path, match[1], match[3], False)
-    if match := _LOG.match(name):
-        return DataFile(path, match[1], match[2], True)
-    return None
+    found = parse_data_file(path.rpartition("/")[2])
+    return None if found is None else DataFile(path, found.file_id, found.instant, found.is_log)
 
 
 class Reader:
@@ -177,7 +126,10 @@ class Reader:
 
     def _timeline(self, folder: str) -> Timeline:
         names = self._listed(folder)
-        return self._once("timeline", folder, (names,), lambda: parse_timeline(names))
+        archived = self._archived() if folder == DATA_TIMELINE else _NOTHING
+        return self._once(
+            "timeline", folder, (names, archived), lambda: read_timeline(folder, names, self._read, archived)
+        )
 
     def files(self, folder: str) -> tuple[DataFile, ...]:
         """All data files in a folder, whatever they count."""
@@ -190,14 +142,17 @@ class Reader:
         return self._once("files", folder, (names,), parsed)
 
     def view(self, data: Timeline) -> View:
-        """What a reader sees that has listed the data timeline as given, and everything else now."""
+        """What a reader sees that has listed the data timeline as given, and everything else now. It lists by
+        the metadata table: files that are not committed are not there for it.
+        """
         metadata, rolled_back = self.metadata_timeline(), self.rolled_back
 
         def valid(file: DataFile) -> bool:
+            # Base files are compactions', which are no instants of the data table; slices tell which count.
             if file.instant.startswith(_BOOTSTRAP) or not file.is_log:
-                # Base files are compactions', which are no instants of the data table.
-                return metadata.counts(file.instant)
-            return metadata.counts(file.instant) and data.counts(file.instant)
+                return True
+            committed = data.counts(file.instant) or file.instant in data.others
+            return metadata.counts(file.instant) and committed
 
         def shown(file: DataFile) -> bool:
             return data.counts(file.instant) and (
@@ -209,66 +164,66 @@ class Reader:
             on = (files, data, metadata, rolled_back)
             return self._once("kept", folder, on, lambda: tuple(filter(keep, files)))
 
-        archived = self._archived()
-        completions = self._once(
-            "completions",
-            "",
-            (archived, data),
-            lambda: tuple(sorted({**archived, **data.completed}.items())),
-        )
-        groups = [kept(folder, shown) for folder in self._folders()]
+        def merged(folder: str, files: tuple[DataFile, ...], timeline: Timeline) -> Merged:
+            return self._once("merged", folder, (files, timeline), lambda: _merged_files(files, timeline))
+
+        groups = [(folder, kept(folder, shown)) for folder in self._folders()]
         index, listing = kept(_INDEX_FOLDER, valid), kept(_FILES_FOLDER, valid)
+        parts = [merged(folder, files, data) for folder, files in groups]
+        shards = merged(_INDEX_FOLDER, index, metadata)
+        listed = merged(_FILES_FOLDER, listing, metadata)
         return self._once(
             "view",
             "",
-            (completions, index, listing, *groups),
-            lambda: View(completions, tuple(file for group in groups for file in group), index, listing),
+            (shards, listed, *(files for _, files in groups), *parts),
+            lambda: View(
+                tuple(file for _, files in groups for file in files),
+                tuple(each for part in parts for each in part),
+                shards,
+                listed,
+            ),
         )
 
-    def _archived(self) -> dict[str, str]:
+    def by_folder(self, data: Timeline) -> dict[str, Row]:
+        """The rows for a reader that lists folders: base files that are not committed begin slices, too."""
+        found = [_merged_files(self.files(folder), data) for folder in self._folders()]
+        return self._rows(tuple(each for part in found for each in part))[0]
+
+    def _archived(self) -> Mapping[str, str]:
         """When archived instants completed. A write that was requested before a compaction, and completed
         after it, lies above its base file for ever, although it may be older than all of the timeline.
         """
         if "_version_" not in self._listed(_HISTORY):
             return _NOTHING
-        manifest = self._read(f"{_HISTORY}/manifest_{self._read(f'{_HISTORY}/_version_').decode()}")
-        files = self._once("history", "", (manifest,), lambda: json.loads(manifest)["files"])
-        paths = [f"{_HISTORY}/{file['fileName']}" for file in files]
-
-        def times() -> dict[str, str]:
-            return dict(pair for path in paths for pair in self._cached(path, _archived_times))
-
-        return self._once("archived", "", tuple(map(self._read, paths)), times)
+        version = self._read(f"{_HISTORY}/_version_")
+        return self._once("archived", "", (version,), lambda: HudiTable(self._names, self._read, {}).archived)
 
     def content(self, view: View) -> Content:
         """Rows and index of a view. Raises BrokenTableError."""
         return self._once("content", "", (view,), lambda: self._content(view))
 
     def _content(self, view: View) -> Content:
-        rows, places = self._rows(view)
+        rows, places = self._rows(view.merged)
         return Content(rows, places, self._index(view))
 
     def listing(self, view: View) -> dict[str, set[str]]:
         """Partition path -> file names, as the `files` partition of the metadata table has them."""
         found: dict[str, set[str]] = {}
-        for file in _in_order(dict(view.completions), view.listing):
-            for kind, value in self._entries(file):
-                if kind is None or value is None or kind == "__all_partitions__":
-                    continue
-                for name, (_, is_deleted) in decode.listed_files(*value).items():
-                    names = found.setdefault("" if kind == "." else kind, set())
-                    (names.discard if is_deleted else names.add)(name)
+        for _, files in view.listing:
+            for file in files:
+                for kind, value in self._entries(file):
+                    if kind is None or value is None or kind == "__all_partitions__":
+                        continue
+                    for name, (_, is_deleted) in decode.listed_files(*value).items():
+                        names = found.setdefault("" if kind == "." else kind, set())
+                        (names.discard if is_deleted else names.add)(name)
         return found
 
-    def _rows(self, view: View) -> tuple[dict[str, Row], dict[str, Place]]:
-        groups: dict[Place, list[DataFile]] = {}
-        for file in view.data:
-            groups.setdefault((file.path.rpartition("/")[0], file.file_id), []).append(file)
+    def _rows(self, merged: Merged) -> tuple[dict[str, Row], dict[str, Place]]:
         rows: dict[str, Row] = {}
         places: dict[str, Place] = {}
-        completions = dict(view.completions)
-        for place, files in groups.items():
-            for key, row in self._group(completions, place, files).items():
+        for place, files in merged:
+            for key, row in self.group_rows(place, files).items():
                 if key in places:
                     raise BrokenTableError(f"{key} lives twice: in {places[key]} and in {place}")
                 if row.day != place[0]:
@@ -276,20 +231,19 @@ class Reader:
                 rows[key], places[key] = row, place
         return rows, places
 
-    def _group(self, completions: dict[str, str], place: Place, files: list[DataFile]) -> dict[str, Row]:
-        """The rows of a file group; not to be changed."""
-        times = [completions.get(file.instant, file.instant) for file in files]
-        on = (*files, *times, *(self._read(file.path) for file in files))
-        return self._once("group", "/".join(place), on, lambda: self._merged(completions, files))
+    def group_rows(self, place: Place, files: tuple[DataFile, ...]) -> dict[str, Row]:
+        """The rows of a file group, merged from these files; not to be changed."""
+        on = (*files, *(self._read(file.path) for file in files))
+        return self._once("group", "/".join(place), on, lambda: self._merge(files))
 
-    def _merged(self, completions: dict[str, str], files: list[DataFile]) -> dict[str, Row]:
-        base = max((f for f in files if not f.is_log), key=lambda f: f.instant, default=None)
-        start = base.instant if base is not None else ""
-        live: dict[str, Row] = dict(self._base_rows(base)) if base is not None else {}
+    def _merge(self, files: tuple[DataFile, ...]) -> dict[str, Row]:
+        live: dict[str, Row] = {}
         gone: dict[str, int] = {}
-        logs = [f for f in files if f.is_log and completions.get(f.instant, f.instant) >= start]
-        for log in _in_order(completions, logs):
-            upserts, deleted = self._log_rows(log)
+        for file in files:
+            if not file.is_log:
+                live = dict(self._base_rows(file))
+                continue
+            upserts, deleted = self._log_rows(file)
             for key, row in upserts.items():
                 floor = live[key].at if key in live else gone.get(key, row.at)
                 if not self._ordered or row.at >= floor:
@@ -312,17 +266,9 @@ class Reader:
         return found
 
     def _index(self, view: View) -> dict[str, Place]:
-        completions = {**dict(view.completions), **self.metadata_timeline().completed}
         index: dict[str, Place] = {}
-        shards: dict[str, list[DataFile]] = {}
-        for file in _in_order(dict(view.completions), view.shards):
-            shards.setdefault(file.file_id, []).append(file)
-        for files in shards.values():
-            start = max((f.instant for f in files if not f.is_log), default="")
+        for _, files in view.shards:
             for file in files:
-                completion = completions.get(file.instant, file.instant)
-                if (file.is_log and completion < start) or (not file.is_log and file.instant < start):
-                    continue
                 for key, value in self._entries(file):
                     if value is None:
                         index.pop(key, None)
@@ -330,14 +276,14 @@ class Reader:
                         index[key] = decode.index_place(*value)
         return index
 
-    def slices(self, view: View) -> dict[Place, dict[str, Row]]:
-        """The rows of each file group that has log files."""
-        groups: dict[Place, list[DataFile]] = {}
-        for file in view.data:
-            groups.setdefault((file.path.rpartition("/")[0], file.file_id), []).append(file)
-        logged = {place: files for place, files in groups.items() if any(f.is_log for f in files)}
-        completions = dict(view.completions)
-        return {place: dict(self._group(completions, place, files)) for place, files in logged.items()}
+    def instants_of(self, view: View, keys: set[str]) -> set[str]:
+        """The instants whose index entries say something about one of the keys."""
+        return {
+            file.instant
+            for _, files in view.shards
+            for file in files
+            if any(key in keys for key, _ in self._entries(file))
+        }
 
     def _entries(self, file: DataFile) -> list[tuple[str, tuple[bytes, str] | None]]:
         """(key, (value, schema)), value None for a delete, in the file's order."""
@@ -366,18 +312,27 @@ class Reader:
         return self._parsed[name]
 
 
-def _in_order(completions: dict[str, str], files: Iterable[DataFile]) -> list[DataFile]:
-    # Bootstrap completed before everything.
-    return sorted(files, key=lambda f: (f.is_log, completions.get(f.instant, f.instant)))
-
-
-def _archived_times(data: bytes) -> list[tuple[Any, ...]]:
-    return decode.parquet_columns(data, ("instantTime", "completionTime"))
+def _merged_files(files: Iterable[DataFile], timeline: Timeline) -> Merged:
+    groups: dict[Place, dict[str, DataFile]] = {}
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        place = (folder.removeprefix(".hoodie/metadata/"), file.file_id)
+        groups.setdefault(place, {})[name] = file
+    found = []
+    for place, by_name in groups.items():
+        if place in timeline.replaced:
+            continue
+        shown = read_slice(by_name, timeline.hudi, timeline.scheduled.get(place))
+        if shown is not None:
+            base, logs = shown
+            names = [*([base] if base is not None else []), *logs]
+            found.append((place, tuple(by_name[name] for name in names)))
+    return tuple(found)
 
 
 def _by_key(data: bytes) -> dict[str, Row]:
-    rows = decode.parquet_columns(data, ("_hoodie_record_key", "day", "ts", "v"))
-    found = {key: Row(day, at, number) for key, day, at, number in rows}
+    rows = decode.parquet_columns(data, ("_hoodie_record_key", "day", "ts", "v", "note"))
+    found = {key: Row(day, at, number, note) for key, day, at, number, note in rows}
     if len(found) != len(rows):
         raise BrokenTableError("a key is there twice in one file")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.simulation.world.checkers import decode
-from tests.simulation.world.checkers.topics import Entry, Topics
+from tests.simulation.world.checkers.topics import Counted, Entry, Topics
 
 _WORDS: Final = ("inserts", "updates", "deletes", "superseded", "no_ops", "dead_letters")
 
@@ -38,6 +38,22 @@ def faults_of(topics: Topics, offset: int, entry: Entry, ordered: bool) -> Itera
             yield "G3", f"{where}: the index record of {key} is {named}, its data says {wanted}"
     if index:
         yield "G3", f"{where} has index records without data: {sorted(index)}"
+
+
+def count_faults(topics: Topics, counted: Counted, sent: int, broken: int) -> Iterator[tuple[str, str]]:
+    """G8 at rest: what was sent, ``broken`` of it, is shuffled and tagged, or a dead letter."""
+    shuffled = sum(entry["records"] for _, entry in counted.shuffled)
+    letters = sum(entry["dead_letters"] for _, entry in counted.shuffled)
+    kept = topics.dead_letters()
+    if len(kept) != broken:
+        yield "G8", f"{broken} records cannot be taken, the dead-letter topic has those at {sorted(kept)}"
+    tagged = sum(entry["counts"]["input"] for _, entry in counted.tagged)
+    if (shuffled, letters, tagged) != (sent, broken, sent - broken):
+        yield (
+            "G8",
+            f"{sent} records sent ({broken} broken): {shuffled} shuffled, {letters} dead letters, "
+            f"{tagged} tagged",
+        )
 
 
 def _rows(topics: Topics, entry: Entry, role: str) -> list[tuple[int, list[dict[str, Any]]]]:

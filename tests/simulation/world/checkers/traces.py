@@ -1,0 +1,51 @@
+"""What has to be gone, and what has to be there, when everything has come to rest (G5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.table import parse_file
+from tests.simulation.world.checkers.timelines import DATA_TIMELINE, Timeline
+
+Read = Callable[[str], bytes]
+
+
+def traces_of(
+    paths: list[str], timeline: Timeline, rolled_back: frozenset[str], read: Read, deletions_lost: bool
+) -> Iterator[str]:
+    """What is left of attempts, pending, nobody's, or missing. ``paths``: all files of the table."""
+    traces = (
+        (".hoodie/lock",) if deletions_lost else (".hoodie/lock", ".hoodie/.heartbeat/", ".hoodie/.temp/")
+    )
+    left = [path for path in paths if path.startswith(traces)]
+    if left:
+        yield f"left behind: {left}"
+    if timeline.pending:
+        yield f"pending at rest: {sorted(timeline.pending)}"
+    named = _named_files(paths, read)
+    first = timeline.first or ""
+    data = [file for p in paths if not p.startswith(".hoodie") and (file := parse_file(p)) is not None]
+    # What names older files is archived; if one of them were an orphan, its rows would have been seen.
+    files = {file.path for file in data if file.instant >= first or file.instant in rolled_back}
+    named = {path for path in named if path in files or path not in paths}
+    if files != named:
+        yield f"orphans {sorted(files - named)}, missing {sorted(named - files)}"
+
+
+def _named_files(paths: list[str], read: Read) -> set[str]:
+    """The data files that completed instants say they made, and that no clean says it deleted."""
+    made: set[str] = set()
+    cleaned: set[str] = set()
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if folder != DATA_TIMELINE or "_" not in name or not name.endswith(("commit", ".clean")):
+            continue
+        document = decode.avro_document(read(path))
+        if name.endswith(".clean"):
+            for partition, part in document["partitionMetadata"].items():
+                cleaned |= {f"{partition}/{file}" for file in part["successDeleteFiles"]}
+        else:
+            stats = document["partitionToWriteStats"] or {}
+            made |= {stat["path"] for each in stats.values() for stat in each}
+    return made - cleaned

@@ -1,0 +1,271 @@
+"""What every operation of the engine works with: the table as it is, times, and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from hudi_format.commit.lock import read_lock
+from hudi_format.commit.markers import MarkerType, create_marker
+from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from hudi_format.file_group.changes import Deletes
+from hudi_format.file_group.log_blocks import data_log_bytes
+from hudi_format.file_group.names import BaseFileName, LogFileName
+from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
+from hudi_format.metadata_table.delta_commit import (
+    MetadataLogFile,
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+    publish_log,
+    record_index_log,
+)
+from hudi_format.metadata_table.files_partition import FileChange
+from hudi_format.metadata_table.record_index import DELETED, RecordIndexEntries, write_record_index_log
+from hudi_format.model import RecordLocation, instant_to_ms
+from hudi_format.ordering import OrderingField
+from hudi_format.record_index_hash import record_index_shard
+from hudi_format.schema import TableSchema
+from hudi_format.storage.base import join_path
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from hudi_format.timeline.avro_container import encode_container
+from hudi_format.timeline.avro_records import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    group_stats,
+)
+from stream_runtime.ids import IdSource
+from tests.hudi_rules.documents import decode
+from tests.hudi_rules.slices import Group, parse_data_file
+from tests.hudi_rules.table import HudiTable
+from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign.clock import HudiClock
+
+FOREIGN_KEY: Final = "sim.foreign"
+NOTE: Final = "note"
+"""The column that the engine adds."""
+Changes = dict[str, Row | None]
+"""Key -> what becomes of it, None: it is deleted."""
+Place = tuple[str, str]
+
+
+@dataclass
+class Write:
+    """A write that has begun. ``groups``: those that it changes or replaces; ``known``: what was completed
+    when it began; ``places``: key -> where it lives from then on, None: nowhere.
+    """
+
+    instant: str
+    action: Action
+    operation: str
+    changes: Changes
+    known: frozenset[str]
+    stats: list[WriteStat] = field(default_factory=list)
+    places: dict[str, RecordLocation | None] = field(default_factory=dict)
+    groups: set[Group] = field(default_factory=set)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Bench:
+    """``look()`` reads the table; ``is_log``: MERGE_ON_READ. ``has_note``: the column was added."""
+
+    def __init__(
+        self,
+        storage: Any,
+        clock: HudiClock,
+        ids: IdSource,
+        schema: TableSchema,
+        look: Callable[[], Look],
+        shards: int,
+        is_log: bool,
+        ordered: bool,
+    ) -> None:
+        self.storage, self.clock, self.ids, self.look = storage, clock, ids, look
+        self.shards, self.is_log, self.has_note = shards, is_log, False
+        self._schema, self._ordered = schema, ordered
+        self.action = Action.DELTA_COMMIT if is_log else Action.COMMIT
+
+    def may(self) -> bool:
+        """Whether the table is there and its lock free."""
+        return self.storage.exists(".hoodie/hoodie.properties") and read_lock(self.storage) is None
+
+    def table(self, look: Look) -> HudiTable:
+        """The table's committed files, as Hudi's view of them."""
+        files: dict[str, list[str]] = {}
+        for file in look.view.data:
+            folder, _, name = file.path.rpartition("/")
+            files.setdefault(folder, []).append(name)
+        return HudiTable(self.storage.names, self.storage.memory.read, files)
+
+    def instant(self, look: Look) -> str:
+        """A requested or completion time that no instant has."""
+        times = look.timeline.hudi, look.metadata.hudi
+        taken = {each.requested for one in times for each in one.instants.values()}
+        return self.clock.take(taken | look.timeline.hudi.archived.keys())
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's schema as the engine has it."""
+        if not self.has_note:
+            return self._schema
+        document = json.loads(self._schema.avro_json)
+        document["fields"].append({"name": NOTE, "type": ["null", "string"], "default": None})
+        return TableSchema.from_avro(json.dumps(document), "t")
+
+    # ------------------------------------------------------------ whether Hudi's own rules would show it
+
+    def is_sound(self, look: Look, time: str, groups: Iterable[Group], keys: Iterable[str]) -> bool:
+        """Whether what completes after this time lies above all that it changes, and within both
+        timelines.
+        """
+        data, metadata = look.timeline.hudi, look.metadata.hudi
+        limits = [data.start or "", metadata.start or ""]
+        touched = set(groups)
+        for file in look.view.data:
+            if (file.path.rpartition("/")[0], file.file_id) in touched:
+                limits += [file.instant, data.completion(file.instant) or ""]
+        limits += [at for group, at in look.timeline.scheduled.items() if group in touched]
+        for each in look.reader.instants_of(look.view, set(keys)):
+            limits += [each, metadata.completion(each) or ""]
+        shards = (*look.view.shards, *look.view.listing)
+        limits += [file.instant for _, files in shards for file in files if not file.is_log]
+        return time > max(limits)
+
+    # ------------------------------------------------------------ files
+
+    def base_file(self, write: Write, group: Group, rows: Mapping[str, Row], inserts: int) -> None:
+        """A base file of the write, with its marker."""
+        partition, file_id = group
+        name = str(BaseFileName(file_id, "7-7-7", write.instant, "parquet"))
+        data = write_base_file(self._rows(rows, partition, write.instant, name), self.schema)
+        stat = new_base_file_stat(partition, file_id, name, len(data), len(rows))
+        self._file(write, name, data, stat)
+
+    def log_file(self, write: Write, group: Group, rows: Mapping[str, Row], deleted: Iterable[str]) -> None:
+        """A log file of the write: rows, and deletes that hold whatever the ordering."""
+        partition, file_id = group
+        name = str(LogFileName(file_id, write.instant, 1, "7-7-7"))
+        table = self._rows(rows, partition, write.instant, file_id) if rows else None
+        gone = Deletes.without_ordering(pa.array(sorted(deleted), pa.string()))
+        ordering = OrderingField.of(self.schema, "ts") if self._ordered else None
+        data = data_log_bytes(self.schema, write.instant, table, gone, partition, ordering)
+        stat = log_append_stat(
+            partition, file_id, name, len(data), write.instant, None, updates=len(rows), deletes=len(gone)
+        )
+        self._file(write, name, data, stat)
+
+    def _file(self, write: Write, name: str, data: bytes, stat: WriteStat) -> None:
+        path = join_path(stat.partition_path, name)
+        create_marker(self.storage, write.instant, path, MarkerType.CREATE)
+        self.storage.create(path, data)
+        write.stats.append(stat)
+        write.groups.add((stat.partition_path, stat.file_id))
+
+    def _rows(self, rows: Mapping[str, Row], partition: str, instant: str, name: str) -> pa.Table:
+        values = {
+            "id": list(rows),
+            "day": [row.day for row in rows.values()],
+            "ts": [row.at for row in rows.values()],
+            "v": [row.number for row in rows.values()],
+        }
+        if self.has_note:
+            values[NOTE] = [row.note for row in rows.values()]
+        user = pa.table(values, schema=self.schema.arrow)
+        keys = pa.chunked_array([pa.array(list(rows), pa.string())])
+        return attach_meta_columns(user, keys, partition, instant, 0, name, 0)
+
+    def rows_of(self, look: Look, group: Group, names: Iterable[str]) -> dict[str, Row]:
+        """The rows that these files of a group hold, merged in this order."""
+        by_name = {
+            file.path.rpartition("/")[2]: file
+            for file in look.view.data
+            if (file.path.rpartition("/")[0], file.file_id) == group
+        }
+        return dict(look.reader.group_rows(group, tuple(by_name[name] for name in names)))
+
+    # ------------------------------------------------------------ the metadata table
+
+    def delta_commit(
+        self,
+        instant: str,
+        changes: list[FileChange],
+        places: Mapping[str, RecordLocation | None],
+        completion: str,
+        more: Iterable[MetadataLogFile] = (),
+    ) -> None:
+        """The metadata table's deltacommit of an instant."""
+        begun = begin_delta_commit(self.storage, instant)
+        logs = [publish_files_log(self.storage, instant, changes), *self._index(instant, places), *more]
+        complete_delta_commit(self.storage, begun, completion, delta_commit_metadata(instant, logs))
+
+    def _index(self, instant: str, places: Mapping[str, RecordLocation | None]) -> list[MetadataLogFile]:
+        by_shard: dict[int, list[str]] = {}
+        for key in places:
+            by_shard.setdefault(self.shard(key), []).append(key)
+        logs = []
+        for shard, keys in sorted(by_shard.items()):
+            found = [places[key] for key in keys]
+            live = [each for each in found if each is not None]
+            ids = [live.index(each) if each is not None else DELETED for each in found]
+            moments = [instant_to_ms(instant) if each is not None else 0 for each in found]
+            entries = RecordIndexEntries(
+                pa.array(keys, pa.string()), np.array(ids, np.int32), live, np.array(moments, np.int64)
+            )
+            data = write_record_index_log(entries, instant)
+            log = record_index_log(instant, shard, len(data), len(live), len(keys) - len(live))
+            publish_log(self.storage, log, data)
+            logs.append(log)
+        return logs
+
+    def shard(self, key: str) -> int:
+        """The shard of the record index that a key belongs to."""
+        return int(record_index_shard(pa.array([key]), self.shards)[0])
+
+    # ------------------------------------------------------------ documents
+
+    def commit_document(self, write: Write) -> bytes:
+        """What the completed file says; with the replaced groups where the action replaces some."""
+        extra = {SCHEMA_KEY: self.schema.avro_json, FOREIGN_KEY: json.dumps(write.changes)}
+        metadata = CommitMetadata(
+            write_stats=group_stats(write.stats), extra_metadata=extra, operation_type=write.operation
+        )
+        content = encode_commit_metadata(metadata)
+        if write.action not in (Action.REPLACE_COMMIT, Action.CLUSTERING):
+            return content
+        document = {**decode(content), "partitionToReplaceFileIds": write.replaced}
+        return encode_container("replace-commit-metadata", document)
+
+    def delete_instant(self, requested: str, root: str) -> None:
+        """Removes an instant's files, the pending ones first."""
+        folder = f"{root}/timeline"
+        names = [n for n in self.storage.names(folder) if n.startswith((f"{requested}.", f"{requested}_"))]
+        order = sorted(
+            (name for name in names if not name.endswith((".savepoint", ".savepoint.inflight"))),
+            key=lambda name: (name.startswith(f"{requested}_"), not name.endswith("inflight")),
+        )
+        for name in order:
+            self.storage.delete(join_path(folder, name))
+        self.storage.sync_dir(folder)
+
+    def metadata_files_of(self, instant: str) -> list[str]:
+        """Paths of the metadata table's files that an instant wrote."""
+        found = []
+        for partition in ("files", "record_index"):
+            folder = f".hoodie/metadata/{partition}"
+            for name in self.storage.names(folder):
+                file = parse_data_file(name)
+                if file is not None and file.instant == instant:
+                    found.append(join_path(folder, name))
+        return found
+
+
+METADATA_ROOT: Final = METADATA_TABLE_ROOT

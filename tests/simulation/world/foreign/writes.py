@@ -1,0 +1,193 @@
+"""Writes of the engine: upserts, deletes and moves through the record index, inserts into file groups that
+are there, and what takes the place of whole partitions. In one step, or left in flight and finished later
+under Hudi's optimistic concurrency control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from hudi_format.commit import heartbeat
+from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.commit.markers import delete_markers
+from hudi_format.metadata_table.delta_commit import file_changes
+from hudi_format.model import RecordLocation
+from hudi_format.timeline import Action, Instant, State
+from hudi_format.timeline.avro_container import encode_container
+from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tests.hudi_rules.slices import Group
+from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign.bench import Bench, Changes, Write
+
+_COMPLETES_TWICE: Final = 2
+
+
+class LeftOutError(Exception):
+    """The engine does not do it; says why."""
+
+
+class Writes:
+    """Commits of rows."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.newest: Write | None = None
+
+    # ------------------------------------------------------------ beginning
+
+    def begin(self, look: Look, changes: Changes, into: Group | None = None) -> Write:
+        """A write with all its files and nothing completed. ``into``: the file group that takes the new rows,
+        instead of new ones. Raises LeftOutError.
+        """
+        bench = self._bench
+        places = look.content.indexed
+        touched = {places[key] for key in changes if key in places} | ({into} if into is not None else set())
+        write = self._request(look, bench.action, "UPSERT", changes, touched)
+        updates: dict[Group, dict[str, Row]] = {}
+        deletes: dict[Group, set[str]] = {}
+        new: dict[str, dict[str, Row]] = {}
+        for key, row in changes.items():
+            at = places.get(key)
+            if at is not None and (row is None or row.day != at[0]):
+                deletes.setdefault(at, set()).add(key)
+            elif at is not None and row is not None:
+                updates.setdefault(at, {})[key] = row
+            if row is None:
+                write.places[key] = None
+            elif at is None or row.day != at[0]:
+                if into is not None and into[0] == row.day:
+                    updates.setdefault(into, {})[key] = row
+                    write.places[key] = RecordLocation(*into)
+                else:
+                    new.setdefault(row.day, {})[key] = row
+        for group in sorted(updates.keys() | deletes.keys()):
+            self._change(look, write, group, updates.get(group, {}), deletes.get(group, set()), group == into)
+        for day, rows in sorted(new.items()):
+            self.new_group(write, day, rows)
+        return write
+
+    def new_group(self, write: Write, day: str, rows: dict[str, Row]) -> None:
+        """Rows in a file group of their own."""
+        file_id = f"{self._bench.ids.uuid()}-0"
+        self._bench.base_file(write, (day, file_id), rows, len(rows))
+        write.places.update(dict.fromkeys(rows, RecordLocation(day, file_id)))
+
+    def _change(
+        self,
+        look: Look,
+        write: Write,
+        group: Group,
+        rows: dict[str, Row],
+        deleted: set[str],
+        rewrites: bool,
+    ) -> None:
+        if self._bench.is_log and not rewrites:
+            self._bench.log_file(write, group, rows, deleted)
+            return
+        there = self._rows(look, group)
+        live = {key: row for key, row in {**there, **rows}.items() if key not in deleted}
+        self._bench.base_file(write, group, live, len(rows))
+
+    def _rows(self, look: Look, group: Group) -> dict[str, Row]:
+        for place, files in look.view.merged:
+            if place == group:
+                return dict(look.reader.group_rows(place, files))
+        return {}
+
+    def _request(
+        self, look: Look, action: Action, operation: str, changes: Changes, touched: Iterable[Group]
+    ) -> Write:
+        bench = self._bench
+        touched = set(touched)
+        if touched & look.timeline.clustered.keys():
+            raise LeftOutError("a clustering is scheduled for a file group that it would change")
+        instant = bench.instant(look)
+        if not bench.is_sound(look, instant, touched, changes):
+            raise LeftOutError("its clock is behind what it would change")
+        known = frozenset(each.requested for each in look.timeline.hudi.completed())
+        write = Write(instant, action, operation, changes, known, groups=touched)
+        plan = b""
+        if action is Action.REPLACE_COMMIT:
+            record: dict[str, Any] = {
+                "operationType": operation,
+                "clusteringPlan": None,
+                "extraMetadata": {},
+                "version": 1,
+            }
+            plan = encode_container("requested-replace-metadata", record)
+        heartbeat.beat(bench.storage, instant)
+        requested = create_requested(bench.storage, instant, action, plan)
+        create_inflight(bench.storage, requested, encode_commit_metadata(CommitMetadata()))
+        return write
+
+    # ------------------------------------------------------------ whole partitions
+
+    def begin_replace(self, look: Look, day: str, rows: dict[str, Row]) -> Write:
+        """INSERT_OVERWRITE of a partition, or with no rows DELETE_PARTITION. Raises LeftOutError."""
+        replaced = sorted(place for place, _ in look.view.merged if place[0] == day)
+        if not replaced and not rows:
+            raise LeftOutError("the partition has no file group")
+        if set(replaced) & look.timeline.scheduled.keys():
+            raise LeftOutError("a compaction is scheduled for a file group that it would replace")
+        gone = [key for key, place in look.content.indexed.items() if place in set(replaced)]
+        changes: Changes = {**dict.fromkeys(gone), **rows}
+        operation = "INSERT_OVERWRITE" if rows else "DELETE_PARTITION"
+        write = self._request(look, Action.REPLACE_COMMIT, operation, changes, replaced)
+        write.places.update(dict.fromkeys(gone))
+        write.replaced = {day: [file_id for _, file_id in replaced]}
+        if rows:
+            self.new_group(write, day, rows)
+        return write
+
+    # ------------------------------------------------------------ the end
+
+    def finish(self, write: Write, look: Look) -> None:
+        """Both commits, if nothing that completed meanwhile changed the same file groups. Raises
+        LeftOutError: it lost, and leaves its instant pending.
+        """
+        self.check_conflicts(write, look)
+        metadata_completion, completion = (self._bench.instant(look) for _ in range(_COMPLETES_TWICE))
+        if not self._bench.is_sound(look, metadata_completion, write.groups, write.changes):
+            self.stop(write)
+            raise LeftOutError("its clock is behind what it changed")
+        self.commit_metadata(write, metadata_completion)
+        self.commit_data(write, completion)
+        self._bench.clock.wait()
+
+    def check_conflicts(self, write: Write, look: Look) -> None:
+        """Hudi's check: what completed after the write was requested, compactions apart; and what its clock
+        hides from it, which it would overwrite.
+        """
+        table = self._bench.table(look)
+        for each in look.timeline.hudi.completed():
+            if each.requested in write.known or each.action == "compaction":
+                continue
+            document = table.document(each)
+            stats = document.get("partitionToWriteStats") or {}
+            changed = {(partition, stat["fileId"]) for partition, found in stats.items() for stat in found}
+            gone = document.get("partitionToReplaceFileIds") or {}
+            changed |= {(partition, file_id) for partition, found in gone.items() for file_id in found}
+            if changed & write.groups:
+                self.stop(write)
+                raise LeftOutError(f"{each.name} changed the same file groups")
+        if look.timeline.clustered.keys() & write.groups and write.action is not Action.CLUSTERING:
+            self.stop(write)
+            raise LeftOutError("a clustering was scheduled for a file group that it changes")
+
+    def stop(self, write: Write) -> None:
+        """Its process ends; the instant stays until somebody rolls it back."""
+        heartbeat.stop(self._bench.storage, write.instant)
+
+    def commit_metadata(self, write: Write, completion: str) -> None:
+        """The first of its two commits."""
+        self._bench.delta_commit(write.instant, file_changes(write.stats), write.places, completion)
+
+    def commit_data(self, write: Write, completion: str) -> None:
+        """The second one; readers see it."""
+        inflight = Instant(write.instant, write.action, State.INFLIGHT)
+        complete(self._bench.storage, inflight, completion, self._bench.commit_document(write))
+        delete_markers(self._bench.storage, write.instant)
+        heartbeat.stop(self._bench.storage, write.instant)
+        self.newest = write
