@@ -35,7 +35,7 @@ class ForeignRow(NamedTuple):
     key: str
     after: int
     row: Row | None
-    by: str
+    by: str = ""
 
 
 @dataclass
