@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from hudi_format.commit.instants import instant_path
 from hudi_format.file_group.names import parse_data_file
-from hudi_format.file_group.slices import FileGroupId, FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
 from hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from hudi_format.metadata_table.snapshot import metadata_slices
 from hudi_format.metadata_table.validity import InstantValidity
 from hudi_format.storage.base import Storage, join_path, parent_of
-from hudi_format.timeline import Action, Instant, State, Timeline
-from hudi_format.timeline.avro_records import decode_replace_commit_metadata
-from hudi_format.timeline.service_records import decode_compaction_plan
+from hudi_format.timeline import Action, Timeline
 from table_verification.commit_check import NamedFiles
 from table_verification.findings import Findings, Kind
 
@@ -61,13 +59,6 @@ def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> 
                     Kind.ORPHAN_FILE, f"{info.path}: the timeline has no instant {parsed.instant}"
                 )
     return CommittedFiles(files, ignored)
-
-
-def slice_builder(storage: Storage, timeline: Timeline) -> BuildSlices:
-    """From files to the slice that a snapshot query reads of each file group."""
-    pending = _pending_compactions(storage, timeline)
-    replaced = _replaced(storage, timeline)
-    return lambda files: build_slices(files, timeline, pending_compactions=pending, replaced=replaced)
 
 
 def check_listing(
@@ -147,12 +138,6 @@ class MetadataFiles:
         """Lists them; adds files of instants that no timeline knows to `findings`."""
         newest = max(validity.data.times() + validity.metadata.times(), default="")
 
-        def build(files: Mapping[str, Iterable[str]]) -> list[FileSlice]:
-            valid = {
-                partition: filter(validity.shows, of_partition) for partition, of_partition in files.items()
-            }
-            return build_slices(valid, validity.metadata)
-
         names: dict[str, list[str]] = {}
         for partition in (FILES_PARTITION, RECORD_INDEX_PARTITION):
             listed = storage.list(join_path(METADATA_TABLE_PATH, partition))
@@ -162,29 +147,9 @@ class MetadataFiles:
                 if parsed is None or parsed.instant > newest or _is_known(parsed.instant, validity):
                     continue
                 findings.add_one(Kind.ORPHAN_FILE, f"{info.path}: no timeline has {parsed.instant}")
-        return cls(names, build)
+        return cls(names, lambda files: metadata_slices(files, validity))
 
 
 def _is_known(instant: str, validity: InstantValidity) -> bool:
     timelines = (validity.data, validity.metadata)
     return any(each.contains(instant) or each.is_archived(instant) for each in timelines)
-
-
-def _pending_compactions(storage: Storage, timeline: Timeline) -> dict[FileGroupId, str]:
-    pending: dict[FileGroupId, str] = {}
-    for instant in timeline.pending(Action.COMPACTION):
-        path = instant_path(Instant(instant.requested, Action.COMPACTION, State.REQUESTED))
-        for operation in decode_compaction_plan(storage.read(path), path).operations:
-            pending[(operation.partition_path, operation.file_id)] = instant.requested
-    return pending
-
-
-def _replaced(storage: Storage, timeline: Timeline) -> dict[FileGroupId, str]:
-    replaced: dict[FileGroupId, str] = {}
-    for instant in timeline.completed(Action.REPLACE_COMMIT, Action.CLUSTERING):
-        path = instant_path(instant)
-        metadata = decode_replace_commit_metadata(storage.read(path), path)
-        for partition, file_ids in metadata.replaced_file_ids.items():
-            for file_id in file_ids:
-                replaced[(partition, file_id)] = str(instant.completion)
-    return replaced

@@ -27,6 +27,7 @@ from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import RecordLocation
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableConfig, read_table_config
+from hudi_format.table_view import TableView
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline, load_timeline
 from table_verification.commit_check import CommitCheck, CommitCounts, check_commits
 from table_verification.committed_files import (
@@ -35,7 +36,6 @@ from table_verification.committed_files import (
     check_listing,
     check_named,
     list_committed,
-    slice_builder,
 )
 from table_verification.compare_all import Compared, compare_all
 from table_verification.compare_changed import compare_changed
@@ -190,7 +190,7 @@ class _Run:
         self, files: CommittedFiles, commits: CommitCheck, findings: Findings
     ) -> list[FileSlice]:
         storage, snapshot = self.storage, self.snapshot
-        build = slice_builder(storage, snapshot.data_timeline)
+        build = TableView.of(storage, snapshot.data_timeline).slices
         check_listing(files, snapshot.files, snapshot.data_timeline, build, findings)
         check_named(commits.data_files, files.files, snapshot.files, build, "", findings)
         metadata = MetadataFiles.list(storage, snapshot.validity, findings)

@@ -9,27 +9,30 @@ import logging
 
 from commit_coordinator.context import Context
 from commit_coordinator.domain.actions import CleanVoided, CloseEmpty, OpenAttempt, Plan, Rewind, VoidAttempt
+from commit_coordinator.domain.next_action import AwaitedPlan
 from commit_coordinator.errors import AttemptLostError, DivergedError
 from commit_coordinator.staging import close_attempt, open_attempt, term_dir
 from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
+from commit_coordinator.taken_groups import refuse_awaited
 from commit_coordinator.takeover import check_not_undone
 from epoch_protocol.entries import AttemptVoided, Decision, EpochCommitted, EpochPlanned, Rewound
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import create_inflight, create_requested
 from hudi_format.commit.rollback import rollback_pending
 from hudi_format.errors import LockLostError
-from hudi_format.timeline import Instant, State
+from hudi_format.timeline import Instant, State, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from hudi_format.validation import check_indexes
 
 _log = logging.getLogger("tidemark.coordinator")
 
 
-def plan_epoch(context: Context, action: Plan) -> None:
+def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = None) -> None:
     """Chooses the instant under the lock, says so, and opens the attempt.
 
-    Raises AttemptLostError (rewind) when another writer committed something that was not handled yet,
-    DivergedError when one undid our last commit, UnsupportedTableError when one changed the table's indexes.
+    Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
+    committed something that was not handled yet, DivergedError when one undid our last commit,
+    UnsupportedTableError when one changed the table's indexes.
     """
     if not action.has_rows:
         # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
@@ -37,6 +40,9 @@ def plan_epoch(context: Context, action: Plan) -> None:
         _refuse_outdated(context, load_timelines(context.storage))
         context.log.append(_planned(context, action, None, "0"))
         return
+    if awaited is not None:
+        # Before the lock is taken: who clusters needs it to complete.
+        refuse_awaited(load_timeline(context.storage), awaited)
     with context.steps.step("plan_lock"):
         context.lock.acquire(context.lock_wait_ms)
     keep = False

@@ -57,10 +57,10 @@ from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
 from epoch_protocol.lanes import assign_lane, shuffle_lane
 from hudi_format.commit.lock import TableLock, read_lock
 from hudi_format.errors import LockLostError, StagingGoneError
-from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
+from hudi_format.table_view import TableView
 from hudi_format.timeline import Action
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
@@ -365,7 +365,7 @@ class CoordinatorService:
     def load_sizes(self) -> None:
         """Lists the table's files anew, for the file groups to lease."""
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
-        self._placement.load(snapshot.files, build_slices(snapshot.files.names(), snapshot.data_timeline))
+        self._placement.load(snapshot.files, TableView.of(self._ports.storage, snapshot.data_timeline))
 
 
 def _facts(config: TableConfigFile, table: OpenedTable) -> Facts:

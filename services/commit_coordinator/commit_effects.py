@@ -25,11 +25,12 @@ from commit_coordinator.domain.actions import Decide, Finish
 from commit_coordinator.errors import AttemptLostError, DivergedError
 from commit_coordinator.staging import close_attempt, load_document, store_document, term_dir
 from commit_coordinator.table_state import Timelines, load_timelines
+from commit_coordinator.taken_groups import refuse_taken_groups
 from epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import complete
 from hudi_format.commit.markers import delete_markers
-from hudi_format.errors import UnsupportedTableError
+from hudi_format.errors import FileMissingError, UnsupportedTableError
 from hudi_format.timeline import State
 from hudi_format.timeline.avro_records import encode_commit_metadata
 from hudi_format.validation import check_indexes
@@ -53,6 +54,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         timelines = load_timelines(context.storage)
         check_indexes(context.storage)
         _check_pending(context, planned, timelines)
+        refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
             document = msgspec.json.encode(report, order="deterministic")
@@ -72,7 +74,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         with context.steps.step("decide_append"):
             context.log.append(decided)
         context.hit("after_commit_decided")
-    except (AttemptLostError, UnsupportedTableError, OSError):
+    except (AttemptLostError, UnsupportedTableError, FileMissingError, OSError):
         give_back(context)
         raise
 
@@ -92,7 +94,7 @@ def finish(context: Context, action: Finish) -> Report:
     timelines = load_timelines(context.storage)
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
-        decided = _standing(context, planned, decided, timelines)
+        decided = _standing(context, planned, decided, timelines, report)
         with context.steps.step("commit_metadata"):
             metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
@@ -134,7 +136,7 @@ def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines
 
 
 def _standing(
-    context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines
+    context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines, report: Report
 ) -> CommitDecided:
     """The decision to carry out. It was made under the lock: that others were there since means that the
     lock was lost. What step 1 asked is asked again, and answered anew while that can still be done.
@@ -146,7 +148,7 @@ def _standing(
             f"start without being in its archive: nobody can tell whether it was committed. {_WAY_OUT}"
         )
     newer = timelines.newer_than(decided.metadata_completion, planned.instant)
-    lost = _why_lost(context, planned, timelines, newer)
+    lost = _why_lost(context, planned, timelines, newer, report)
     begun = timelines.metadata.find(planned.instant)
     if begun is None or not begun.is_completed:
         if lost is not None:
@@ -165,10 +167,11 @@ def _standing(
 
 
 def _why_lost(
-    context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str]
+    context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str], report: Report
 ) -> str | None:
     try:
         _check_pending(context, planned, timelines)
+        refuse_taken_groups(context, timelines, report)
         if newer:
             check_indexes(context.storage)
     except (AttemptLostError, UnsupportedTableError) as error:

@@ -12,6 +12,7 @@ from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
+from hudi_format.table_view import TableView
 from hudi_format.timeline import Action
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.clock import Clock
@@ -54,7 +55,10 @@ class TableFacts:
 
 @dataclass
 class Context:
-    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them."""
+    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them.
+
+    ``view``: the last look at the table's plans, so that the next one reads only what is new.
+    """
 
     table: TableFacts
     storage: Storage
@@ -66,6 +70,7 @@ class Context:
     fold: Callable[[], Fold]
     lock_wait_ms: int
     hit: Callable[[str], None]
+    view: TableView | None = None
     steps: StepTimes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -224,7 +224,8 @@ class Coordinator:
         context, seen = self._context, self.seen
         if isinstance(action, Plan):
             seen.planned_at_ms = context.clock.now_ms()
-            plan_epoch(context, action)
+            plan_epoch(context, action, seen.awaited)
+            seen.awaited = None
             self._offer_open()
         elif isinstance(action, OpenAttempt):
             open_planned(context, action)
@@ -252,7 +253,7 @@ class Coordinator:
             void_attempt(context, action)
             seen.problem = seen.taken_back = None
             seen.last_problem = action.reason
-            if not action.rewind:
+            if not action.rewind and seen.awaited is None:
                 seen.failed(self._limits, context.clock.now_ms())
         elif isinstance(action, CleanVoided):
             clean_voided(context, action)
@@ -283,9 +284,14 @@ class Coordinator:
         self._desk.offer(OpenAttemptView(planned, self._context.term, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
-        """An effect found that the attempt cannot commit, or that a plan has to wait for a rewind."""
+        """An effect found that the attempt cannot commit, or that a plan has to wait."""
+        if error.awaited is not None:
+            if self.seen.awaited is None:
+                _log.warning("waiting: %s", error.reason)
+            self.seen.waits_for(error.awaited, error.reason, self._context.clock.now_ms())
         if planned is None:
-            self.seen.rewind_due = error.reason
+            if error.rewind:
+                self.seen.rewind_due = error.reason
             return
         self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
 

@@ -134,6 +134,11 @@ class CoordinatorMetrics:
             "foreign_lock_held", "1 while commits wait for another writer's lock", view.lock_held is not None
         )
         yield self._gauge(
+            "foreign_clustering_waiting",
+            "1 while commits wait for another writer's pending clustering",
+            view.awaited is not None,
+        )
+        yield self._gauge(
             "oldest_transaction_seconds",
             "Age of the oldest open transaction, which holds readers back; 0: none, or not known while Kafka "
             "does not answer",

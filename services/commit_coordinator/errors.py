@@ -22,14 +22,18 @@ class OutOfPlaceError(CoordinatorError):
 
 
 class AttemptLostError(CoordinatorError):
-    """The open attempt cannot commit (rolled back, foreign commit): void it; ``rewind``: tag anew too."""
+    """The open attempt cannot commit (rolled back, foreign commit): void it; ``rewind``: tag anew too.
+
+    ``awaited``: requested time of another writer's pending clustering that has to end before the next plan.
+    """
 
     kind = ErrorKind.CONFLICT
 
-    def __init__(self, reason: str, rewind: bool) -> None:
+    def __init__(self, reason: str, rewind: bool, awaited: str | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.rewind = rewind
+        self.awaited = awaited
 
 
 class DivergedError(CoordinatorError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlann
 from commit_coordinator.errors import CoordinatorError
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.metadata_table.files_partition import FilesPartition
+from hudi_format.table_view import TableView
 from stream_runtime.errors import ErrorKind
 from stream_runtime.ids import IdSource
 
@@ -51,13 +52,19 @@ class Placement:
         with self._lock:
             self._suspended = True
 
-    def load(self, files: FilesPartition, slices: Iterable[FileSlice]) -> None:
-        """Starts over from the metadata table's listing (at the start, and after a foreign commit)."""
+    def load(self, files: FilesPartition, view: TableView) -> None:
+        """Starts over from the metadata table's listing (at the start, and after a foreign commit).
+
+        Groups that another engine is about to cluster are known, and get no inserts.
+        """
+        slices = view.slices(files.names())
         with self._lock:
             self._slice_bytes = {
                 (each.partition_path, each.file_id): _slice_bytes(files, each) for each in slices
             }
-            self._planner.load((p, f, size) for (p, f), size in self._slice_bytes.items())
+            self._planner.load(
+                (*group, size) for group, size in self._slice_bytes.items() if view.takes_inserts(group)
+            )
             self._suspended = False
 
     def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:

@@ -165,6 +165,8 @@ class StatusSource:
             warnings.append(view.trouble)
         if view.lock_held:
             warnings.append(f"commits wait: {view.lock_held}")
+        if view.awaited:
+            warnings.append(f"commits wait: {view.awaited}")
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:

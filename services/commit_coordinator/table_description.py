@@ -7,10 +7,10 @@ from typing import Any
 from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import foreign_writer_options, read_lock
 from hudi_format.errors import UnsupportedTableError
-from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import read_table_config
+from hudi_format.table_view import TableView
 from hudi_format.timeline import Action, Timeline
 from hudi_format.timeline.avro_records import decode_commit_metadata
 from hudi_format.validation import check_servable
@@ -20,7 +20,7 @@ def describe_table(storage: Storage) -> dict[str, Any]:
     """The document. Reads files only. Raises FileMissingError when there is no table, CorruptFileError."""
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
-    slices = build_slices(snapshot.files.names(), snapshot.data_timeline)
+    slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
     holder = read_lock(storage)
     why_not = _why_not(storage, snapshot.data_timeline)
     return {

@@ -28,6 +28,7 @@ class CoordinatorView:
     stopped: bool = False
     trouble: str | None = None
     lock_held: str | None = None
+    awaited: str | None = None
     paused: bool = False
     pause_reason: str = ""
     generation: int = 0
@@ -72,6 +73,7 @@ def take_view(
         stopped=seen.stopped,
         trouble=seen.trouble,
         lock_held=seen.lock_held,
+        awaited=seen.awaited.reason if seen.awaited is not None else None,
         paused=state.paused,
         pause_reason=state.pause_reason,
         generation=state.generation,

@@ -3,14 +3,16 @@
 Rows arrive in (ledger order, sequence). Of each (file group, key) the last one holds: assigners emit a key's
 events in the order in which they apply. What the table already has is read as of the epoch's ``as_of``.
 
-* A file group without a slice gets its first base file (hudi-rs drops groups without one).
+* A file group that is new gets its first base file (hudi-rs drops groups without one). New is a group without
+  committed files whose keys all begin, in this epoch, with an insert. A first base file in any other group
+  would hide the rows that it had: then the task stops, and the epoch is planned anew.
 * COPY_ON_WRITE: the base file is read, merged and written anew.
 * MERGE_ON_READ: one log file with a Parquet data block and delete blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
@@ -27,8 +29,8 @@ from hudi_format.file_group.base_file import attach_meta_columns, read_base_file
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.log_blocks import data_log_bytes
 from hudi_format.file_group.merge import merge_upserts
-from hudi_format.file_group.names import BaseFileName, LogFileName
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
+from hudi_format.file_group.slices import FileGroupId, FileSlice
 from hudi_format.file_group.write_stats import (
     log_append_stat,
     new_base_file_stat,
@@ -39,10 +41,11 @@ from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema, cast_rows
 from hudi_format.storage.base import Storage, join_path, name_of
 from hudi_format.table_config import MergeMode
-from hudi_format.timeline import Timeline
+from hudi_format.table_view import TableView
 from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch
 from stream_writer.epoch_tasks import EpochTask
+from stream_writer.errors import FileGroupChangedError, FileGroupReplacedError
 from stream_writer.publishing import Publishers, publish_file, publish_markers
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
@@ -51,13 +54,22 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The epoch's last word on each key of one file group."""
+    """The epoch's last word on each key of one file group.
+
+    ``goes_on``: the first word on some key is no insert, so the group holds it already.
+    """
 
     partition_path: str
     file_id: str
     upserts: pa.Table
     deleted_keys: pa.Array
     deleted_ordering: pa.Array
+    goes_on: bool
+
+    @property
+    def group(self) -> FileGroupId:
+        """The file group."""
+        return self.partition_path, self.file_id
 
 
 @dataclass(frozen=True)
@@ -80,13 +92,13 @@ class DataPartitionWriter:
         self,
         task: EpochTask,
         storage: Storage,
-        timeline: Timeline,
+        view: TableView,
         publishers: Publishers,
         topic_partition: int,
     ) -> None:
         self._task = task
         self._storage = storage
-        self._timeline = timeline
+        self._view = view
         self._publishers = publishers
         self._number = topic_partition
         self._token = f"{topic_partition}-0-0"
@@ -97,13 +109,16 @@ class DataPartitionWriter:
         self._rows_written = 0
 
     def write(self, batches: Sequence[NamedBatch]) -> list[Future[WriteStat]]:
-        """Makes all files and has them published; one write status each."""
+        """Makes all files and has them published; one write status each.
+
+        Raises FileGroupReplacedError, FileGroupChangedError: before anything is announced or published.
+        """
         groups = list(last_rows(batches, self._schema))
-        slices = self._slices({group.partition_path for group in groups})
+        slices = self._slices(groups)
         files = [
             (group, file)
             for group in groups
-            if (file := self._file_of(group, slices.get((group.partition_path, group.file_id)))) is not None
+            if (file := self._file_of(group, slices.get(group.group))) is not None
         ]
         if not files:
             return []
@@ -120,15 +135,44 @@ class DataPartitionWriter:
             for group, file in files
         ]
 
-    def _slices(self, partitions: set[str]) -> dict[tuple[str, str], FileSlice]:
+    def _slices(self, groups: Sequence[GroupRows]) -> dict[FileGroupId, FileSlice]:
+        """The slices to go on from; every group that is not among them is new."""
         files: dict[str, list[str]] = {}
-        for partition in sorted(partitions):
+        for partition in sorted({group.partition_path for group in groups}):
             names = [info.name for info in self._storage.list(partition) if not info.is_dir]
             if _PARTITION_METADATA not in names:
                 self._make_partition(partition)
             files[partition] = names
-        found = build_slices(files, self._timeline, as_of=self._task.as_of)
-        return {(each.partition_path, each.file_id): each for each in found}
+        found = self._view.slices(files, as_of=self._task.as_of)
+        slices = {(each.partition_path, each.file_id): each for each in found}
+        new = [group for group in groups if group.group not in slices]
+        committed = self._committed_groups(files) if new else frozenset()
+        for group in groups:
+            if group.group in self._view.replaced:
+                raise FileGroupReplacedError(
+                    f"file group {group.file_id} in partition {group.partition_path!r} was replaced by a "
+                    f"commit that completed at {self._view.replaced[group.group]}: no reader looks there"
+                )
+            if group.group not in slices and (group.goes_on or group.group in committed):
+                raise FileGroupChangedError(
+                    f"file group {group.file_id} in partition {group.partition_path!r} has rows, but no "
+                    f"files of {self._task.as_of} or before any more: another engine compacted and cleaned "
+                    "it after the epoch was planned, or removed it"
+                )
+        return slices
+
+    def _committed_groups(self, files: Mapping[str, Sequence[str]]) -> frozenset[FileGroupId]:
+        """The file groups that have a file of another commit, whenever that was."""
+        parsed = (
+            (partition, found)
+            for partition, names in files.items()
+            for name in names
+            if (found := parse_data_file(name)) is not None and found.instant != self._task.instant
+        )
+        is_committed = self._view.timeline.is_committed
+        return frozenset(
+            (partition, each.file_id) for partition, each in parsed if is_committed(each.instant)
+        )
 
     def _make_partition(self, partition: str) -> None:
         depth = len(partition.split("/")) if partition else 0
@@ -239,8 +283,13 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
     keys = pc.dictionary_encode(rows.column(KEY).combine_chunks())
     group_of = files[1] + partitions[1] * np.int64(len(files[0]))
     pair = group_of * np.int64(len(keys.dictionary)) + keys.indices.to_numpy(zero_copy_only=False)
-    _, from_end = np.unique(pair[::-1], return_index=True)
-    last = np.sort(len(pair) - 1 - from_end)
+    # Sorted by (file group, key), in order of arrival within: of pairs 5 2 5 the rows are 1, 0, 2; the runs
+    # begin with the rows 1 and 0 (each key's first word) and end with 1 and 2 (its last one).
+    order = np.argsort(pair, kind="stable")
+    starts_run = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    first, last = order[starts_run], np.sort(order[np.append(starts_run[1:], len(pair)) - 1])
+    not_inserted = pc.not_equal(rows.column(OP), DataOp.INSERT).to_numpy()
+    going_on = frozenset(np.unique(group_of[first[not_inserted[first]]]).tolist())
     by_group = last[np.argsort(group_of[last], kind="stable")]
     starts = np.flatnonzero(np.diff(group_of[by_group], prepend=-1))
     groups = np.split(by_group, starts[1:])
@@ -254,6 +303,7 @@ def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[Gr
             upserts=rows.take(members[~is_delete[members]]),
             deleted_keys=deleted.column(KEY).combine_chunks(),
             deleted_ordering=deleted.column(ORDERING).combine_chunks(),
+            goes_on=int(group_of[members[0]]) in going_on,
         )
 
 

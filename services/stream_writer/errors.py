@@ -26,6 +26,20 @@ class EngineLostError(WriterError):
     kind = ErrorKind.RETRYABLE
 
 
+class FileGroupChangedError(WriterError):
+    """Another engine took the files of a file group away after the epoch was planned (compaction, then
+    clean): writing on would begin the group anew without its rows. Plan the epoch anew.
+    """
+
+    kind = ErrorKind.CONFLICT
+
+
+class FileGroupReplacedError(WriterError):
+    """Rows are tagged into a file group that was replaced: no reader would see them. Tag them anew."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class EngineSettingError(WriterError):
     """A key of the `spark:` section contradicts what the writer rests on."""
 

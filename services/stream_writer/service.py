@@ -19,7 +19,7 @@ from stream_runtime.logging import bound
 from stream_runtime.rpc.errors import RpcError
 from stream_writer import task_outcome
 from stream_writer.coordinator_client import Coordinator, PlannedEpoch
-from stream_writer.errors import EngineFailedError
+from stream_writer.errors import EngineFailedError, FileGroupReplacedError
 from stream_writer.failpoints import WriterFailpoint
 from stream_writer.observer import NOBODY, WriterObserver, WrittenEpoch
 from stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
@@ -33,8 +33,13 @@ _REASON_CHARS_MAX: Final = 6_000
 # No answer, or an answer that this attempt is void: the coordinator says what is to be done now.
 _ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
 
-# What counting entries name is not there, or not as they say: only tagging it anew helps.
-_NOT_IN_THE_TOPIC: Final = (IncompleteRangeError.__name__, OffsetOutOfRangeError.__name__)
+# What counting entries name is not there, or not as they say, or goes where nobody reads: only tagging it
+# anew helps.
+_TAGS_DO_NOT_HOLD: Final = (
+    IncompleteRangeError.__name__,
+    OffsetOutOfRangeError.__name__,
+    FileGroupReplacedError.__name__,
+)
 
 _log: Final = logging.getLogger("tidemark.writer")
 
@@ -146,8 +151,8 @@ class WriterService:
         return True
 
     def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
-        """One report for the epoch. Data that contradicts the ledger outweighs all else: only it rewinds."""
-        torn = next((each for each in failures if each.error in _NOT_IN_THE_TOPIC), None)
+        """One report for the epoch. Tags that do not hold outweigh all else: only they rewind."""
+        torn = next((each for each in failures if each.error in _TAGS_DO_NOT_HOLD), None)
         worst = torn or next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
         for failed in failures:
             _log.error("task failed at its attempt %d: %s", failed.attempt + 1, failed.traceback)

@@ -12,7 +12,7 @@ from epoch_protocol.entries import Topic
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import PROPERTIES_PATH
-from hudi_format.timeline import load_timeline
+from hudi_format.table_view import TableView
 from hudi_format.timeline.avro_records import WriteStat
 from ledger_client.named_batches import NamedBatch, collect_named, covering_range
 from stream_runtime.kafka.ports import RangeReader, TopicPartition
@@ -58,10 +58,10 @@ def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, lis
 def _write(
     task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
 ) -> tuple[list[bytes], list[RecordIndexFile]]:
-    timeline = load_timeline(storage)
+    view = TableView.load(storage)
     stats: list[Future[WriteStat]] = []
     shards: list[Future[RecordIndexFile]] = []
-    if not timeline.instants and not storage.exists(PROPERTIES_PATH):
+    if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
         # Else its staging folder would be missed first, as if the attempt were void.
         raise TableNotSeenError(
             f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
@@ -70,7 +70,7 @@ def _write(
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:
-                writer = DataPartitionWriter(task, storage, timeline, publishers, work.partition)
+                writer = DataPartitionWriter(task, storage, view, publishers, work.partition)
                 stats += writer.write(batches)
             else:
                 shards += write_index_partition(task, storage, publishers, batches)

@@ -24,13 +24,13 @@ import pytest
 from hudi_format.bloom import BloomSpec, bloom_filter_text
 from hudi_format.file_group.slice_ordering import slice_ordering
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import OrderingField, table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.storage import LocalStorage
 from hudi_format.table_config import MergeMode, TableConfig, read_table_config
-from hudi_format.timeline import load_timeline
+from hudi_format.table_view import TableView
 from hudi_format.timeline.avro_records import decode_commit_metadata
 
 TABLES = Path(__file__).parent / "slices"
@@ -56,7 +56,7 @@ class SparkTable:
 
     def slices(self) -> list[FileSlice]:
         names = [info.name for info in self.storage.list("") if not info.is_dir]
-        return build_slices({"": names}, load_timeline(self.storage))
+        return TableView.load(self.storage).slices({"": names})
 
     def read(self, columns: list[str] | None = None) -> pa.Table:
         tables = [

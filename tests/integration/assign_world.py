@@ -15,11 +15,11 @@ from typing import Any, Final, Protocol
 
 from epoch_protocol.state import FoldState
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import build_slices
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.table_config import read_table_config
+from hudi_format.table_view import TableView
 from index_assigner.adapters import TOPICS_RECORD
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import SystemClock
@@ -210,7 +210,8 @@ limits: {{transaction_interval: 50ms, transaction_records: 2000, transaction_tim
         mode, ordering = table_ordering(config, schema)
         snapshot = MetadataTableSnapshot.load(self.storage)
         found: dict[str, tuple[str, int, str | None]] = {}
-        for each in build_slices(snapshot.files.names(), snapshot.data_timeline):
+        view = TableView.of(self.storage, snapshot.data_timeline)
+        for each in view.slices(snapshot.files.names()):
             for row in read_slice(self.storage, each, schema, mode, ordering).to_pylist():
                 assert row["id"] not in found
                 assert row["_hoodie_partition_path"] == each.partition_path

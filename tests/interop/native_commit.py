@@ -48,7 +48,7 @@ from hudi_format.timeline.avro_records import (
 from stream_runtime.clock import SystemClock
 from stream_runtime.ids import SystemIds
 from tests.interop.native_plan import CommitPlan, GroupChange, plan_commit
-from tests.interop.table_view import TableView
+from tests.interop.read_table import ReadTable
 
 _TOKEN = "0-0-0"
 
@@ -66,7 +66,7 @@ class NativeWriter:
     """Makes a table and commits to it. `schema` is the table's."""
 
     def __init__(self, table: Path, schema: TableSchema) -> None:
-        self.table = TableView(table)
+        self.table = ReadTable(table)
         self.schema = schema
         self._storage = LocalStorage(table)
         self._ids = SystemIds()

@@ -20,7 +20,7 @@ from hudi_format.ordering import NO_ORDERING, OrderingField
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema, cast_rows
 from stream_runtime.ids import IdSource
-from tests.interop.table_view import TableView
+from tests.interop.read_table import ReadTable
 
 
 @dataclass
@@ -48,7 +48,7 @@ class CommitPlan:
 
 
 def plan_commit(
-    table: TableView,
+    table: ReadTable,
     schema: TableSchema,
     snapshot: MetadataTableSnapshot,
     upserts: pa.Table,

@@ -17,14 +17,14 @@ from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.log_blocks import data_log_bytes
 from hudi_format.file_group.merge import MergeResult, merge_upserts
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import build_slices
 from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat, rewritten_base_file_stat
 from hudi_format.ordering import OrderingField, table_ordering
 from hudi_format.schema import TableSchema, cast_rows
 from hudi_format.storage import LocalStorage
 from hudi_format.storage.base import join_path
 from hudi_format.table_config import TableDefinition, TableType, read_table_config
-from hudi_format.timeline import Action, load_timeline
+from hudi_format.table_view import TableView
+from hudi_format.timeline import Action
 from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata, group_stats
 
 PARTITION = "eu"
@@ -133,6 +133,6 @@ def read_table(
     """All live rows of a table without a metadata table, from its files and timeline."""
     mode = read_table_config(storage).merge_mode
     files = {partition: [info.name for info in storage.list(partition)] for partition in partitions}
-    slices = build_slices(files, load_timeline(storage))
+    slices = TableView.load(storage).slices(files)
     tables = [read_slice(storage, each, schema, mode, ordering) for each in slices]
     return pa.concat_tables(tables) if tables else schema.arrow_with_meta.empty_table()

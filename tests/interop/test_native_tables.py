@@ -14,7 +14,7 @@ from hudi_format.table_config import TableDefinition, TableType
 from tests.interop import zoo
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
-from tests.interop.table_view import TableView
+from tests.interop.read_table import ReadTable
 from tests.interop.verdict import assert_record_index_is_data, assert_same_rows, assert_table_holds
 
 pytestmark = pytest.mark.spark
@@ -146,7 +146,7 @@ def test_native_and_spark_commits_in_turns(judge: HudiJudge, tmp_path: Path, lay
     writer.commit(model.upsert(later), [(model.record_key(keys[7]), None)])
     model.delete([keys[7]])
     assert_table_holds(judge, path, model.expected, hudi_rs=not layout.local_time)
-    ours = {key: (each.partition_path, each.file_id) for key, each in TableView(path).record_index().items()}
+    ours = {key: (each.partition_path, each.file_id) for key, each in ReadTable(path).record_index().items()}
     assert ours == judge.record_index(path)
 
 

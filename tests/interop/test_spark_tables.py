@@ -9,7 +9,7 @@ import pytest
 from hudi_format.keys import KeyGenerator
 from tests.interop import zoo
 from tests.interop.judge import HudiJudge
-from tests.interop.table_view import TableView
+from tests.interop.read_table import ReadTable
 from tests.interop.verdict import assert_same_rows
 
 pytestmark = pytest.mark.spark
@@ -34,7 +34,7 @@ def test_every_type_and_key_of_a_spark_table_is_read_back(
     judge.upsert(table, zoo.table_of([*second, moved]))
     judge.delete(table, zoo.table_of(first[8:10]))
 
-    native = TableView(table)
+    native = ReadTable(table)
     rows = native.rows().to_pylist()
     assert_same_rows(rows, judge.snapshot(table, meta_columns=True), "hudi_format against Spark")
     assert len(rows) == len(first) - 2
@@ -60,7 +60,7 @@ def test_keys_and_partition_paths_are_those_of_spark(
         partition=partition,
         options=URL_ENCODED if encoded else {},
     )
-    native = TableView(table)
+    native = ReadTable(table)
     stored = native.rows()
     generator = KeyGenerator.from_table_config(native.config, native.schema())
     assert stored.num_rows == len(rows)

@@ -43,7 +43,8 @@ from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_runtime.kafka.ports import RangeReader, TopicSpec
 from stream_runtime.kafka.topics import TopicNames
 from stream_writer.epoch_tasks import table_facts, task_planner
-from stream_writer.task_outcome import TaskSucceeded
+from stream_writer.errors import WriterError
+from stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of
 from stream_writer.tasks import run_task
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
@@ -161,6 +162,16 @@ class CommitPath:
             outcomes = [run_task(task, MemoryWorker(self.client, self.clock)) for task in tasks]
             assert self.report(view.planned.epoch, view.planned.attempt, view.planned.instant or "", outcomes)
         return tasks
+
+    def try_open_attempt(self) -> TaskFailed | None:
+        """Runs the open attempt's tasks as a worker does; the first failure, None when all are written."""
+        worker = MemoryWorker(self.client, self.clock)
+        for task in self.run_open_attempt():
+            try:
+                run_task(task, worker)
+            except WriterError as error:
+                return failure_of(error, 0)
+        return None
 
     def report(self, epoch: int, attempt: int, instant: str, outcomes: Sequence[TaskSucceeded]) -> bool:
         """Hands the outcomes in as the writer's driver would."""

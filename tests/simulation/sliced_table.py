@@ -23,7 +23,7 @@ from hudi_format.file_group.base_file import attach_meta_columns, write_base_fil
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.log_blocks import data_log_bytes
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.hfile import write_hfile
 from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries, write_record_index_log
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
@@ -41,7 +41,8 @@ from hudi_format.model import InstantGenerator, RecordLocation
 from hudi_format.ordering import OrderingField
 from hudi_format.storage import InMemoryStorage
 from hudi_format.table_config import MergeMode, TableDefinition, TableType
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from hudi_format.table_view import TableView
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from index_assigner.assign.emit import EmitLimits, Emitter
 from index_assigner.assign.keyed_batch import keyed_batch
@@ -139,7 +140,7 @@ class SlicedTable:
     def slices(self) -> list[FileSlice]:
         days = [each.name for each in self.storage.list("") if each.is_dir and not each.name.startswith(".")]
         names = {day: [each.name for each in self.storage.list(day)] for day in days}
-        return build_slices(names, load_timeline(self.storage))
+        return TableView.load(self.storage).slices(names)
 
     def live(self) -> dict[str, Row]:
         """Every live key with its file group, ordering value and note; none is there twice."""

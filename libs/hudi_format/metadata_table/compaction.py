@@ -2,7 +2,7 @@
 
 A pending compaction begins a new slice: logs that complete after it was requested belong to it, although
 its base file is not there yet (Hudi format notes, index part, 4.4). Reading needs no special care for that
-(see `file_group.slices.build_slices`), planning does: a file group under a pending plan must not get a
+(see `file_group.slicing`), planning does: a file group under a pending plan must not get a
 second one.
 """
 

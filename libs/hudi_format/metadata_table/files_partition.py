@@ -83,7 +83,7 @@ class FilesPartition:
         return record.live if record is not None else {}
 
     def names(self) -> dict[str, list[str]]:
-        """Partition path -> file names, for all partitions: what `file_group.slices.build_slices` takes."""
+        """Partition path -> file names, for all partitions: what `TableView.slices` takes."""
         return {partition_path: sorted(self.files(partition_path)) for partition_path in self.partitions}
 
     def __iter__(self) -> Iterator[tuple[str, str, int]]:

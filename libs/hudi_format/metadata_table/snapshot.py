@@ -12,12 +12,14 @@ the caller loads a new one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
+from hudi_format.file_group.slicing import build_slices
 from hudi_format.hfile import HFileReader
 from hudi_format.log_file import BlockType, decode_deletes
 from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH, parse_record_index_file_id
@@ -83,8 +85,7 @@ class MetadataTableSnapshot:
     ) -> MetadataTableSnapshot:
         slices: dict[str, list[FileSlice]] = {}
         for partition, of_partition in names.items():
-            visible = [name for name in of_partition if validity.shows(name)]
-            slices[partition] = build_slices({partition: visible}, validity.metadata)
+            slices[partition] = metadata_slices({partition: of_partition}, validity)
         folder = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
         changes = ShardChanges.of_names(storage, folder, validity, names[RECORD_INDEX_PARTITION])
         return cls(storage, validity, slices, changes)
@@ -151,6 +152,15 @@ class MetadataTableSnapshot:
             self.validity.is_valid,
             lambda completion_time: self.changes.after(file_slice.file_id, completion_time),
         )
+
+
+def metadata_slices(files: Mapping[str, Iterable[str]], validity: InstantValidity) -> list[FileSlice]:
+    """The slice to read of each file group of the metadata table. `files`: its partition -> names of files.
+
+    Nothing replaces file groups there, and a pending compaction of it changes nothing for who reads.
+    """
+    shown = {partition: filter(validity.shows, names) for partition, names in files.items()}
+    return build_slices(shown, validity.metadata, pending_compactions={}, replaced={})
 
 
 def _merge_files(

@@ -139,6 +139,14 @@ def decode_replace_commit_metadata(data: bytes, path: str = "replacecommit") -> 
     )
 
 
+def decode_replaced_file_ids(data: bytes, path: str = "replacecommit") -> Mapping[str, tuple[str, ...]]:
+    """Partition path -> the file groups that a completed replacecommit or clustering took away, without what
+    it wrote: as `decode_replace_commit_metadata`, and cheaper. Raises `CorruptFileError`.
+    """
+    replaced = decode_container(data, path).get("partitionToReplaceFileIds") or {}
+    return {partition: tuple(ids or ()) for partition, ids in replaced.items()}
+
+
 def _commit_to_avro(metadata: CommitMetadata) -> AvroRecord:
     return {
         "partitionToWriteStats": {

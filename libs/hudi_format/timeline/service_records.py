@@ -222,6 +222,19 @@ def decode_compaction_plan(data: bytes, path: str = "compaction plan") -> Compac
     )
 
 
+def decode_clustering_plan(data: bytes, path: str = "clustering plan") -> tuple[tuple[str, str], ...]:
+    """The file groups (partition path, file id) that a requested clustering or replacecommit is going to
+    rewrite; none for a replacecommit without a clustering plan (insert overwrite). `path` is for messages.
+    Raises `CorruptFileError`.
+    """
+    plan = decode_container(data, path).get("clusteringPlan") or {}
+    return tuple(
+        (each.get("partitionPath") or "", each.get("fileId") or "")
+        for group in plan.get("inputGroups") or ()
+        for each in group.get("slices") or ()
+    )
+
+
 def decode_clean_metadata(data: bytes, path: str = "clean") -> CleanMetadata:
     """What a clean deleted; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)

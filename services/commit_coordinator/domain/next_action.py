@@ -31,6 +31,7 @@ from epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
 RETRY_MS_MAX: Final = 30_000
+AWAITED_LOOK_MS: Final = 2_000
 # As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
 _WORTH_WAITING_SHARE: Final = 0.25
 
@@ -58,6 +59,15 @@ class AttemptProblem:
     rewind: bool
 
 
+@dataclass(frozen=True)
+class AwaitedPlan:
+    """Another writer's pending clustering of files that waiting updates go to; looked for again then."""
+
+    instant: str
+    reason: str
+    look_at_ms: int
+
+
 @dataclass
 class Observed:
     """What this coordinator has seen in this life; never needed for safety.
@@ -72,6 +82,7 @@ class Observed:
     ``halted``: why nothing is planned until somebody looked; ``stopped``: not even by `tidemark epoch retry`.
     ``trouble``: what is being tried again by itself.
     ``lock_held``: who held the table's lock too long when last something had to be done under it.
+    ``awaited``: what has to end before the next epoch is planned.
     """
 
     planned_at_ms: int = 0
@@ -89,6 +100,7 @@ class Observed:
     stopped: bool = False
     trouble: str | None = None
     lock_held: str | None = None
+    awaited: AwaitedPlan | None = None
     tried_before: tuple[int, int] = (0, 0)
 
     def noted(self, state: FoldState, now_ms: int) -> None:
@@ -107,6 +119,11 @@ class Observed:
     def succeeded(self) -> None:
         """An epoch was committed."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
+        self.awaited = None
+
+    def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
+        """The next epoch is not planned before that clustering has ended."""
+        self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
 
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
@@ -161,6 +178,8 @@ def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action
 
 
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+    if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
+        return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
     due_ms = seen.planned_at_ms + limits.interval_ms
     full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
     if now_ms < seen.retry_at_ms:

@@ -23,12 +23,13 @@ from hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTab
 from hudi_format.file_group.base_file import COMMIT_SEQNO, COMMIT_TIME
 from hudi_format.file_group.key_versions import KeyReader, KeyVersion
 from hudi_format.file_group.names import parse_data_file
-from hudi_format.file_group.slices import FileSlice, all_slices, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableConfig
-from hudi_format.timeline import Timeline, load_timeline
+from hudi_format.table_view import TableView
+from hudi_format.timeline import Timeline
 from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
@@ -94,9 +95,9 @@ class KeyStories:
         """A key of a file group, for who knows none. Raises as `story`, HudiFormatError and OSError too."""
 
         def read(deadline: Deadline) -> str | None:
-            timeline = load_timeline(self._storage)
-            slices = self._slices(partition_path, file_id, timeline)
-            reader = self._reader(timeline, deadline)
+            view = TableView.load(self._storage)
+            slices = self._slices(partition_path, file_id, view)
+            reader = self._reader(view.timeline, deadline)
             return None if slices is None else reader.some_key(slices.current)
 
         return self._read(read)
@@ -143,8 +144,9 @@ class KeyStories:
             return self._read_files(found, deadline)
 
     def _read_files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
-        timeline = load_timeline(self._storage)
-        slices = self._slices(found.partition_path, found.file_id, timeline)
+        view = TableView.load(self._storage)
+        timeline = view.timeline
+        slices = self._slices(found.partition_path, found.file_id, view)
         if slices is None:
             return {"slice": None}
         reader = self._reader(timeline, deadline)
@@ -180,17 +182,17 @@ class KeyStories:
         check = partial(deadline.check, "reading the key's files")
         return KeyReader(self._storage, schema, mode, ordering, _LOG_BYTES_MAX, check)
 
-    def _slices(self, partition_path: str, file_id: str, timeline: Timeline) -> _Slices | None:
+    def _slices(self, partition_path: str, file_id: str, view: TableView) -> _Slices | None:
         names = [
             info.name
             for info in self._storage.list(partition_path)
             if (parsed := parse_data_file(info.name)) is not None and parsed.file_id == file_id
         ]
         files = {partition_path: names}
-        current = build_slices(files, timeline)
+        current = view.slices(files)
         if not current:
             return None
-        history = all_slices(files, timeline)[partition_path, file_id]
+        history = view.every_slice(files)[partition_path, file_id]
         earlier = [each for each in history if each.base_instant < current[0].base_instant]
         return _Slices(current[0], earlier[::-1])
 

@@ -1,7 +1,8 @@
 """Stored ordering values from the file slices of the data table, as of its newest committed instant.
 
 All counted entries after that instant are in the memory of whoever owns the key's lane, so the greater one
-of the two is the stored value. The view (timeline, slices by partition) is kept until `forget`.
+of the two is the stored value. The view (timeline, slices by partition) is kept until `forget`. A location
+in a file group that was replaced holds nothing: readers do not look there either.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import pyarrow as pa
 
 from hudi_format.errors import FileMissingError, TimelineConflictError
 from hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import NO_ORDERING, OrderingField
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import MergeMode
+from hudi_format.table_view import TableView
 from hudi_format.timeline import DATA_ROOT, Action, Timeline, load_timeline
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray, Int64Array
@@ -74,17 +76,18 @@ class SliceValues:
         self._storage, self._locations = storage, locations
         self._mode, self._ordering = mode, ordering
         self._cache = SliceOrderingCache(cache_bytes)
-        self._timeline: Timeline | None = None
+        self._view: TableView | None = None
+        self._former: TableView | None = None
         self._slices: dict[str, dict[str, FileSlice]] = {}
 
     def forget(self) -> None:
         """The next question loads timeline and listings anew."""
-        self._timeline = None
+        self._former, self._view = self._view or self._former, None
         self._slices = {}
 
     def changed_since(self, stamp: str) -> bool:
         """Whether the view shows commits that completed after the stamp."""
-        return commits_after(self._loaded_timeline(), stamp)
+        return commits_after(self._loaded().timeline, stamp)
 
     def of(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
         """What the slice at each key's location holds of it. No location: nothing.
@@ -139,23 +142,23 @@ class SliceValues:
             held.ordering[members] = found.ordering
         return held
 
-    def _loaded_timeline(self) -> Timeline:
-        if self._timeline is None:
-            self._timeline = load_timeline(self._storage, DATA_ROOT)
-        return self._timeline
+    def _loaded(self) -> TableView:
+        if self._view is None:
+            self._view = TableView.load(self._storage, self._former)
+        return self._view
 
     def _list(self, partition_paths: set[str]) -> None:
         """Slices of these partitions. A clean or rollback that began meanwhile may have torn the listing."""
         if not partition_paths:
             return
-        timeline = self._loaded_timeline()
+        view = self._loaded()
         # In order, so that a simulated run does the same whatever the process's hashes are.
         names = {path: [each.name for each in self._storage.list(path)] for path in sorted(partition_paths)}
-        if _removals(load_timeline(self._storage, DATA_ROOT)) != _removals(timeline):
+        if _removals(load_timeline(self._storage, DATA_ROOT)) != _removals(view.timeline):
             raise FileMissingError(f"{self._storage.base_uri}: files were removed while they were listed")
         for path in partition_paths:
             self._slices[path] = {}
-        for each in build_slices(names, timeline):
+        for each in view.slices(names):
             self._slices[each.partition_path][each.file_id] = each
 
 

@@ -82,14 +82,15 @@ def completion_times_chosen_before_the_lock(ground: Ground) -> None:
     ground.replace(attempt_effects, "open_planned", open_planned)
     ground.replace(coordinator_module, "open_planned", open_planned)
     ground.replace(coordinator_module, "decide", decide)
-    ground.replace(commit_effects, "_standing", lambda context, planned, decided, timelines: decided)
+    ground.replace(commit_effects, "_standing", lambda context, planned, decided, *_: decided)
 
 
-@planted("G1", "G2", "G4", "G5")
+@planted("G1", "G2", "G4", "G5", "G6")
 def not_pending_counts_as_valid(ground: Ground) -> None:
     """3.4: an MDT deltacommit is taken only if its instant is completed in the data listing made before.
     Here, as in Hudi's own rule, it is enough that it is not pending there: an instant that was requested
-    after the data listing and completed in the MDT before its own listing is taken for committed.
+    after the data listing and completed in the MDT before its own listing is taken for committed. Where that
+    leads to rows for a file group that has no files, the writer refuses, and the epoch never ends (G6).
     """
 
     def is_valid(self: InstantValidity, instant: str) -> bool:

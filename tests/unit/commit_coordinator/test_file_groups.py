@@ -11,6 +11,9 @@ from commit_coordinator.context import Report
 from commit_coordinator.domain.file_groups import ASSUMED_RATIO, FileGroupPlanner
 from commit_coordinator.placement import Placement, Want
 from hudi_format.metadata_table.files_partition import FilesPartition
+from hudi_format.metadata_table.record_schema import encode_record, metadata_record_schema
+from hudi_format.table_view import TableView
+from hudi_format.timeline import Action, Instant, State, Timeline
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.ids import SeededIds
 
@@ -18,6 +21,13 @@ TARGET = 1_000_000
 ROW = 100  # Arrow bytes
 STORED = ROW * ASSUMED_RATIO
 _NO_FILES = FilesPartition({})
+
+
+def view_of(*completed: str, replaced: tuple[str, ...] = (), clustering: tuple[str, ...] = ()) -> TableView:
+    """A view in which these instants are completed, and file groups of partition p taken."""
+    line = Timeline(tuple(Instant(at, Action.COMMIT, State.COMPLETED, at + "1") for at in completed))
+    gone = {("p", file_id): "9" for file_id in replaced}
+    return TableView(line, gone, {}, {}, {("p", file_id): "8" for file_id in clustering})
 
 
 def lease_all(planner: FileGroupPlanner, records: int, fresh: itertools.count[int]) -> dict[str, int]:
@@ -109,9 +119,26 @@ def test_placement_measures_the_ratio_on_new_base_files_that_are_large_enough() 
     placement.committed(Report((replace(new, file_size_in_bytes=500_000),), ()))
     updated = replace(new, num_inserts=5, file_size_in_bytes=2_000_000)
     placement.committed(Report((updated, replace(updated, log_files=("x.log",))), ()))
-    placement.load(_NO_FILES, ())
+    placement.load(_NO_FILES, view_of())
     assert room() == assumed, "small files, rewritten ones and logs teach nothing"
     for _ in range(50):
         placement.committed(Report((replace(new, file_size_in_bytes=1_400_000),), ()))
-    placement.load(_NO_FILES, ())
+    placement.load(_NO_FILES, view_of())
     assert room() == pytest.approx(target / 70, rel=0.01)
+
+
+def test_replaced_groups_and_groups_that_are_about_to_be_clustered_get_no_inserts() -> None:
+    """Rows in the one would never be read, rows in the other are lost when the clustering completes."""
+    files = FilesPartition()
+    entries = {f"{name}_0-0-0_1.parquet": {"size": 400, "isDeleted": False} for name in ("a", "b", "c")}
+    record = encode_record({"key": "", "type": 2, "filesystemMetadata": entries})
+    listed = encode_record(
+        {"key": "", "type": 1, "filesystemMetadata": {"p": {"size": 0, "isDeleted": False}}}
+    )
+    files.apply("p", record, metadata_record_schema(), "a test")
+    files.apply("__all_partitions__", listed, metadata_record_schema(), "a test")
+    placement = Placement(TARGET, SeededIds(1))
+    placement.load(files, view_of("1", replaced=("c",), clustering=("b",)))
+    assert {file_id for _, file_id, _ in placement.slices()} == {"a", "b"}
+    leased = {lease.file_id for lease in placement.lease([Want("p", 100_000, 100_000 * ROW)])}
+    assert leased & {"a", "b", "c"} == {"a"}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
 from hudi_format.errors import HudiFormatError
 from hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
-from hudi_format.file_group.slices import FileSlice, all_slices, build_slices
+from hudi_format.file_group.slices import FileGroupId, FileSlice
+from hudi_format.file_group.slicing import all_slices, build_slices
 from hudi_format.timeline import Action, Instant, State, Timeline
 
 
@@ -28,8 +32,18 @@ def log(n: int, version: int = 1, token: str = "0-0-0") -> str:
     return f".f-0_{t(n)}.log.{version}_{token}"
 
 
+def slices_of(
+    files: Mapping[str, list[str]],
+    line: Timeline,
+    as_of: str | None = None,
+    pending: Mapping[FileGroupId, str] = MappingProxyType({}),
+    replaced: Mapping[FileGroupId, str] = MappingProxyType({}),
+) -> list[FileSlice]:
+    return build_slices(files, line, pending_compactions=pending, replaced=replaced, as_of=as_of)
+
+
 def only_slice(names: list[str], line: Timeline, **more: object) -> FileSlice:
-    (found,) = build_slices({"p": names}, line, **more)  # type: ignore[arg-type]
+    (found,) = slices_of({"p": names}, line, **more)  # type: ignore[arg-type]
     return found
 
 
@@ -72,7 +86,7 @@ def test_a_file_id_that_could_not_be_parsed_again_is_refused(file_id: str) -> No
 def test_a_log_belongs_to_the_newest_base_at_its_completion() -> None:
     # 3 is requested before the compaction 4 and completes after it: it belongs to the new slice.
     line = timeline((1, 2), (3, 7), (4, 6), (8, 9))
-    slices = all_slices({"p": [base(1), log(3), base(4), log(8)]}, line)[("p", "f-0")]
+    slices = all_slices({"p": [base(1), log(3), base(4), log(8)]}, line, pending_compactions={})[("p", "f-0")]
     assert slices == [
         FileSlice("p", "f-0", base(1), t(1), ()),
         FileSlice("p", "f-0", base(4), t(4), (log(3), log(8))),
@@ -82,7 +96,7 @@ def test_a_log_belongs_to_the_newest_base_at_its_completion() -> None:
 
 def test_a_log_that_completed_before_the_compaction_stays_in_the_old_slice() -> None:
     line = timeline((1, 2), (3, 4), (5, 6))
-    slices = all_slices({"p": [base(1), log(3), base(5)]}, line)[("p", "f-0")]
+    slices = all_slices({"p": [base(1), log(3), base(5)]}, line, pending_compactions={})[("p", "f-0")]
     assert slices == [FileSlice("p", "f-0", base(1), t(1), (log(3),)), FileSlice("p", "f-0", base(5), t(5))]
     assert only_slice([base(1), log(3), base(5)], line).log_files == ()
 
@@ -91,26 +105,36 @@ def test_files_of_pending_and_of_unknown_instants_are_in_no_slice() -> None:
     line = timeline((1, 2), (4, 5), pending=(3, 6))
     names = [base(1), log(3), log(4), base(6), log(9)]
     assert only_slice(names, line) == FileSlice("p", "f-0", base(1), t(1), (log(4),))
-    assert build_slices({"p": [base(6)]}, line) == []
+    assert slices_of({"p": [base(6)]}, line) == []
+
+
+def test_a_base_file_that_a_writer_left_behind_takes_no_log_file_with_it() -> None:
+    """A Spark writer that lost a conflict leaves rewritten base files under a pending instant until somebody
+    rolls it back. Hudi's readers without the metadata table then miss the log files that complete after it.
+    """
+    for left_behind in ((3,), ()):  # its instant is pending still, or is on no timeline at all
+        line = timeline((1, 2), (4, 5), pending=left_behind)
+        names = [base(1), base(3), log(4)]
+        assert only_slice(names, line) == FileSlice("p", "f-0", base(1), t(1), (log(4),))
 
 
 def test_a_snapshot_reads_the_slice_before_a_pending_compaction_with_the_logs_after_it() -> None:
     line = timeline((1, 2), (3, 4), (6, 7), pending=(5,))
     names = [base(1), log(3), log(6)]
     pending = {("p", "f-0"): t(5)}
-    assert [each.log_files for each in all_slices({"p": names}, line, None, pending)[("p", "f-0")]] == [
+    assert [
+        each.log_files for each in all_slices({"p": names}, line, pending_compactions=pending)[("p", "f-0")]
+    ] == [
         (log(3),),
         (log(6),),
     ]
-    assert only_slice(names, line, pending_compactions=pending) == FileSlice(
-        "p", "f-0", base(1), t(1), (log(3), log(6))
-    )
+    assert only_slice(names, line, pending=pending) == FileSlice("p", "f-0", base(1), t(1), (log(3), log(6)))
 
 
 def test_as_of_a_completion_time_later_files_are_not_there() -> None:
     line = timeline((1, 2), (3, 4), (5, 6), (7, 8))
     names = [base(1), log(3), base(5), log(7)]
-    assert build_slices({"p": names}, line, t(1)) == []
+    assert slices_of({"p": names}, line, t(1)) == []
     assert only_slice(names, line, as_of=t(2)) == FileSlice("p", "f-0", base(1), t(1))
     assert only_slice(names, line, as_of=t(4)).log_files == (log(3),)
     assert only_slice(names, line, as_of=t(6)) == FileSlice("p", "f-0", base(5), t(5))
@@ -149,13 +173,13 @@ def test_change_logs_and_archived_logs_are_no_part_of_a_slice() -> None:
 def test_replaced_groups_are_gone_after_the_replacement_completed() -> None:
     line = timeline((1, 2), (3, 4))
     replaced = {("p", "f-0"): t(4)}
-    assert build_slices({"p": [base(1)]}, line, replaced=replaced) == []
+    assert slices_of({"p": [base(1)]}, line, replaced=replaced) == []
     assert only_slice([base(1)], line, as_of=t(3), replaced=replaced).base_file == base(1)
 
 
 def test_groups_are_ordered_by_partition_and_file_id() -> None:
     line = timeline((1, 2))
     names = {"b": [f"{each}_0-0-0_{t(1)}.parquet" for each in ("z", "a")], "a": [base(1)]}
-    found = build_slices(names, line)
+    found = slices_of(names, line)
     assert [(each.partition_path, each.file_id) for each in found] == [("a", "f-0"), ("b", "a"), ("b", "z")]
     assert found[0].paths() == [f"a/{base(1)}"]

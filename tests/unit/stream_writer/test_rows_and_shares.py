@@ -57,12 +57,17 @@ def test_the_last_row_of_each_key_and_file_group_counts(seed: int) -> None:
     for partition, file_id, key, value, op in events:
         model.setdefault((partition, file_id), {}).pop(key, None)
         model[partition, file_id][key] = (value, op)
+    first: dict[tuple[str, str], dict[str, DataOp]] = {}
+    for partition, file_id, key, _, op in events:
+        first.setdefault((partition, file_id), {}).setdefault(key, op)
     cuts = sorted(dice.sample(range(len(events) + 1), min(3, len(events) + 1)))
     pieces = [events[a:b] for a, b in zip([0, *cuts], [*cuts, len(events)], strict=True)]
     groups = list(last_rows([batch(n, 0, piece) for n, piece in enumerate(pieces)], SCHEMA))
     assert [(g.partition_path, g.file_id) for g in groups] == sorted(model)
     for group in groups:
         expected = model[group.partition_path, group.file_id]
+        words = first[group.partition_path, group.file_id].values()
+        assert group.goes_on == any(op is not DataOp.INSERT for op in words)
         deleted = dict(zip(group.deleted_keys.to_pylist(), group.deleted_ordering.to_pylist(), strict=True))
         assert deleted == {k: v for k, (v, op) in expected.items() if op is DataOp.DELETE}
         kept = [(k, v) for k, (v, op) in expected.items() if op is not DataOp.DELETE]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice, build_slices
+from hudi_format.file_group.slices import FileSlice
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import RecordLocation
 from hudi_format.ordering import OrderingField
@@ -16,10 +16,11 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage.base import join_path
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableConfig, read_table_config
+from hudi_format.table_view import TableView
 from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 
 
-class TableView:
+class ReadTable:
     """One table, read anew at each call."""
 
     def __init__(self, table: Path) -> None:
@@ -46,7 +47,7 @@ class TableView:
     def slices(self) -> list[FileSlice]:
         """The newest slices, listed through the metadata table."""
         snapshot = MetadataTableSnapshot.load(self.storage)
-        return build_slices(snapshot.files.names(), snapshot.data_timeline)
+        return TableView.of(self.storage, snapshot.data_timeline).slices(snapshot.files.names())
 
     def rows(self) -> pa.Table:
         """All live rows with meta columns."""
