@@ -166,6 +166,33 @@ def test_an_append_without_an_answer_is_settled_before_the_next_decision(cluster
     assert log.reader.fold.state.planned == planned
 
 
+def test_settling_reads_to_the_end_and_not_only_what_one_poll_brings(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry in doubt may lie behind more than a poll holds, or arrive after it."""
+    log = Log(cluster)
+    planned = log.plan()
+    commit = type(log.log._producer).commit
+
+    def broker_goes_away(producer: object, *args: float) -> None:
+        commit(producer, *args)  # type: ignore[arg-type]
+        cluster.broker.stop()
+
+    monkeypatch.setattr(type(log.log._producer), "commit", broker_goes_away)
+    with pytest.raises(KafkaError):
+        log.log.append(planned)
+    cluster.broker.start()
+    poll, polls = FoldReader.poll, [0]
+
+    def nothing_at_first(reader: FoldReader, timeout_s: float) -> list[Applied]:
+        polls[0] += 1
+        return poll(reader, timeout_s) if polls[0] > 2 else []
+
+    monkeypatch.setattr(FoldReader, "poll", nothing_at_first)
+    log.log.settle()
+    assert log.reader.fold.state.planned == planned
+
+
 def test_a_superseded_log_appends_nothing(cluster: MemoryCluster) -> None:
     old = Log(cluster, "old")
     new = Log(cluster, "new")

@@ -118,6 +118,17 @@ def test_second_plan_while_one_is_open_is_out_of_place() -> None:
     assert fold.apply_decision(2, plan(0, 1, through=1, attempt=2)) is Verdict.OUT_OF_PLACE
 
 
+def test_plan_of_a_generation_that_was_rewound_is_out_of_place() -> None:
+    """Its manifest was made of tags that the rewind took back."""
+    fold = _one_counted()
+    fold.apply_decision(0, coordinator())
+    fold.apply_decision(1, rewound(0, 1, to=-1))
+    fold.apply_ledger(2, claim(["0"], generation=1))
+    fold.apply_ledger(3, tagged({"0": (0, 5)}, {"0": 2}, generation=1))
+    assert fold.apply_decision(2, plan(0, 1, through=3, generation=0)) is Verdict.OUT_OF_PLACE
+    assert fold.apply_decision(3, plan(0, 1, through=3, generation=1)) is Verdict.APPLIED
+
+
 def test_decided_attempt_cannot_be_voided() -> None:
     fold = _one_counted()
     fold.apply_decision(0, coordinator())

@@ -26,6 +26,8 @@ from hudi_format.errors import (
     StagingGoneError,
     TimelineConflictError,
 )
+from hudi_format.metadata_table.delta_commit import publish_files_log
+from hudi_format.metadata_table.files_partition import FileChange
 from hudi_format.storage import InMemoryStorage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 from tests.unit.hudi_format.doubles import ManualClock
@@ -88,6 +90,15 @@ def test_a_step_that_finds_another_content_is_a_conflict(storage: InMemoryStorag
     with pytest.raises(TimelineConflictError, match="completed already"):
         complete(storage, inflight, LATER, b"metadata")
     assert load_timeline(storage).completion_time(T) == C
+
+
+def test_a_log_file_of_another_content_under_the_same_name_is_a_conflict(storage: InMemoryStorage) -> None:
+    """Another writer made it: committed, it would list files that are not ours."""
+    ours, theirs = FileChange("p", "a.parquet", 7), FileChange("p", "b.parquet", 7)
+    for _ in range(2):
+        publish_files_log(storage, T, [ours], STAGING)
+    with pytest.raises(TimelineConflictError, match="another content"):
+        publish_files_log(storage, T, [theirs], STAGING)
 
 
 def test_an_instant_that_was_rolled_back_can_not_be_continued(storage: InMemoryStorage) -> None:

@@ -26,6 +26,7 @@ from tests.unit.index_assigner.index_world import (
     Change,
     DataTable,
     Found,
+    index_rows,
     promoted,
     tombstone_rows,
 )
@@ -260,6 +261,21 @@ def test_the_exact_value_is_the_greater_one_of_slice_and_memory(assigners):
     one = assigners(table).open()
     one.stage({"a": Change(1, 7, exact=False, updated=True), "b": Change(1, 12, exact=False, updated=True)})
     assert [one.exact(key, 1) for key in "ab"] == [10, 12]
+
+
+def test_a_successor_takes_no_lower_bound_for_the_stored_value(assigners):
+    """What counts after the last epoch comes from the index topic; its rows say whether a value is exact."""
+    table = DataTable()
+    table.commit_rows({"a": (1, 10), "b": (1, 10)})
+    changes = {"a": Change(1, 7, exact=False, updated=True), "b": Change(1, 12, exact=True, updated=True)}
+    two = assigners(table, "b").open()
+    for lane, mine in two.by_lane(list(changes)).items():
+        rows = index_rows({key: changes[key] for key in mine}, table.shards)
+        two.index.load_counted(lane, 5, [rows], [tombstone_rows({}, table.shards, 0)])
+    found = two.ask(["a", "b"])
+    assert (found["a"].ordering, found["a"].exact) == (7, False)
+    assert (found["b"].ordering, found["b"].exact) == (12, True)
+    assert two.exact("a", 1) == 10
 
 
 def test_a_tombstone_lasts_until_its_time_and_until_its_slice_forgot_the_key(assigners):
