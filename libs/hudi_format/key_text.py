@@ -85,7 +85,7 @@ def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:
     if not key.lstrip().startswith(b"{"):
         return None
     try:
-        document = json.loads(key, parse_float=Decimal)
+        document = json.loads(key, parse_float=_number)
     except (ValueError, RecursionError):
         return None
     if isinstance(document, dict) and set(document) == _WRAPPER and isinstance(document["payload"], dict):
@@ -97,6 +97,14 @@ def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:
             return None
         values.append(_converted(value, name, generator.schema.field(name).type))
     return values
+
+
+def _number(text: str) -> Decimal:
+    """NaN, which fits no column, for an exponent beyond what a Decimal can have."""
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return Decimal("NaN")
 
 
 def _look_up(document: Any, name: str) -> tuple[bool, Any]:

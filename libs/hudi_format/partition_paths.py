@@ -21,6 +21,9 @@ PATH_BYTES_MAX: Final = 1024
 # alone.
 _ESCAPED: Final = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 _ESCAPE_SEQUENCE: Final = re.compile("%[0-9a-fA-F]{2}")
+# Base files and log files: names that every reader sees in `_hoodie_file_name`, and that lie in a partition's
+# folder, where a partition of the same name would have to be a folder.
+_DATA_FILE: Final = re.compile(r"\.(parquet|orc|hfile|lance)(\.crc)?$|^\..*\.log\.", re.IGNORECASE)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -49,6 +52,8 @@ def path_error(path: str) -> str | None:
             return f"the partition path has an empty, '.' or '..' part: {path[:80]!r}"
         if segment.startswith(".hoodie"):
             return "a partition value starts with '.hoodie', which is Hudi's own folder"
+        if _DATA_FILE.search(segment):
+            return f"a partition value looks like the name of a data file: {segment[:80]!r}"
         if len(segment.encode()) > SEGMENT_BYTES_MAX:
             return f"a part of the partition path is longer than {SEGMENT_BYTES_MAX} bytes"
     if len(path.encode()) > PATH_BYTES_MAX:

@@ -41,6 +41,8 @@ from stream_runtime.rpc.deadlines import left_s
 _POLL_MESSAGES: Final = 2_000
 _POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 120.0
+_NUMBER_MAX: Final = 2**63 - 1
+_REPLAYS_MAX: Final = 2**31 - 1
 _CUT: Final = {HEADER_CUT_KEY: "key", HEADER_CUT_VALUE: "value", HEADER_CUT_HEADERS: "headers"}
 
 
@@ -145,7 +147,8 @@ def replays_of(headers: Headers) -> int:
     """How often a record of an input topic was produced again."""
     for name, value in headers:
         if name == HEADER_REPLAYS:
-            return _number((value or b"").decode("utf-8", "replace"), 0)
+            # Anybody may write such a header: what is no count is none.
+            return min(max(_number((value or b"").decode("utf-8", "replace"), 0), 0), _REPLAYS_MAX)
     return 0
 
 
@@ -212,6 +215,7 @@ def replayed_in(message: Message) -> set[int] | None:
 
 def _number(text: str | None, default: int) -> int:
     try:
-        return default if text is None else int(text)
+        number = default if text is None else int(text)
     except ValueError:
         return default
+    return number if -1 <= number <= _NUMBER_MAX else default

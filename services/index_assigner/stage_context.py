@@ -70,6 +70,7 @@ class StageContext:
                 record_bytes_max=limits.record_bytes,
                 delete_field=config.input.delete_field,
                 forbid_unknown_fields=config.input.unknown_fields is UnknownFields.ERROR,
+                folder_problem=self.storage.folder_problem,
             ),
             record_decoder(config, self.schema, generator, self.clock),
         )

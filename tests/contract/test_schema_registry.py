@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -139,3 +142,61 @@ def test_settings_that_the_client_refuses_are_named_without_their_values():
     with pytest.raises(RegistrySettingsError, match="input.schema_registry") as told:
         ConfluentSchemaSource(SchemaRegistryConfig({"url": "http://one", "basic.auth.user.info": "hush"}))
     assert "hush" not in str(told.value)
+
+
+class Tap(BaseHTTPRequestHandler):
+    """Answers without an end: `kind` says how."""
+
+    kind = ""
+    sent = 0
+    stop = threading.Event()
+
+    def do_GET(self) -> None:
+        cls = type(self)
+        with contextlib.suppress(OSError):
+            if cls.kind == "slow headers":
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+                while not cls.stop.wait(0.05):
+                    self.wfile.write(b"x-more: y\r\n")
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            if cls.kind == "gzip":
+                self.send_header("content-encoding", "gzip")
+            self.end_headers()
+            chunk = b"x" if cls.kind == "slow body" else b"x" * 65_536
+            while not cls.stop.wait(0.05 if cls.kind == "slow body" else 0.0):
+                self.wfile.write(chunk)
+                cls.sent += len(chunk)
+
+    def log_message(self, *_: object) -> None:
+        """Nowhere."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("endless", "longer than 8388608 bytes"),
+        ("gzip", "compressed"),
+        ("slow body", "no whole answer within 1 s"),
+        ("slow headers", "no whole answer within 1 s"),
+    ],
+)
+def test_an_answer_without_an_end_is_no_answer(kind: str, said: str):
+    handler = type("Handler", (Tap,), {"kind": kind, "sent": 0, "stop": threading.Event()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    serving.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    source = ConfluentSchemaSource(SchemaRegistryConfig({"url": url}, 1_000 if "slow" in kind else 60_000))
+    try:
+        for _ in range(2):
+            with pytest.raises(RegistryUnavailableError, match=said):
+                source.fetch(1)
+        assert handler.sent < 64 << 20
+    finally:
+        handler.stop.set()
+        source.close()
+        server.shutdown()
+        server.server_close()
+        serving.join(10.0)

@@ -13,6 +13,7 @@ import errno
 import itertools
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -90,6 +91,24 @@ class LocalStorage:
             return None
         return _file_info(path, found)
 
+    def folder_problem(self, path: str) -> str | None:
+        """Why no file may be written into this folder: it, or a folder on the way to it, is a file or a
+        link. None when it is a folder, or can be made.
+        """
+        at = self._base
+        for part in checked_path(path).split("/"):
+            at = os.path.join(at, part)
+            try:
+                mode = os.lstat(at).st_mode
+            except FileNotFoundError:
+                return None
+            shown = os.path.relpath(at, self._base)
+            if stat.S_ISLNK(mode):
+                return f"{shown!r} is a symbolic link; files are written below the table's own folder alone"
+            if not stat.S_ISDIR(mode):
+                return f"{shown!r} is a file"
+        return None
+
     def exists(self, path: str) -> bool:
         return self.stat(path) is not None
 
@@ -131,6 +150,7 @@ class LocalStorage:
         for _ in range(_PARENT_RETRIES_MAX):
             if not os.path.isdir(staging):
                 break
+            self._refuse_link(path)
             self._make_dirs(os.path.dirname(target))
             with contextlib.suppress(FileNotFoundError):  # the next round tells which folder is gone
                 if overwrite:
@@ -139,6 +159,12 @@ class LocalStorage:
                     self._link_new(staging, target, path, data)
                 return
         raise StagingGoneError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
+
+    def _refuse_link(self, path: str) -> None:
+        """Who may write into the table's folder could lead what we write out of it."""
+        problem = self.folder_problem(os.path.dirname(path))
+        if problem is not None:
+            raise InvalidPathError(f"{path!r} cannot be written: {problem}")
 
     def _link_new(self, temporary_dir: str, target: str, path: str, data: FileContent) -> None:
         """Writes a temporary file and links it to `target`. FileNotFoundError when either folder is gone."""

@@ -37,6 +37,8 @@ from stream_runtime.config.spark_master import check_spark
 _LANES_DEFAULT_MAX: Final = 8
 _INPUT_PARTITIONS_DEFAULT: Final = 4
 _FILE_BYTES_MAX: Final = 1 << 20
+# What a dead letter has beside the record's key and value: its headers, at most 64 KiB, and ours.
+_LETTER_MARGIN_BYTES: Final = 128 << 10
 _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "table": TableConfig,
     "input": InputConfig,
@@ -187,6 +189,13 @@ def _check_limits(file: Path, limits: LimitsConfig) -> None:
             limits.transaction_timeout_ms,
         ),
     ]
+    if limits.record_bytes + _LETTER_MARGIN_BYTES > limits.message_bytes:
+        raise ConfigError(
+            str(file),
+            "limits.record_bytes",
+            f"must be at least {_LETTER_MARGIN_BYTES >> 10} KiB below limits.message_bytes: a record that is "
+            "refused goes to the dead letters with its headers and the reason",
+        )
     for name, value, bound_name, bound in smaller_first:
         if value >= bound:
             raise ConfigError(str(file), f"limits.{name}", f"must be below limits.{bound_name}")

@@ -2,8 +2,10 @@
 
 * The registry does not answer: InputWaitsError until it does; it is asked again ever more seldom, and each
   try that fails is logged.
-* It has no such schema: it is asked again for a moment (a registry of several may lag behind its writer),
-  then the id's records are refused; after a while the id is asked for anew.
+* It has no such schema: it is asked again after a moment (a registry of several may lag behind its writer),
+  then the id's records are refused; after a while the id is asked for anew. Where many unknown ids come at
+  a time each is asked for once: no writer registers so many, and the input would wait for all of them.
+* An id beyond `SCHEMA_ID_MAX` is none: registries count in 32 bits with a sign.
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ from stream_runtime.schema_registry.ports import (
 )
 
 SCHEMAS_MAX: Final = 1_000
+SCHEMA_ID_MAX: Final = 2**31 - 1
+_DOUBTED_MAX: Final = 10
+_UNKNOWN_MAX: Final = 100_000
 UNKNOWN_AFTER_S: Final = 2.0
 _ASK_UNKNOWN_AFTER_S: Final = 60.0
 _ASK_FOR_S: Final = 2.0
@@ -77,6 +82,9 @@ class SchemaCache(Generic[T]):
         found: dict[int, T | Unusable] = {}
         waits: InputWaitsError | None = None
         for schema_id in ids:
+            if schema_id > SCHEMA_ID_MAX:
+                found[schema_id] = _refused(schema_id)
+                continue
             if schema_id in self._known:
                 self._known.move_to_end(schema_id)
                 found[schema_id] = self._known[schema_id]
@@ -118,7 +126,12 @@ class SchemaCache(Generic[T]):
         except UnknownSchemaError:
             self._answered()
             if unknown is None:
-                self._unknown[schema_id] = _Unknown(now_s)
+                many = len(self._unknown) >= _DOUBTED_MAX
+                self._unknown[schema_id] = _Unknown(now_s, now_s if many else None)
+                if len(self._unknown) > _UNKNOWN_MAX:
+                    del self._unknown[next(iter(self._unknown))]
+                if many:
+                    return _refused(schema_id)
                 raise _not_yet(schema_id) from None
             unknown.settled_s = now_s
             return _refused(schema_id)

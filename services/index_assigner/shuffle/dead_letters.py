@@ -1,10 +1,10 @@
 """Refused records as messages for ``<table>.dead-letter``.
 
-Key and value are the record's own bytes, cut at a limit; the headers say why and where it came from:
+Key and value are the record's own bytes, cut where both together are larger than a limit; the headers say why and where it came from:
 ``tm-reason`` (a `Reason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
 ``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. The
 record's own headers follow, ``tm-header-`` before their names; when they are too large all of them are left
-out and ``tm-cut-headers`` has their size. A record that was not cut can be produced again as it was; a value
+out and ``tm-cut-headers`` has their size (-1: the client could not read them). A record that was not cut can be produced again as it was; a value
 that was null stays null.
 
 A record that was produced again carries ``tm-replays`` (how often). That it was, is noted in this topic: a
@@ -56,6 +56,10 @@ def by_reason(counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, limit: int) -> OutgoingMessage:
+    """``limit``: of key and value together, so that the letter fits into a message whatever they are."""
+    value_size, key_size = len(message.value or b""), len(message.key or b"")
+    key_max = max(limit - value_size, limit // 2)
+    value_max = limit - min(key_size, key_max)
     headers = [
         (HEADER_REASON, refusal.reason.value.encode()),
         (HEADER_DETAIL, refusal.detail.encode("utf-8", "backslashreplace")[:_DETAIL_BYTES_MAX]),
@@ -64,11 +68,13 @@ def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, lim
         (HEADER_OFFSET, str(message.offset).encode()),
         (HEADER_TIMESTAMP, str(message.timestamp_ms).encode()),
     ]
-    for name, content in ((HEADER_CUT_KEY, message.key), (HEADER_CUT_VALUE, message.value)):
-        if content is not None and len(content) > limit:
-            headers.append((name, str(len(content)).encode()))
+    for name, size, most in ((HEADER_CUT_KEY, key_size, key_max), (HEADER_CUT_VALUE, value_size, value_max)):
+        if size > most:
+            headers.append((name, str(size).encode()))
+    if message.headers_unreadable:
+        headers.append((HEADER_CUT_HEADERS, b"-1"))
     headers += _original(message.headers)
-    return OutgoingMessage(target, _cut(message.value, limit), _cut(message.key, limit), tuple(headers))
+    return OutgoingMessage(target, _cut(message.value, value_max), _cut(message.key, key_max), tuple(headers))
 
 
 def _original(headers: Headers) -> list[tuple[str, bytes]]:

@@ -6,7 +6,8 @@ refusal, never both and never neither.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +19,14 @@ import pyarrow.compute as pc
 from epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
 from hudi_format.keys import KeyColumns, KeyGenerator
 from hudi_format.ordering import OrderingField
+from hudi_format.partition_paths import map_distinct
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
+from index_assigner.errors import InputWaitsError
 from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from index_assigner.formats.plain_json import PlainJson
 from index_assigner.shuffle.decode_json import JsonDecoder
+from index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.kafka.ports import Message
 
@@ -34,6 +38,9 @@ _Rows = tuple[pa.RecordBatch, Int64Array]
 # Texts of `hudi_format.keys`, by which its reasons are told apart.
 _TOO_LONG: Final = "the record key is longer"
 _EMPTY: Final = "null or empty"
+_BYTES_AT_ONCE: Final = 4 << 20
+_DETAIL_CHARACTERS_MAX: Final = 300
+_log = logging.getLogger("tidemark.assigner")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class RecordRules:
     record_bytes_max: int
     delete_field: str | None = None
     forbid_unknown_fields: bool = False
+    folder_problem: FolderProblem = lambda _: None
 
 
 @dataclass(frozen=True)
@@ -69,13 +77,50 @@ class RecordKeyer:
         self._decoder = decoder or PlainJson(
             JsonDecoder(rules.schema, rules.delete_field, rules.forbid_unknown_fields), rules.generator
         )
+        self._folders = PartitionFolders(rules.folder_problem)
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:
-        """Keyed rows of the messages. Never raises for a record.
+        """Keyed rows of the messages. Never raises for a record: what else decoding raises is halved until
+        the record is found that raises it, and that one is refused.
 
-        Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
+        Decoded values take many times the space of their bytes, so about `_BYTES_AT_ONCE` are decoded at
+        a time. Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
         """
+        parts = []
+        for first, after in _chunks(messages):
+            parts += self._key_or_halve(messages[first:after], first)
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _key_or_halve(self, messages: Sequence[Message], first: int) -> list[KeyedRows]:
+        """In order; positions count from ``first`` on."""
+        try:
+            return [_shifted(self._key(messages), first)]
+        except InputWaitsError:
+            raise
+        except Exception as error:
+            # Bytes from outside lead decoders to errors of any class.
+            if len(messages) == 1:
+                return [self._undecodable(messages[0], first, error)]
+        half = len(messages) // 2
+        return [
+            *self._key_or_halve(messages[:half], first),
+            *self._key_or_halve(messages[half:], first + half),
+        ]
+
+    def _undecodable(self, message: Message, position: int, error: Exception) -> KeyedRows:
+        place = f"{message.topic}[{message.partition}] offset {message.offset}"
+        _log.error("%s cannot be decoded, and goes to the dead letters", place, exc_info=error)
+        detail = f"decoding raised {type(error).__name__}: {error}"[:_DETAIL_CHARACTERS_MAX]
+        rows = pa.RecordBatch.from_pylist([], schema=self.schema)
+        return KeyedRows(
+            rows,
+            np.empty(0, np.int32),
+            np.empty(0, np.int64),
+            [Refusal(position, Reason.UNDECODABLE, detail)],
+        )
+
+    def _key(self, messages: Sequence[Message]) -> KeyedRows:
         refused: list[Refusal] = []
         typed, empty = self._split(messages, refused)
         decoded = self._decoder.decode(messages, typed)
@@ -233,6 +278,10 @@ class RecordKeyer:
         unknown &= decoded.deletes
         for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
             judge.refuse_row(row, Reason.BAD_PARTITION, made.error[row].as_py())
+        if self._rules.generator.partition_fields:
+            folders = map_distinct(pc.fill_null(made.keys, ""), self._folders.error)
+            for row in np.flatnonzero(np.asarray(folders.is_valid()) & ~unknown & ~judge.refused):
+                judge.refuse_row(row, Reason.BAD_PARTITION, folders[row].as_py())
         if not unknown.any():
             return made.keys
         return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
@@ -262,6 +311,40 @@ class _Judge:
     def refuse_row(self, row: int | np.intp, reason: Reason, detail: str) -> None:
         self.refused[row] = True
         self._list.append(Refusal(int(self._positions[row]), reason, detail))
+
+
+def _chunks(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Ranges of positions with about `_BYTES_AT_ONCE` of keys and values, or one record each."""
+    sizes = np.fromiter(
+        (len(message.value or b"") + len(message.key or b"") for message in messages), np.int64, len(messages)
+    )
+    ends = np.cumsum(sizes)
+    first = 0
+    while first < len(messages):
+        taken = int(ends[first - 1]) if first else 0
+        after = max(int(np.searchsorted(ends, taken + _BYTES_AT_ONCE, side="right")), first + 1)
+        yield first, after
+        first = after
+    if not messages:
+        yield 0, 0
+
+
+def _shifted(keyed: KeyedRows, by: int) -> KeyedRows:
+    if not by:
+        return keyed
+    refused = [each._replace(position=each.position + by) for each in keyed.refused]
+    return KeyedRows(keyed.rows, keyed.lanes, keyed.positions + by, refused)
+
+
+def _joined(parts: Sequence[KeyedRows]) -> KeyedRows:
+    table = pa.Table.from_batches([part.rows for part in parts]).unify_dictionaries().combine_chunks()
+    batches = table.to_batches()
+    return KeyedRows(
+        batches[0] if batches else parts[0].rows,
+        np.concatenate([part.lanes for part in parts]),
+        np.concatenate([part.positions for part in parts]),
+        [refusal for part in parts for refusal in part.refused],
+    )
 
 
 def _without_ordering(field: OrderingField) -> str:

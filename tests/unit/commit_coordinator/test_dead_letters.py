@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from commit_coordinator.admin.messages import letter_message, letter_of
 from commit_coordinator.dead_letter_replay import ReplayPlan, plan_replay, replay
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
 from epoch_protocol.dead_letter_headers import HEADER_REPLAYS
@@ -200,3 +201,25 @@ def test_what_a_terminal_would_obey_is_shown_and_not_obeyed():
     assert shown(b"\xff\x00") == "0xff00"
     assert shown(None) == "(null)"
     assert len(shown(b"x" * 10_000)) < 4_100
+
+
+@pytest.mark.parametrize(
+    ("header", "replays"),
+    [
+        (b"-1", 0),
+        (b"3", 3),
+        (b"9" * 30, 0),
+        (b"9" * 5_000, 0),
+        (b"2147483648", 2**31 - 1),
+        (b"\xff", 0),
+        (b"", 0),
+    ],
+)
+def test_a_count_of_replays_that_a_stranger_wrote_spoils_no_page(header: bytes, replays: int) -> None:
+    letter = DeadLetter.of(
+        Message(
+            "t.dead-letter", 0, 7, None, b"{", (("tm-header-tm-replays", header), ("tm-offset", b"9" * 30))
+        )
+    )
+    assert (letter.replays, letter.offset) == (replays, -1)
+    assert letter_of(letter_message(letter)) == letter

@@ -151,7 +151,16 @@ def test_a_batch_that_names_more_schemas_than_are_kept_comes_through():
     reads.clock.advance(UNKNOWN_AFTER_S)
     decoded = decode(reads.decoder, *values)
     assert (decoded.rows.num_rows, len(decoded.refused)) == (count // 2, count // 2)
-    assert len(reads.registry.asked) == count + count // 2, "a known one once, an unknown one twice"
+    assert len(reads.registry.asked) == count + 10, "the first few unknown ones twice, all others once"
+
+
+def test_an_id_that_no_registry_can_have_is_refused_without_asking():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    values = [framed(number, schema, {"id": "a"}) for number in (2**31, 2**32 - 1)]
+    decoded = decode(reads.decoder, *values)
+    assert [each.reason for each in decoded.refused] == [Reason.UNKNOWN_SCHEMA] * 2
+    assert not reads.registry.asked
 
 
 def test_a_registry_that_is_slow_does_not_hold_the_caller_for_long():

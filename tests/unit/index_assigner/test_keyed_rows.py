@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +17,11 @@ from epoch_protocol.batches import BatchHeader, KeyedOp, decode_batch
 from hudi_format.keys import KeyGenerator
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
+from hudi_format.storage.local import LocalStorage
+from index_assigner.errors import InputWaitsError
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason
+from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
 from stream_runtime.kafka.ports import Message
 from tests.unit.index_assigner.shuffle_world import LANES, RECORD_BYTES_MAX, SHARDS, order, rules
@@ -179,7 +183,7 @@ def test_a_dead_letter_says_why_and_where_and_carries_the_record():
     keyed = KEYER.key_records(batch)
     cut, null = dead_letters(batch, keyed.refused, "t.dead-letter", value_bytes_max=10)
     headers = dict(cut.headers)
-    assert (cut.key, cut.value) == (b"k", b"{" + b"x" * 9)
+    assert (cut.key, cut.value) == (b"k", b"{" + b"x" * 8)
     assert (headers["tm-reason"], headers["tm-cut-value"]) == (b"not-json", b"51")
     assert [headers[f"tm-{n}"] for n in ("topic", "partition", "offset", "timestamp-ms")] == [
         b"in",
@@ -189,6 +193,114 @@ def test_a_dead_letter_says_why_and_where_and_carries_the_record():
     ]
     assert (null.key, null.value) == (None, None)
     assert "tm-cut-value" not in dict(null.headers)
+
+
+@pytest.mark.parametrize(("key", "value"), [(5, 5), (6, 40), (40, 6), (40, 40), (0, 40), (10, 0)])
+def test_key_and_value_of_a_dead_letter_fit_together(key: int, value: int):
+    record = Message("in", 0, 1, b"k" * key, b"v" * value)
+    (letter,) = dead_letters([record], [Refusal(0, Reason.NOT_JSON, "")], "t.dead-letter", value_bytes_max=10)
+    assert letter.key is not None
+    assert letter.value is not None
+    assert len(letter.key) + len(letter.value) == min(key + value, 10)
+    headers = dict(letter.headers)
+    assert headers.get("tm-cut-key") == (None if len(letter.key) == key else str(key).encode())
+    assert headers.get("tm-cut-value") == (None if len(letter.value) == value else str(value).encode())
+
+
+def test_headers_that_the_client_cannot_read_make_a_letter_that_is_not_whole():
+    record = Message("in", 0, 1, b"k", b"{", (), 5, headers_unreadable=True)
+    (letter,) = dead_letters([record], KEYER.key_records([record]).refused, "t.dead-letter", 100)
+    assert dict(letter.headers)["tm-cut-headers"] == b"-1"
+
+
+class Allergic:
+    """A decoder with a defect that some records meet; `calls` counts."""
+
+    tombstones_follow_deletes = False
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error, self.calls = error, 0
+        self._sound = KEYER._decoder
+
+    def decode(self, messages, positions):
+        self.calls += 1
+        if any(b"peanut" in (message.value or b"") for message in messages):
+            raise self.error("peanut")
+        return self._sound.decode(messages, positions)
+
+    def record_keys(self, keys):
+        return self._sound.record_keys(keys)
+
+    def without_key(self, value, name):
+        return self._sound.without_key(value, name)
+
+
+@pytest.mark.parametrize("error", [SystemError, MemoryError, RecursionError, KeyError, pa.ArrowInvalid])
+def test_what_decoding_raises_costs_the_record_that_raises_it_alone(error: type[Exception]):
+    decoder = Allergic(error)
+    bad = {7, 8, 500, 999}
+    values = [order("peanut" if i in bad else f"k{i}") for i in range(1_000)]
+    keyed = RecordKeyer(rules(), decoder).key_records(messages(*values))
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (i, Reason.UNDECODABLE) for i in sorted(bad)
+    ]
+    assert all(f"{error.__name__}: " in each.detail for each in keyed.refused)
+    assert keyed.positions.tolist() == [i for i in range(1_000) if i not in bad]
+    assert keyed.rows.column("_tm_key").to_pylist() == [f"k{i}" for i in range(1_000) if i not in bad]
+    assert decoder.calls < 100
+
+
+def test_input_that_waits_is_not_halved():
+    decoder = Allergic(InputWaitsError)
+    with pytest.raises(InputWaitsError):
+        RecordKeyer(rules(), decoder).key_records(messages(order("a"), order("peanut")))
+    assert decoder.calls == 1
+
+
+def test_a_batch_of_many_bytes_is_decoded_in_parts_and_comes_out_in_order():
+    decoder = Allergic(ValueError)
+    filler = "x" * 300_000
+    values = [order(f"k{i}", text=filler) for i in range(40)]
+    values[33] = b"{broken"
+    keyed = RecordKeyer(rules(), decoder).key_records(messages(*values))
+    assert decoder.calls >= 3
+    assert [each.position for each in keyed.refused] == [33]
+    assert keyed.positions.tolist() == [i for i in range(40) if i != 33]
+    assert keyed.rows.column("_tm_key").to_pylist() == [f"k{i}" for i in range(40) if i != 33]
+    assert len(keyed.lanes) == 39
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        b'{"x":1e99999999999999999999}',
+        b'{"id":1e99999999999999999999}',
+        b'{"id":"a","x":-1e-99999999999999999999}',
+        b'{"id":' + b"9" * 5_000 + b"}",
+        b'{"id":{"a":[' + b"[" * 5_000 + b"}",
+    ],
+)
+def test_a_monstrous_number_in_the_key_of_a_delete_is_no_defect(key: bytes):
+    keyed = KEYER.key_records([Message("in", 0, 1, key, None), Message("in", 0, 2, b"a", None)])
+    assert not [each for each in keyed.refused if each.reason is Reason.UNDECODABLE]
+    assert 1 in keyed.positions.tolist()
+
+
+def test_a_partition_value_that_cannot_be_a_folder_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    keyer = RecordKeyer(replace(rules(), folder_problem=LocalStorage(tmp_path).folder_problem))
+    days = ["folder", "new", "file", "file/below", "link", "link/below", "folder/new"]
+    data_files = ["p/1f-0_1-0-1_20240101000000000.parquet", "p/.1f-0_20240101000000000.log.1_0-1-1", "x.ORC"]
+    values = [json.dumps({"id": f"k{i}", "day": day, "at": 1}) for i, day in enumerate([*days, *data_files])]
+    keyed = keyer.key_records(messages(*(value.encode() for value in values)))
+    assert keyed.positions.tolist() == [0, 1, 6]
+    assert {each.reason for each in keyed.refused} == {Reason.BAD_PARTITION}
+    said = {each.position: each.detail for each in keyed.refused}
+    assert "'file' is a file" in said[3]
+    assert "'link' is a symbolic link" in said[5]
+    assert all("name of a data file" in said[i] for i in (7, 8, 9))
 
 
 values = (

@@ -251,6 +251,12 @@ def test_table_path_may_be_a_uri(write):
         ("{path: ./state}", "{path: '${NOPE}'}", "state.path", "NOPE is not set"),
         ("{path: ./state}", "{path: ./state}\nlimits: {batch_bytes: 1GiB}", "limits.batch_bytes", "below"),
         (
+            "{path: ./state}",
+            "{path: ./state}\nlimits: {record_bytes: 2000KiB, message_bytes: 2MiB}",
+            "limits.record_bytes",
+            "at least 128 KiB below",
+        ),
+        (
             "  schema:",
             "  index: {shards: 4, lanes: 5}\n  schema:",
             "table.index.lanes",
