@@ -182,7 +182,11 @@ class Tap(BaseHTTPRequestHandler):
     ],
 )
 def test_an_answer_without_an_end_is_no_answer(kind: str, said: str):
-    handler = type("Handler", (Tap,), {"kind": kind, "sent": 0, "stop": threading.Event()})
+    class Handler(Tap):
+        stop = threading.Event()
+
+    handler: type[Tap] = Handler
+    handler.kind = kind
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

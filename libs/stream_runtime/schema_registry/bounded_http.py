@@ -14,7 +14,7 @@ def bound_answers(session: Any, bytes_max: int) -> None:
     # Here, not above: only those with a schema registry load it. The client's own choice of the library.
     from confluent_kafka.schema_registry.common._httpx_compat import httpx
 
-    class Bounded(httpx.SyncByteStream):  # type: ignore[misc]
+    class Bounded(httpx.SyncByteStream):
         def __init__(self, stream: Any) -> None:
             self._stream = stream
 

@@ -2,8 +2,9 @@
 limits.
 
 An answer has a limit of bytes, and all that is asked for one schema a limit of time, however it comes: the
-client's own timeout begins anew with every byte. The addresses come from the configuration alone; redirects are not followed. Credentials go to the client and
-nowhere else: no error of this module shows a setting but the address, which holds none.
+client's own timeout begins anew with every byte. The addresses come from the configuration alone; redirects
+are not followed. Credentials go to the client and nowhere else: no error of this module shows a setting but
+the address, which holds none.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Refused records as messages for ``<table>.dead-letter``.
 
-Key and value are the record's own bytes, cut where both together are larger than a limit; the headers say why and where it came from:
+Key and value are the record's own bytes, cut where both together are larger than a limit. The headers say why
+it was refused, and where it came from:
 ``tm-reason`` (a `Reason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
 ``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. The
 record's own headers follow, ``tm-header-`` before their names; when they are too large all of them are left
-out and ``tm-cut-headers`` has their size (-1: the client could not read them). A record that was not cut can be produced again as it was; a value
-that was null stays null.
+out and ``tm-cut-headers`` has their size (-1: the client could not read them). A record that was
+not cut can be produced again as it was; a value that was null stays null.
 
 A record that was produced again carries ``tm-replays`` (how often). That it was, is noted in this topic: a
 message with the header ``tm-replayed`` and, as its value, the JSON list of the offsets of the letters.

@@ -1,4 +1,4 @@
-"""Whether a partition path can be a folder of the table as it is now: asked once a path, before a record is keyed.
+"""Whether a partition path can be a folder of the table as it is now: asked once a path.
 
 A path that is fine by its text (`hudi_format.partition_paths`) may still name a file that lies there, or lead
 through a link; the writer could write nothing there, and its whole epoch would fail with it.
