@@ -28,6 +28,7 @@ from commit_coordinator.dead_letter_desk import PAGE_BYTES_MAX
 from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.input_topics import InputTopic
 from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.rpc.deadlines import left_s
@@ -44,6 +45,8 @@ _ANSWER_S: Final = 0.5
 _RETRY_TAKEN_S: Final = 15.0
 _log = logging.getLogger("tidemark.admin")
 
+AcceptTopic = Callable[[str, bool], tuple[InputTopic, bool]]
+"""(topic, keep its positions) -> (its new record, whether it is read from its start)."""
 KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 
@@ -65,6 +68,7 @@ class AdminSources:
     dead_letters: DeadLetterCalls
     verify: VerifyCalls
     describe: Callable[[], dict[str, Any]]
+    accept_topic: AcceptTopic
 
 
 class AdminService(rpc.AdminServicer):
@@ -144,6 +148,13 @@ class AdminService(rpc.AdminServicer):
                 f"the coordinator is busy: is epoch {request.epoch} tried again? Ask anew"
             )
         return pb.RetryEpochResponse(attempt=taken.planned_attempt or taken.attempts + 1)
+
+    def AcceptTopic(  # noqa: N802
+        self, request: pb.AcceptTopicRequest, _: object
+    ) -> pb.AcceptTopicResponse:
+        self._check_table(request.table)
+        topic, from_start = self._from.accept_topic(request.topic, request.keep_positions)
+        return pb.AcceptTopicResponse(id=topic.id, partitions=topic.partitions, from_start=from_start)
 
     def Pause(self, request: pb.PauseRequest, _: object) -> pb.PauseResponse:  # noqa: N802
         self._check_table(request.table)

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
@@ -27,9 +26,10 @@ from commit_coordinator.farewells import Farewell, Farewells
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.hoodie_section import target_file_bytes, without_effect
 from commit_coordinator.inbox import Inbox
+from commit_coordinator.input_ends import holds_records, input_ends
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.input_starts import record_input_starts
+from commit_coordinator.input_watch import InputView, InputWatch
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
@@ -40,13 +40,18 @@ from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.serving import serve, show_health
 from commit_coordinator.staging import load_document, show_owner
-from commit_coordinator.status import StatusSource, holds_records, input_ends
+from commit_coordinator.status import StatusSource
 from commit_coordinator.table_description import describe_table
 from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_beside_predecessor, open_table
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, own_pending, take_over
-from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics
+from commit_coordinator.topics_setup import (
+    check_lane_source,
+    check_recorded,
+    ensure_topics,
+    open_inputs,
+)
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.unreported import unreported
 from commit_coordinator.verification import PeriodicVerification
@@ -54,7 +59,7 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from commit_coordinator.web.open_page import Shown, open_page
 from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
-from epoch_protocol.lanes import assign_lane, shuffle_lane
+from epoch_protocol.lanes import assign_lane
 from hudi_format.commit.lock import TableLock, read_lock
 from hudi_format.errors import LockLostError, StagingGoneError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -119,6 +124,7 @@ class CoordinatorService:
         )
         self._placement = Placement(target_file_bytes(config), ports.ids)
         self._members: Members | None = None
+        self._inputs: InputWatch | None = None
         self._shown_owner = ""
         self._server: RpcServer | None = None
         self._with_page = with_page
@@ -141,6 +147,7 @@ class CoordinatorService:
             loop = self.start()
             self.members.start()
             self.metrics.start()
+            self.inputs.start()
             loop.run(stop, self.load_sizes)
             assert self._context is not None
             _free_lock(self._context)
@@ -158,18 +165,20 @@ class CoordinatorService:
         table = open_beside_predecessor(
             lambda known: open_table(config, ports.storage, ports.clock, known), self._known_pending
         )
-        topics = ensure_topics(config, self._admin)
-        check_recorded(ports.storage, topics)
+        opened = open_inputs(config, ports.storage, self._admin)
+        check_recorded(ports.storage, ensure_topics(config, self._admin))
         check_lane_source(config, ports.storage)
-        self._members = members = self._new_members(topics)
+        self._inputs = InputWatch(config, ports.storage, self._admin, opened.topics, self._show_inputs)
+        self._members = members = self._new_members()
         if ignored := without_effect(config):
             _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
         schemas = SchemaRegistry(ports.storage, config.table.name, table.schema)
-        self._server = self._serve(table, topics, members, self._placement, schemas)
+        self._server = self._serve(table, self._inputs, members, self._placement, schemas)
         owner = f"coordinator-{ports.ids.uuid()}"
         folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner)
         show_owner(ports.storage, folder, owner)
         self._shown_owner = owner
+        self._inputs.took_over(folder, opened.recorded)
         coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
         self.load_sizes()
         members.took_over(self._reader.fold.state)
@@ -190,6 +199,12 @@ class CoordinatorService:
         assert self._members is not None
         return self._members
 
+    @property
+    def inputs(self) -> InputWatch:
+        """The input topics, from `start` on."""
+        assert self._inputs is not None
+        return self._inputs
+
     def close(self) -> None:
         """Answers no more calls and lets the clients go."""
         if self._page is not None:
@@ -199,6 +214,8 @@ class CoordinatorService:
         self._verification.stop()
         if self._server is not None:
             self._server.stop()
+        if self._inputs is not None:
+            self._inputs.stop()
         if self._members is not None:
             self._members.stop()
         self._log.close()
@@ -217,32 +234,34 @@ class CoordinatorService:
         self._log.catch_up()
         return own_pending(self._ports.storage, self._reader.fold.state)
 
-    def _new_members(self, topics: dict[str, int]) -> Members:
+    def _new_members(self) -> Members:
+        """Without lanes: they come with the first look at the input topics, once the table is taken over."""
         config = self._config
-        inputs = [] if _is_sharded(config) else _input_lanes(config, topics)
-        lanes = [assign_lane(lane) for lane in range(config.table.index.lanes)]
-        return Members(
-            config.table.name,
-            self._ports.kafka,
-            self._ports.clock,
-            config.limits.lease_ms,
-            {Stage.SHUFFLE: inputs, Stage.ASSIGN: lanes},
-        )
+        return Members(config.table.name, self._ports.kafka, self._ports.clock, config.limits.lease_ms, {})
+
+    def _show_inputs(self, view: InputView) -> None:
+        """Which lanes to work on. With partitioning by shard a stopped topic stops all of them."""
+        sharded = _is_sharded(self._config)
+        lanes = [assign_lane(lane) for lane in range(self._config.table.index.lanes)]
+        self.members.set_lanes(Stage.SHUFFLE, [] if sharded else view.lanes())
+        self.members.set_lanes(Stage.ASSIGN, [] if sharded and view.stopped else lanes)
 
     def _serve(
         self,
         table: OpenedTable,
-        topics: dict[str, int],
+        inputs: InputWatch,
         members: Members,
         placement: Placement,
         schemas: SchemaRegistry,
     ) -> RpcServer:
         config, ports = self._config, self._ports
-        lanes = _input_lanes(config, topics)
-        awaited = self._awaited_records(lanes)
-        lag = InputLag(lambda: input_ends(self._admin, lanes), awaited, self._ports.clock)
-        status = self._status_source(table, lag, members)
-        ends = partial(input_ends, self._admin, lanes)
+        awaited = self._awaited_records(inputs)
+
+        def ends() -> dict[str, int]:
+            return input_ends(self._admin, inputs.view.lanes())
+
+        lag = InputLag(ends, awaited, self._ports.clock)
+        status = self._status_source(table, lag, members, inputs)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, _is_sharded(config)))
         commit = CommitService(
             _facts(config, table),
@@ -268,7 +287,8 @@ class CoordinatorService:
             history=self._history,
             inbox=self._inbox,
             status=status.document,
-            targets=lambda: input_ends(self._admin, lanes),
+            targets=lambda: input_ends(self._admin, inputs.look_for_all().lanes()),
+            accept_topic=inputs.accept,
             holds_records=awaited,
             stopped_lanes=members.stopped_lanes.current,
             lookup=lookups.lookup,
@@ -285,7 +305,9 @@ class CoordinatorService:
             self._page = open_page(config, *world, self._security, shown)
         return serve(config, commit, admin, self._security)
 
-    def _status_source(self, table: OpenedTable, lag: InputLag, members: Members) -> StatusSource:
+    def _status_source(
+        self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch
+    ) -> StatusSource:
         config, ports = self._config, self._ports
         return StatusSource(
             table=config.table.name,
@@ -308,15 +330,15 @@ class CoordinatorService:
             lease_ms=config.limits.lease_ms,
             stopped_lanes=members.stopped_lanes.current,
             refused=self._security.access.refused.counts,
+            inputs=inputs,
         )
 
-    def _awaited_records(self, lanes: list[str]) -> HoldsRecords:
+    def _awaited_records(self, inputs: InputWatch) -> HoldsRecords:
         """What a flush waits for; a lane that never counted has nothing before its recorded start."""
-        starts = record_input_starts(self._config.input.start, self._ports.storage, self._admin, lanes)
         # What nobody can read any more may have been deleted unread: a flush may not call that committed.
         return lambda lane, first, end: (
             bool(self._gone())
-            or holds_records(self._ports.kafka, self._admin, lane, first or starts.get(lane, 0), end)
+            or holds_records(self._ports.kafka, self._admin, lane, first or inputs.starts.get(lane, 0), end)
         )
 
     def _gone(self) -> list[Farewell]:
@@ -392,9 +414,3 @@ def _free_lock(context: Context) -> None:
 
 def _is_sharded(config: TableConfigFile) -> bool:
     return config.input.partitioning is InputPartitioning.SHARD
-
-
-def _input_lanes(config: TableConfigFile, topics: dict[str, int]) -> list[str]:
-    return [
-        shuffle_lane(topic, partition) for topic in config.input.topics for partition in range(topics[topic])
-    ]

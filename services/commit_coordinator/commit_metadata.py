@@ -9,7 +9,7 @@ from commit_coordinator.context import Context, Report
 from commit_coordinator.staging import term_dir
 from epoch_protocol.committing import keyed_positions
 from epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
-from epoch_protocol.lanes import parse_shuffle_lane
+from epoch_protocol.lanes import split_lane
 from epoch_protocol.state import FoldState
 from hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -55,8 +55,8 @@ def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tupl
 def _offsets(lanes: Mapping[str, tuple[int, int]]) -> str:
     topics: dict[str, dict[str, tuple[int, int]]] = {}
     for lane, positions in lanes.items():
-        topic, partition = parse_shuffle_lane(lane)
-        topics.setdefault(topic, {})[str(partition)] = positions
+        log, partition = split_lane(lane)
+        topics.setdefault(log, {})[partition] = positions
     return json.dumps(topics, sort_keys=True)
 
 

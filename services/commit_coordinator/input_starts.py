@@ -6,51 +6,55 @@ Resolved anew at every claim, the end would pass what arrived since the last one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from commit_coordinator.input_ends import input_ends
 from commit_coordinator.staging import ROOT
-from commit_coordinator.status import input_ends
-from hudi_format.errors import AlreadyExistsError, FileMissingError
+from epoch_protocol.lanes import parse_shuffle_lane
+from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage, join_path
 from stream_runtime.config import InputStart
-from stream_runtime.kafka.ports import Admin
+from stream_runtime.kafka.ports import Admin, TopicPartition
 
 INPUT_STARTS: Final = join_path(ROOT, "input-starts.json")
 
 
 def record_input_starts(
-    start: InputStart, storage: Storage, admin: Admin, lanes: Sequence[str]
-) -> dict[str, int]:
+    start: InputStart,
+    storage: Storage,
+    folder: str,
+    admin: Admin,
+    lanes: Sequence[str],
+    fresh: frozenset[str] = frozenset(),
+) -> Mapping[str, int]:
     """First position per input lane (``topic:partition``); nothing is recorded with `input.start: earliest`.
 
-    Lanes that the record lacks (the ledger begins, or the topic is new to the configuration) begin at the
-    end of now.
+    ``folder``: the term's, through which it is written. Lanes that the record lacks (the ledger begins, or
+    the topic is new to the configuration) begin at the end of now; the ``fresh`` ones, partitions that a
+    topic got while it was read, at their start: whatever is in them came after the table's beginning.
     """
     if start is not InputStart.LATEST:
         return {}
-    while True:
-        recorded = _read(storage)
-        known = recorded or {}
-        missing = [lane for lane in lanes if lane not in known]
-        if not missing:
-            return known
-        merged = {**known, **input_ends(admin, missing)}
-        content = json.dumps(merged, sort_keys=True, indent=2).encode()
-        if recorded is not None:
-            storage.replace(INPUT_STARTS, content)
-            return merged
-        try:
-            storage.create(INPUT_STARTS, content)
-            return merged
-        except AlreadyExistsError:
-            # Another coordinator came first: its positions hold.
-            continue
+    known = _read(storage)
+    missing = [lane for lane in lanes if lane not in known]
+    if not missing:
+        return known
+    begun = {lane: _start(admin, lane) for lane in missing if lane in fresh}
+    ended = input_ends(admin, [lane for lane in missing if lane not in fresh])
+    merged = {**known, **begun, **ended}
+    content = json.dumps(merged, sort_keys=True, indent=2).encode()
+    storage.publish(folder, INPUT_STARTS, content, overwrite=True)
+    return merged
 
 
-def _read(storage: Storage) -> dict[str, int] | None:
+def _start(admin: Admin, lane: str) -> int:
+    return admin.start_offset(TopicPartition(*parse_shuffle_lane(lane)))
+
+
+def _read(storage: Storage) -> dict[str, int]:
     try:
         recorded: dict[str, int] = json.loads(storage.read(INPUT_STARTS))
     except FileMissingError:
-        return None
+        return {}
     return recorded

@@ -56,7 +56,7 @@ class Members:
         self._lock = threading.Lock()
         self._stages = {stage: Membership(lease_ms) for stage in Stage}
         for stage, names in lanes.items():
-            self._stages[stage].add_lanes(names)
+            self._stages[stage].set_lanes(names)
         self.stopped_lanes = StoppedLanes(self._reported_stops, clock)
         self._lease_ms = lease_ms
         self._former: dict[Stage, set[int]] = {}
@@ -64,6 +64,11 @@ class Members:
         self._to_fence: dict[tuple[Stage, int], None] = {}
         self._stopped = threading.Event()
         self._expirer = threading.Thread(target=self._expire_leases, name="leases", daemon=True)
+
+    def set_lanes(self, stage: Stage, lanes: Iterable[str]) -> None:
+        """The lanes of the stage that are to be worked on, instead of those before."""
+        with self._lock:
+            self._stages[stage].set_lanes(lanes)
 
     def took_over(self, state: FoldState) -> None:
         """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back."""

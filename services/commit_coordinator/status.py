@@ -11,6 +11,7 @@ import msgspec
 from commit_coordinator.asked_kafka import ASK_S, AskedKafka
 from commit_coordinator.farewells import Farewell
 from commit_coordinator.history import EpochHistory
+from commit_coordinator.input_watch import InputWatch
 from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransaction
 from commit_coordinator.placement import Placement
@@ -19,23 +20,13 @@ from commit_coordinator.table_services import table_services
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
-from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.errors import HudiFormatError
 from hudi_format.storage.base import Storage
 from stream_runtime.clock import Clock
-from stream_runtime.kafka.ports import (
-    Admin,
-    Isolation,
-    KafkaClient,
-    TopicPartition,
-    UnreadableBatchError,
-)
 
 KAFKA_SILENT: Final = "lag and open transactions are unknown: "
 _OF_KAFKA: Final = ("lag", "open_transaction")
-_LOOKS_MAX: Final = 20
-_LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -59,6 +50,7 @@ class StatusSource:
     farewells: Callable[[], list[Farewell]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
+    inputs: InputWatch | None = None
     refused: Callable[[], Mapping[str, int]] = dict
     """Calls turned away, by reason (`stream_runtime.security.access`)."""
 
@@ -107,11 +99,13 @@ class StatusSource:
             "file_groups": self.placement.figures(),
             "verification": self.verification.document(),
             "refused_calls": dict(self.refused()),
+            "input_topics": self.inputs.document() if self.inputs is not None else {},
             "missing": missing,
             "warnings": [
                 *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
                 *stopped_warnings(stopped),
+                *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
                 *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),
                 *blocked_readers(blocker, self.lease_ms),
@@ -223,38 +217,3 @@ def blocked_readers(blocker: Mapping[str, Any] | None, lease_ms: int) -> list[st
         f"slot {blocker['slot']} of the {blocker['stage']} stage ({who}) holds all readers back: its "
         f"transaction is open for {open_s:.0f} s. Is it frozen? It is fenced once its lease has ended"
     ]
-
-
-def holds_records(client: KafkaClient, admin: Admin, lane: str, first: int, end: int) -> bool:
-    """Whether a committed record lies in [first, end) of an input lane; True when it cannot be told in time.
-
-    Markers and aborted records of transactional producers use offsets, too, and no position moves past them
-    before the next record comes; of what retention deleted there is nothing to wait for either.
-    """
-    partition = TopicPartition(*parse_shuffle_lane(lane))
-    first = max(first, admin.start_offset(partition))
-    if first >= end:
-        return False
-    reader = client.partition_reader(Isolation.READ_COMMITTED)
-    try:
-        reader.assign({partition: first})
-        for _ in range(_LOOKS_MAX):
-            if reader.poll(1, _LOOK_S):
-                return True
-            if reader.position(partition) >= end:
-                return False
-        return True
-    except UnreadableBatchError:
-        # Whatever lies there, it is not read yet.
-        return True
-    finally:
-        reader.close()
-
-
-def input_ends(admin: Admin, lanes: list[str]) -> dict[str, int]:
-    """Per input lane the read_committed end: what a flush called now has to cover."""
-    ends = {}
-    for lane in lanes:
-        topic, partition = parse_shuffle_lane(lane)
-        ends[lane] = admin.end_offset(TopicPartition(topic, partition), Isolation.READ_COMMITTED)
-    return ends

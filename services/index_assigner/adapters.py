@@ -12,7 +12,6 @@ from hudi_format.storage.base import Storage
 from index_assigner.errors import AssignerError, SetupError
 from ledger_client.fold_reader import SnapshotLoader
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import InputPartitioning
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin
 from stream_runtime.kafka.topics import topic_specs
@@ -66,42 +65,28 @@ def snapshot_loader(storage: Storage) -> SnapshotLoader:
 
 
 def check_topics(config: TableConfigFile, admin: Admin, storage: Storage) -> dict[str, int]:
-    """Partitions per topic. Raises SetupError when one is missing or has another count than recorded."""
+    """Partitions of Tidemark's own topics. Raises SetupError when one is missing or has another count than
+    recorded. The input topics are the coordinator's business: it grants lanes of those that can be read.
+    """
     try:
         recorded: dict[str, int] = json.loads(storage.read(TOPICS_RECORD))
     except FileMissingError:
         recorded = {}
     expected = {spec.name: spec.partitions for spec in topic_specs(config)} | recorded
     found: dict[str, int] = {}
-    for topic in [*config.input.topics, *(spec.name for spec in topic_specs(config))]:
+    for topic in [spec.name for spec in topic_specs(config)]:
         partitions = admin.partitions(topic)
         if partitions is None:
             raise SetupError(
                 f"topic {topic} does not exist: start the coordinator, which creates a table's topics, or "
-                "correct input.topics and kafka.bootstrap.servers"
+                "correct kafka.bootstrap.servers"
             )
-        if partitions != expected.get(topic, partitions):
+        if partitions != expected[topic]:
             raise SetupError(
                 f"topic {topic} has {partitions} partitions, the table was set up with {expected[topic]}: "
-                f"lanes and positions rest on it. Recreate the topic with {expected[topic]}, or start "
-                "anew with new topics (`tidemark table adopt --new-ledger`)"
+                "lanes and positions rest on it. Is table.index.lanes another in this configuration? If "
+                "the topic's content is lost, start anew with new topics (`tidemark table adopt "
+                "--new-ledger`)"
             )
         found[topic] = partitions
-    _check_sharded(config, found)
     return found
-
-
-def _check_sharded(config: TableConfigFile, found: dict[str, int]) -> None:
-    if config.input.partitioning is not InputPartitioning.SHARD:
-        return
-    if len(config.input.topics) != 1:
-        raise SetupError(
-            "input.partitioning: shard reads one topic, whose partitions are the lanes; "
-            f"{len(config.input.topics)} are given: merge them, or use partitioning: any"
-        )
-    (topic,), lanes = config.input.topics, config.table.index.lanes
-    if found[topic] != lanes:
-        raise SetupError(
-            f"topic {topic} has {found[topic]} partitions; input.partitioning: shard needs as many as there "
-            f"are lanes, {lanes}"
-        )

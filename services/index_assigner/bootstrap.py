@@ -25,6 +25,7 @@ from index_assigner.membership import Identity, JoinFacts, MembershipClient
 from index_assigner.observer import AssignerObserver, Several
 from index_assigner.pace import TransactionLimits
 from index_assigner.shuffle.input_positions import start_of
+from index_assigner.shuffle.same_topics import stale_by_record
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from index_assigner.slot import SlotLoop, SlotParts
 from index_assigner.stage_context import StageContext, StageFactory
@@ -75,6 +76,7 @@ def shuffle_work(context: StageContext) -> StageWork:
         batch_bytes=config.limits.batch_bytes,
         message_bytes=config.limits.message_bytes,
         record_bytes_max=config.limits.record_bytes,
+        stale=stale_by_record(context.storage),
     )
     return ShuffleWork(context.client, context.keyer(), settings, context.clock)
 

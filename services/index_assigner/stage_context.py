@@ -19,6 +19,7 @@ from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import KeyedSource
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from index_assigner.shuffle.same_topics import stale_by_record
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.stage_work import StageWork
 from ledger_client.fold_reader import FoldReader
@@ -87,6 +88,7 @@ class StageContext:
                 self.topics.dead_letter,
                 config.limits.record_bytes,
                 self.clock,
+                stale_by_record(self.storage),
             )
         return KeyedTopicSource(
             self.client,

@@ -101,6 +101,17 @@ class AdminClient:
         request = pb.RetryEpochRequest(table=self._table, epoch=number)
         return int(self._call(self._stub.RetryEpoch, request, _RETRY_S).attempt)
 
+    def accept_topic(self, topic: str, keep_positions: bool) -> dict[str, Any]:
+        """The input topic is taken as it is now."""
+        request = pb.AcceptTopicRequest(table=self._table, topic=topic, keep_positions=keep_positions)
+        answer = self._call(self._stub.AcceptTopic, request)
+        return {
+            "topic": topic,
+            "id": answer.id,
+            "partitions": answer.partitions,
+            "from_start": answer.from_start,
+        }
+
     def pause(self, reason: str) -> None:
         """Tagging stops."""
         self._call(self._stub.Pause, pb.PauseRequest(table=self._table, reason=reason))

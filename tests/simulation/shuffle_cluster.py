@@ -24,6 +24,7 @@ from index_assigner.shuffle.input_positions import StartOf, earliest
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from index_assigner.slot import SlotLoop, SlotParts
 from ledger_client.fold_reader import Applied, FoldReader
@@ -59,7 +60,7 @@ class FakeLease:
 
 
 class ShuffleCluster:
-    def __init__(self, seed: int, start: StartOf = earliest) -> None:
+    def __init__(self, seed: int, start: StartOf = earliest, stale: StaleLogs = none_stale) -> None:
         self.random = Random(seed)
         self.clock = ManualClock()
         self.ids = SeededIds(seed)
@@ -75,7 +76,7 @@ class ShuffleCluster:
         }
         self.client.admin().create_topics([TopicSpec(name, count) for name, count in topics.items()])
         self.lanes = [f"{INPUT}:{partition}" for partition in range(PARTITIONS)]
-        self.start = start
+        self.start, self.stale = start, stale
         self.leases: list[FakeLease] = []
         self.loops: list[SlotLoop] = []
         self.failpoints: list[FailpointRegistry] = []
@@ -105,7 +106,7 @@ class ShuffleCluster:
             LANES,
             1 << 20,
         )
-        settings = ShuffleSettings(self.names, self.start, "s", 4_000, 1 << 20, 1 << 20)
+        settings = ShuffleSettings(self.names, self.start, "s", 4_000, 1 << 20, 1 << 20, self.stale)
         self.loops.append(SlotLoop(parts, ShuffleWork(self.client, RecordKeyer(rules), settings, self.clock)))
         return len(self.loops) - 1
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from commit_coordinator.status import input_ends
+from commit_coordinator.input_ends import input_ends
 from hudi_format.storage import InMemoryStorage
 from index_assigner.errors import InputLostError
 from index_assigner.failpoints import AssignerFailpoint

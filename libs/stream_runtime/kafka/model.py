@@ -61,6 +61,15 @@ class OffsetRange(NamedTuple):
     last: int
 
 
+class TopicState(NamedTuple):
+    """A topic as the cluster shows it now. ``id``: given when the topic was made, so a topic that was deleted
+    and made again has another one (KIP-516); "" when the broker tells none (before Kafka 2.8).
+    """
+
+    partitions: int
+    id: str
+
+
 @dataclass(slots=True)
 class Delivery:
     """The broker's answer about one produced message; settled when `flush()` has returned."""

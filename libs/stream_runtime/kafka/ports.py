@@ -43,6 +43,7 @@ from stream_runtime.kafka.model import (
     TopicDescription,
     TopicPartition,
     TopicSpec,
+    TopicState,
 )
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "TopicDescription",
     "TopicPartition",
     "TopicSpec",
+    "TopicState",
     "TransactionalProducer",
     "UnreadableBatchError",
 ]
@@ -239,6 +241,10 @@ class Admin(Protocol):
 
     def partitions(self, topic: str) -> int | None:
         """The number of partitions, or None when there is no such topic."""
+        ...
+
+    def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        """Partitions and id of each topic, in one question; topics that do not exist are left out."""
         ...
 
     def describe(self, topic: str) -> TopicDescription:

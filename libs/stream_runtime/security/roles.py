@@ -17,7 +17,9 @@ class Role(Enum):
     READ = "read"
     """Look: status, lookups, epochs, dead letters with their records, metrics, the web page."""
     OPERATE = "operate"
-    """Also change how the table is served: flush, pause, resume, retry, replay; or have it read: verify."""
+    """Also change how the table is served: flush, pause, resume, retry, replay, accept a topic; or have it
+    read: verify.
+    """
     SERVICE = "service"
     """Be one of the table's own processes: take leases, begin and report epochs."""
 
@@ -55,6 +57,7 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "DescribeTable": Role.READ,
     "Flush": Role.OPERATE,
     "RetryEpoch": Role.OPERATE,
+    "AcceptTopic": Role.OPERATE,
     "Pause": Role.OPERATE,
     "Resume": Role.OPERATE,
     "ReplayDeadLetters": Role.OPERATE,

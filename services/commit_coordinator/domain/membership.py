@@ -70,12 +70,19 @@ class Membership:
         self._lease_ms = lease_ms
         self._members: dict[str, Member] = {}
         self._lanes: dict[str, _Lane] = {}
+        self._wanted: frozenset[str] = frozenset()
         self._fencing: set[int] = set()
 
-    def add_lanes(self, lanes: Iterable[str]) -> None:
-        """Makes lanes known; they are spread over the members from the next renewal on."""
-        for lane in lanes:
+    def set_lanes(self, lanes: Iterable[str]) -> None:
+        """These lanes are to be worked on, and no others: spread over the members from the next renewal on.
+
+        Whoever holds another one is told to give it up.
+        """
+        self._wanted = frozenset(lanes)
+        for lane in self._wanted:
             self._lanes.setdefault(lane, _Lane())
+        for name in [n for n, lane in self._lanes.items() if n not in self._wanted and lane.slot is None]:
+            del self._lanes[name]
 
     def join(self, now_ms: int, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
         """A slot for the process: the one it has, else the preferred one if free, else the lowest free one.
@@ -150,8 +157,12 @@ class Membership:
         return next((m for m in self._members.values() if m.slot == found.slot), None)
 
     def leases(self) -> dict[str, tuple[LaneLease, int | None]]:
-        """State and slot per lane, for `status`."""
-        return {name: (lane.lease, lane.slot) for name, lane in self._lanes.items()}
+        """State and slot per lane that is to be worked on, or that somebody still holds; for `status`."""
+        return {
+            name: (lane.lease, lane.slot)
+            for name, lane in self._lanes.items()
+            if name in self._wanted or lane.slot is not None
+        }
 
     def _free_slot(self, preferred: int | None) -> int:
         taken = {m.slot for m in self._members.values()} | self._fencing
@@ -182,12 +193,12 @@ class Membership:
     def _targets(self) -> dict[str, list[str]]:
         """An even spread that moves as few lanes as possible; deterministic in the order of slots."""
         members = self.members()
-        quota, extra = divmod(len(self._lanes), len(members))
+        quota, extra = divmod(len(self._wanted), len(members))
         targets: dict[str, list[str]] = {m.process_id: [] for m in members}
         by_slot = {m.slot: m.process_id for m in members}
         unplaced: list[str] = []
         room = {m.process_id: quota + (1 if i < extra else 0) for i, m in enumerate(members)}
-        for name in sorted(self._lanes):
+        for name in sorted(self._wanted):
             owner = by_slot.get(slot) if (slot := self._lanes[name].slot) is not None else None
             if owner is not None and len(targets[owner]) < room[owner]:
                 targets[owner].append(name)

@@ -6,23 +6,23 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage
 from index_assigner.errors import InputLostError, SetupError
 from stream_runtime.config.model import InputStart
 from stream_runtime.kafka.ports import Admin, OffsetOutOfRangeError, TopicPartition
 
-StartOf = Callable[[Admin, TopicPartition], int]
-"""The first position of an input partition that never counted."""
+StartOf = Callable[[Admin, str], int]
+"""The first position of an input lane (``topic:partition``) that never counted."""
 
 # Written by the coordinator when the ledger began: input lane -> offset.
 INPUT_STARTS_RECORD: Final = ".hoodie/.aux/tidemark/input-starts.json"
 
 
-def earliest(admin: Admin, partition: TopicPartition) -> int:
+def earliest(admin: Admin, lane: str) -> int:
     """`input.start: earliest`: all that retention has left."""
-    return admin.start_offset(partition)
+    return admin.start_offset(TopicPartition(*parse_shuffle_lane(lane)))
 
 
 def start_of(start: InputStart, storage: Storage) -> StartOf:
@@ -33,12 +33,11 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
     if start is InputStart.EARLIEST:
         return earliest
 
-    def recorded(_: Admin, partition: TopicPartition) -> int:
+    def recorded(_: Admin, lane: str) -> int:
         try:
             starts: dict[str, int] = json.loads(storage.read(INPUT_STARTS_RECORD))
         except FileMissingError:
             starts = {}
-        lane = shuffle_lane(*partition)
         if lane not in starts:
             raise SetupError(
                 f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "

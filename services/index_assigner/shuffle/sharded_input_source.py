@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from epoch_protocol.entries import Stage
+from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
@@ -21,11 +22,13 @@ from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Reason, Refusal
+from index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import (
     Isolation,
     KafkaClient,
     Message,
+    MissingTopicError,
     OffsetOutOfRangeError,
     TopicPartition,
     UnreadableBatchError,
@@ -48,9 +51,11 @@ class ShardedInputSource:
         dead_letter_topic: str,
         record_bytes_max: int,
         clock: Clock,
+        stale: StaleLogs = none_stale,
     ) -> None:
         self._stops = LaneStops(Stage.ASSIGN, clock)
         self._topic = topic
+        self._stale = stale
         self._keyer = keyer
         self._start = start
         self._dead_letter_topic = dead_letter_topic
@@ -66,7 +71,7 @@ class ShardedInputSource:
         self.release(lane)
         partition = self._partition(int(lane))
         if position == 0:
-            position = self._start(self._admin, partition)
+            position = self._start(self._admin, shuffle_lane(*partition))
         self._next[int(lane)] = position
         self._reader.add({partition: position})
 
@@ -80,6 +85,9 @@ class ShardedInputSource:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
             return []
         messages = self._undecoded or self._read(budget, timeout_s)
+        if messages and self._is_stale():
+            self._rest()
+            return []
         by_lane: dict[int, list[Message]] = {}
         for message in messages:
             if message.partition in self._next:
@@ -95,8 +103,12 @@ class ShardedInputSource:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         try:
             messages = self._reader.poll(wanted, timeout_s, budget.bytes)
-        except OffsetOutOfRangeError as error:
-            raise lost_input(error) from error
+        except (OffsetOutOfRangeError, MissingTopicError) as error:
+            if self._is_stale():
+                return []
+            if isinstance(error, OffsetOutOfRangeError):
+                raise lost_input(error) from error
+            raise
         except UnreadableBatchError as error:
             self._unreadable(error)
             return []
@@ -113,6 +125,15 @@ class ShardedInputSource:
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._stops.current()
+
+    def _is_stale(self) -> bool:
+        """Whether the topic is not the recorded one. After reading: see `same_topics`."""
+        return bool(self._stale(self._admin, [self._topic]))
+
+    def _rest(self) -> None:
+        """Nothing of another topic is handed out; the coordinator takes the lanes away, and says why."""
+        self._undecoded = []
+        self._reader.assign({self._partition(lane): position for lane, position in self._next.items()})
 
     def lags(self) -> dict[str, int]:
         return {

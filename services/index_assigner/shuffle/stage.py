@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from epoch_protocol.entries import BatchShuffled, Consumed, Stage
-from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane
+from epoch_protocol.lanes import parse_shuffle_lane, split_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.lane_stops import LaneStops
+from index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from index_assigner.shuffle.shuffle_batch import (
     encode_lanes,
     keyed_messages,
@@ -30,6 +31,7 @@ from stream_runtime.kafka.ports import (
     Isolation,
     KafkaClient,
     Message,
+    MissingTopicError,
     OffsetOutOfRangeError,
     TopicPartition,
     UnreadableBatchError,
@@ -45,7 +47,9 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class ShuffleSettings:
-    """``schema_id``: fingerprint of the user's schema, for the batches' headers. Sizes in bytes."""
+    """``schema_id``: fingerprint of the user's schema, for the batches' headers. ``stale``: which logs are
+    not those that positions hold for. Sizes in bytes.
+    """
 
     topics: TopicNames
     start: StartOf
@@ -53,6 +57,7 @@ class ShuffleSettings:
     batch_bytes: int
     message_bytes: int
     record_bytes_max: int
+    stale: StaleLogs = none_stale
 
 
 @dataclass
@@ -85,6 +90,7 @@ class ShuffleWork:
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
         self._admin = client.admin()
         self._lanes: dict[str, _Lane] = {}
+        self._names: dict[TopicPartition, str] = {}
         self._gathered_bytes = 0
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
@@ -98,14 +104,19 @@ class ShuffleWork:
         self._reader.remove([_partition(name) for name in known])
         for name in known:
             self._gathered_bytes -= _size(self._lanes.pop(name).messages)
+            del self._names[_partition(name)]
 
     def start(self, lanes: Mapping[str, int]) -> None:
+        """Lanes of a topic that is not the recorded one rest, until the coordinator takes them away."""
         self.drop(lanes.keys())
+        stale = self._settings.stale(self._admin, map(_log, lanes))
         for name, position in lanes.items():
-            if position == 0:
-                position = self._settings.start(self._admin, _partition(name))
+            if position == 0 and _log(name) not in stale:
+                position = self._settings.start(self._admin, name)
             self._lanes[name] = _Lane(position)
-        self._reader.add({_partition(name): self._lanes[name].start for name in lanes})
+            self._names[_partition(name)] = name
+        read = [name for name in lanes if _log(name) not in stale]
+        self._reader.add({_partition(name): self._lanes[name].start for name in read})
 
     def observe(self, applied: Sequence[Applied]) -> None:
         """Nothing but the claims concerns this stage."""
@@ -125,20 +136,25 @@ class ShuffleWork:
     def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
         try:
             return self._reader.poll(messages_max, timeout_s, bytes_max)
-        except OffsetOutOfRangeError as error:
-            raise lost_input(error) from error
+        except (OffsetOutOfRangeError, MissingTopicError) as error:
+            if self._rest_stale(self._lanes):
+                return []
+            if isinstance(error, OffsetOutOfRangeError):
+                raise lost_input(error) from error
+            raise
         except UnreadableBatchError as error:
             self._unreadable(error)
             return []
 
     def _unreadable(self, error: UnreadableBatchError) -> None:
         place = TopicPartition(error.topic, error.partition)
-        lane = shuffle_lane(*place)
-        if lane in self._lanes and self._stops.failed(lane, self._reader.position(place), error):
+        lane = self._names.get(place)
+        if lane is not None and self._stops.failed(lane, self._reader.position(place), error):
             self._reader.remove([place])
             _log.error("lane %s stands still, the others go on: %s", lane, error)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
+        self._rest_stale([name for name, lane in self._lanes.items() if lane.messages])
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
         if not filled:
             return None
@@ -181,11 +197,25 @@ class ShuffleWork:
         # Messages of a partition come in runs: the lane is looked up once a run.
         size = 0
         for (topic, partition), run in groupby(messages, itemgetter(0, 1)):
-            of_lane, lane = list(run), shuffle_lane(topic, partition)
+            of_lane, lane = list(run), self._names[TopicPartition(topic, partition)]
             self._lanes[lane].messages += of_lane
             self._stops.read([lane])
             size += _size(of_lane)
         return size
+
+    def _rest_stale(self, lanes: Iterable[str]) -> list[str]:
+        """Reads no more of those lanes whose topic is not the recorded one; what was read of it is forgotten.
+
+        Returns them. Asked after reading and before publishing: see `same_topics`.
+        """
+        names = list(lanes)
+        stale = self._settings.stale(self._admin, map(_log, names)) if names else frozenset()
+        resting = [name for name in names if _log(name) in stale]
+        self._reader.remove([_partition(name) for name in resting])
+        for name in resting:
+            self._gathered_bytes -= _size(self._lanes[name].messages)
+            self._lanes[name].messages = []
+        return resting
 
     def _transaction(
         self, nonce: str, messages: Sequence[Message], keyed: KeyedRows, consumed: list[Consumed]
@@ -215,6 +245,10 @@ class ShuffleWork:
 
 def _partition(lane: str) -> TopicPartition:
     return TopicPartition(*parse_shuffle_lane(lane))
+
+
+def _log(lane: str) -> str:
+    return split_lane(lane)[0]
 
 
 def _size(messages: Sequence[Message]) -> int:

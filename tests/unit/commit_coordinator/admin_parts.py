@@ -12,6 +12,7 @@ from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
+from epoch_protocol.input_topics import InputTopic
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
@@ -34,5 +35,6 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),
         "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),
         "describe": dict,
+        "accept_topic": lambda *_: (InputTopic(1, 1), False),
     }
     return AdminService(table, AdminSources(**{**parts, **given}))

@@ -12,9 +12,9 @@ import pytest
 from commit_coordinator.admin_service import AdminService
 from commit_coordinator.domain.actions import Wait
 from commit_coordinator.domain.next_action import Observed
+from commit_coordinator.input_ends import holds_records, input_ends
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.status import holds_records, input_ends
 from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import Committed, CountedTagged, FoldState, LaneState

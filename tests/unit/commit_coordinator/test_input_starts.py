@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.input_starts import INPUT_STARTS, record_input_starts
-from hudi_format.errors import AlreadyExistsError
+from commit_coordinator.input_watch import InputWatch
+from epoch_protocol.input_topics import InputTopic, InputTopics
+from hudi_format.errors import StagingGoneError
 from hudi_format.storage import InMemoryStorage
 from stream_runtime.config import InputStart, load_config
 from stream_runtime.failpoint import FailpointRegistry
@@ -17,6 +21,13 @@ from stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
 LANES = ["in:0", "in:1"]
+FOLDER = ".hoodie/.aux/tidemark/terms/1"
+
+
+def made_storage() -> InMemoryStorage:
+    storage = InMemoryStorage()
+    storage.make_dir(FOLDER)
+    return storage
 
 
 def made_cluster(*counts: int) -> MemoryCluster:
@@ -33,39 +44,41 @@ def produce(cluster: MemoryCluster, partition: int, count: int) -> None:
 
 
 def test_the_end_is_taken_once_and_kept() -> None:
-    cluster, storage = made_cluster(4, 0), InMemoryStorage()
-    first = record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES)
+    cluster, storage = made_cluster(4, 0), made_storage()
+    first = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
     assert first == {"in:0": 4, "in:1": 0}
     produce(cluster, 0, 3)
     produce(cluster, 1, 2)
-    assert record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES) == first
+    assert record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES) == first
     assert json.loads(storage.read(INPUT_STARTS)) == first
 
 
 def test_a_lane_that_is_new_begins_at_the_end_of_now() -> None:
-    cluster, storage = made_cluster(4, 5), InMemoryStorage()
-    record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES[:1])
+    cluster, storage = made_cluster(4, 5), made_storage()
+    record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES[:1])
     produce(cluster, 0, 3)
-    found = record_input_starts(InputStart.LATEST, storage, cluster.admin, LANES)
+    found = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
     assert found == json.loads(storage.read(INPUT_STARTS)) == {"in:0": 4, "in:1": 5}
 
 
 def test_earliest_records_nothing() -> None:
-    cluster, storage = made_cluster(4, 5), InMemoryStorage()
-    assert record_input_starts(InputStart.EARLIEST, storage, cluster.admin, LANES) == {}
+    cluster, storage = made_cluster(4, 5), made_storage()
+    assert record_input_starts(InputStart.EARLIEST, storage, FOLDER, cluster.admin, LANES) == {}
     assert not storage.exists(INPUT_STARTS)
 
 
-def test_of_two_that_begin_at_once_the_first_record_holds() -> None:
-    cluster = made_cluster(4, 5)
+def test_a_partition_that_came_while_the_topic_was_read_begins_at_its_start() -> None:
+    cluster, storage = made_cluster(4, 5), made_storage()
+    record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES[:1])
+    found = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES, frozenset(["in:1"]))
+    assert found == {"in:0": 4, "in:1": 0}
 
-    class Beaten(InMemoryStorage):
-        def create(self, path: str, data: bytes | bytearray | memoryview) -> None:
-            super().create(path, b'{"in:0": 1, "in:1": 2}')
-            raise AlreadyExistsError(path)
 
-    found = record_input_starts(InputStart.LATEST, Beaten(), cluster.admin, LANES)
-    assert found == {"in:0": 1, "in:1": 2}
+def test_a_coordinator_that_was_replaced_records_nothing() -> None:
+    cluster, storage = made_cluster(4, 5), made_storage()
+    storage.delete_tree(FOLDER)
+    with pytest.raises(StagingGoneError):
+        record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
 
 
 def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> None:
@@ -83,7 +96,10 @@ def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> 
         cluster.client, storage, cluster.clock, SeededIds(1), FailpointRegistry(CoordinatorFailpoint)
     )
     service = CoordinatorService(load_config(tmp_path / "t.yaml"), ports)
-    waits_for = service._awaited_records(LANES[:1])
+    storage.make_dir(FOLDER)
+    watch = InputWatch(service._config, storage, cluster.admin, {"in": InputTopic(1, 1)})
+    watch.took_over(FOLDER, InputTopics())
+    waits_for = service._awaited_records(watch)
     assert not waits_for("in:0", 0, 4)
     produce(cluster, 0, 1)
     assert waits_for("in:0", 0, 5)

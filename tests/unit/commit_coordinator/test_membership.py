@@ -25,7 +25,7 @@ class World:
 
     def __init__(self, lanes: int) -> None:
         self.membership = Membership(LEASE_MS)
-        self.membership.add_lanes(str(lane) for lane in range(lanes))
+        self.membership.set_lanes(str(lane) for lane in range(lanes))
         self.now = 0
         self.live: dict[str, Process] = {}
         self.unfenced: list[tuple[int, Process]] = []

@@ -21,7 +21,6 @@ from commit_coordinator.topics_setup import (
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
 from stream_runtime.config import InputPartitioning, TableConfigFile, load_config
-from stream_runtime.kafka.ports import TopicSpec
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
 BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))
@@ -89,15 +88,12 @@ def config(tmp_path: Path) -> TableConfigFile:
 def test_missing_topics_are_made_and_the_counts_recorded(config: TableConfigFile) -> None:
     cluster, storage = MemoryCluster(), InMemoryStorage()
     found = ensure_topics(config, cluster.admin)
-    assert found["in"] == 3
     assert found["orders.keyed"] == found["orders.index"] == 4
     assert found["orders.ledger"] == found["orders.epochs"] == 1
     assert ensure_topics(config, cluster.admin) == found
     check_recorded(storage, found)
     check_recorded(storage, found)
     assert json.loads(storage.read(RECORD)) == found
-    check_recorded(storage, {**found, "in2": 5})
-    assert json.loads(storage.read(RECORD)) == {**found, "in2": 5}
 
 
 def test_a_broker_that_does_not_know_a_new_topic_yet_is_not_believed(
@@ -106,19 +102,20 @@ def test_a_broker_that_does_not_know_a_new_topic_yet_is_not_believed(
     cluster = MemoryCluster()
     monkeypatch.setattr(type(cluster.admin), "partitions", lambda *_: None)
     found = ensure_topics(config, cluster.admin)
-    assert (found["in"], found["orders.keyed"], found["orders.dead-letter"]) == (3, 4, 1)
+    assert (found["orders.keyed"], found["orders.dead-letter"]) == (4, 1)
 
 
 def test_a_count_that_changed_is_refused_with_what_to_do(config: TableConfigFile) -> None:
     cluster, storage = MemoryCluster(), InMemoryStorage()
     found = ensure_topics(config, cluster.admin)
     check_recorded(storage, found)
-    with pytest.raises(TopicsChangedError, match="topic in has 6 partitions, 3 were recorded"):
-        check_recorded(storage, {**found, "in": 6})
-    cluster.admin.delete_topics(["orders.keyed"])
-    cluster.admin.create_topics([TopicSpec("orders.keyed", 9)])
-    with pytest.raises(TopicsChangedError, match="Recreate the topic with 4 partitions"):
-        ensure_topics(config, cluster.admin)
+    with pytest.raises(TopicsChangedError, match="ledger has 6 partitions, 1 were recorded"):
+        check_recorded(storage, {**found, "orders.ledger": 6})
+    other = replace(config, table=replace(config.table, index=replace(config.table.index, lanes=2)))
+    with pytest.raises(
+        TopicsChangedError, match=r"Set table.index.lanes back to 4.*Do not recreate the topic"
+    ):
+        ensure_topics(other, cluster.admin)
 
 
 def test_the_topic_that_is_tagged_from_may_not_change_under_the_ledger(config: TableConfigFile) -> None:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import confluent_kafka.admin
-from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, IsolationLevel, KafkaException
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientTopicPartition
 
@@ -21,7 +27,7 @@ from stream_runtime.kafka.errors import (
     KafkaUnavailableError,
     MissingTopicError,
 )
-from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec, TopicState
 from stream_runtime.retry import Deadline
 
 # The package does not export these names to type checkers.
@@ -34,6 +40,8 @@ _CLIENT_S: Final = 2.0
 """A client that gets no answer for so long is replaced."""
 _METADATA_POLL_S: Final = 0.05
 _LOOKS_MAX: Final = 5
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Kafka's zero UUID: the broker has no ids for topics."""
 _ISOLATION: Final = {
     Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
     Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
@@ -119,6 +127,30 @@ class ConfluentAdmin:
             # The broker that was asked may hear of a new topic later than the others.
             self._clock.sleep(_METADATA_POLL_S)
         return None
+
+    def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        wanted = list(topics)
+        found = self._topic_states_once(wanted) if wanted else {}
+        for _ in range(_LOOKS_MAX - 1):
+            missing = [topic for topic in wanted if topic not in found]
+            if not missing:
+                break
+            # The broker that was asked may hear of a new topic later than the others.
+            self._clock.sleep(_METADATA_POLL_S)
+            found |= self._topic_states_once(missing)
+        return found
+
+    def _topic_states_once(self, topics: list[str]) -> dict[str, TopicState]:
+        answers = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
+        found: dict[str, TopicState] = {}
+        for topic, future in answers.items():
+            try:
+                described = _result(future, f"description of topic {topic}")
+            except MissingTopicError:
+                continue
+            given = str(described.topic_id) if described.topic_id is not None else _NO_ID
+            found[topic] = TopicState(len(described.partitions), "" if given == _NO_ID else given)
+        return found
 
     def describe(self, topic: str) -> TopicDescription:
         partitions = self.partitions(topic)

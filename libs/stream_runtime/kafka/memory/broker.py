@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from stream_runtime.clock import Clock
 from stream_runtime.ids import IdSource
@@ -25,7 +26,7 @@ from stream_runtime.kafka.memory.faults import Faults
 from stream_runtime.kafka.memory.partition_log import PartitionLog, StoredRecord, Visibility
 from stream_runtime.kafka.memory.transactions import Transaction
 from stream_runtime.kafka.memory.under_way import LateEnd, LateMessage, PendingMarker
-from stream_runtime.kafka.ports import Headers, Isolation, Message, TopicPartition, TopicSpec
+from stream_runtime.kafka.ports import Headers, Isolation, Message, TopicPartition, TopicSpec, TopicState
 
 _RECORD_OVERHEAD_BYTES = 72
 _MAX_MESSAGE_BYTES_DEFAULT = "1048588"
@@ -42,6 +43,8 @@ class MemoryBroker:
         self.lock = threading.RLock()
         self._running = True
         self._topics: dict[str, TopicSpec] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._topics_made = 0
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._transactions: dict[str, Transaction] = {}
         self._markers: list[PendingMarker] = []
@@ -85,6 +88,8 @@ class MemoryBroker:
             existing = self._topics.get(spec.name)
             if existing is None:
                 self._topics[spec.name] = spec
+                self._topics_made += 1
+                self._topic_ids[spec.name] = f"topic-{self._topics_made}"
                 for partition in range(spec.partitions):
                     topic_partition = TopicPartition(spec.name, partition)
                     self._logs[topic_partition] = PartitionLog(topic_partition)
@@ -100,6 +105,23 @@ class MemoryBroker:
             spec = self._topics.pop(name, None)
             for partition in range(spec.partitions if spec is not None else 0):
                 del self._logs[TopicPartition(name, partition)]
+
+    def grow_topic(self, name: str, partitions: int) -> None:
+        """Adds partitions, as an operator does it."""
+        with self.lock:
+            self.check_running()
+            spec = self._topics[name]
+            for partition in range(spec.partitions, partitions):
+                topic_partition = TopicPartition(name, partition)
+                self._logs[topic_partition] = PartitionLog(topic_partition)
+            self._topics[name] = replace(spec, partitions=partitions)
+
+    def topic_state(self, name: str) -> TopicState | None:
+        """None when there is no such topic."""
+        with self.lock:
+            self.check_running()
+            spec = self._topics.get(name)
+            return None if spec is None else TopicState(spec.partitions, self._topic_ids[name])
 
     def topic(self, name: str) -> TopicSpec | None:
         with self.lock:

@@ -9,7 +9,7 @@ from stream_runtime.kafka.errors import KafkaConfigError, MissingTopicError
 from stream_runtime.kafka.memory.broker import MemoryBroker
 from stream_runtime.kafka.memory.producers import MemoryPlainProducer, MemoryTransactionalProducer
 from stream_runtime.kafka.memory.readers import MemoryPartitionReader, MemoryRangeReader
-from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec
+from stream_runtime.kafka.ports import Isolation, TopicDescription, TopicPartition, TopicSpec, TopicState
 
 MESSAGE_BYTES_MAX: Final = 16 << 20
 TRANSACTION_TIMEOUT_S: Final = 10.0
@@ -31,6 +31,10 @@ class MemoryAdmin:
     def partitions(self, topic: str) -> int | None:
         spec = self._broker.topic(topic)
         return spec.partitions if spec is not None else None
+
+    def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        found = {topic: self._broker.topic_state(topic) for topic in topics}
+        return {topic: state for topic, state in found.items() if state is not None}
 
     def describe(self, topic: str) -> TopicDescription:
         spec = self._broker.topic(topic)

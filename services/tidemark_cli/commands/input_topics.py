@@ -1,0 +1,69 @@
+"""`tidemark input accept-topic`, `remove-topic`: what an operator says about the topics that are read."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark_cli.commands.arguments import Commands, add_command, add_group
+from tidemark_cli.output import Output
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "input", "say how to go on with a topic of the input")
+    accept = add_command(
+        group,
+        "input accept-topic",
+        run_accept,
+        "take an input topic as it is now: it was deleted and made again, Kafka was restored, or it grew",
+        "  tidemark input accept-topic orders -c orders.yaml\n"
+        "      orders was deleted and made again: read the new one from its start\n"
+        "  tidemark input accept-topic orders -c orders.yaml --keep-positions\n"
+        "      Kafka was restored or mirrored: the same records at the same offsets, go on",
+    )
+    accept.add_argument("topic", metavar="NAME", help="a topic of input.topics")
+    accept.add_argument(
+        "--keep-positions",
+        action="store_true",
+        help="go on at the positions of before: right only if every record has the offset that it had",
+    )
+    remove = add_command(
+        group,
+        "input remove-topic",
+        run_remove,
+        "confirm that a topic which left input.topics is not to be read any more",
+        "  tidemark input remove-topic returns -c orders.yaml",
+    )
+    remove.add_argument("topic", metavar="NAME", help="the topic that left input.topics")
+
+
+def run_accept(options: argparse.Namespace) -> int:
+    """Asks the running coordinator."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        taken = client.accept_topic(options.topic, options.keep_positions)
+    how = "is read from its start" if taken["from_start"] else "goes on where it stood"
+    line = f"topic {options.topic} is accepted with {taken['partitions']} partitions: it {how}"
+    Output(options.json).answer(taken, [line])
+    return 0
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Writes the table's record; no service may run."""
+    from commit_coordinator.topics_setup import remove_topic
+    from hudi_format.storage.locate import open_storage
+    from stream_runtime.config import load_config
+    from tidemark_cli.tables import refuse_while_serving
+
+    config = load_config(options.config)
+    refuse_while_serving(config)
+    remove_topic(config, open_storage(config.table.path), options.topic)
+    Output(options.json).answer(
+        {"topic": options.topic, "removed": True},
+        [
+            f"topic {options.topic} is read no more; what was taken from it stays. Named in input.topics "
+            "again, it goes on where it stood"
+        ],
+    )
+    return 0
