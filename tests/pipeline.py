@@ -103,7 +103,7 @@ class Pipeline:
         for name in names or ("coordinator", "assigner", "writer"):
             self.start_process(name, self.file)
         if "coordinator" in self._processes:
-            self.wait("the coordinator", self._coordinator_answers, READY_S)
+            self.wait("the coordinator", self.coordinator_answers, READY_S)
 
     def start_process(self, name: str, config: Path, *arguments: str) -> None:
         """One service as a process with a configuration of its own; its output goes to `<name>.log`."""
@@ -236,7 +236,7 @@ class Pipeline:
         finally:
             admin.close()
 
-    def _coordinator_answers(self) -> bool:
+    def coordinator_answers(self) -> bool:
         try:
             return int(self.admin.status(2.0)["coordinator"]["term"]) >= 0
         except StreamRuntimeError:

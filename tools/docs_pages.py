@@ -33,6 +33,7 @@ INSIDE: Final = (
     "ARCHITECTURE.md",
     "docs/guarantees.md",
     "docs/failure-walkthrough.md",
+    "docs/changes.md",
     "docs/kafka-behaviour.md",
     "docs/simulation.md",
     "docs/chaos.md",

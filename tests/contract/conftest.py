@@ -39,7 +39,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
         real = ConfluentKafkaClient(
             {"bootstrap.servers": kafka.bootstrap_servers}, message_bytes_max=MESSAGE_BYTES_MAX
         )
-        made = KafkaCluster(real, SystemClock(), f"contract-{SystemIds().uuid()[:8]}")
+        unique, servers = f"contract-{SystemIds().uuid()[:8]}", kafka.bootstrap_servers
+        made = KafkaCluster(real, SystemClock(), unique, bootstrap_servers=servers)
     yield made
     made.close()
 

@@ -16,8 +16,10 @@ from stream_runtime.kafka.ports import (
     PartitionReader,
     TopicPartition,
     TopicSpec,
+    TopicState,
     TransactionalProducer,
 )
+from tests.grown_topic import grow_topic
 
 READ_TIMEOUT_S = 60.0
 
@@ -30,6 +32,7 @@ class KafkaCluster:
     clock: Clock
     unique: str
     memory: MemoryBroker | None = None
+    bootstrap_servers: str = ""
     _closing: list[Callable[[], None]] = field(default_factory=list)
     _topics: int = 0
 
@@ -89,6 +92,21 @@ class KafkaCluster:
             assert self.clock.monotonic_s() < deadline_s, f"only {len(messages)} of {count} messages came"
             messages += reader.poll(count - len(messages), 0.2)
         return messages
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Adds partitions, as an operator does it."""
+        if self.memory is not None:
+            self.memory.grow_topic(topic, partitions)
+        else:
+            grow_topic(self.bootstrap_servers, topic, partitions)
+
+    def wait_partitions(self, topic: str, partitions: int) -> TopicState:
+        """The controller answers before every broker's metadata says so."""
+        admin, deadline_s = self.admin(), self.clock.monotonic_s() + READ_TIMEOUT_S
+        while (state := admin.topic_states([topic])[topic]).partitions != partitions:
+            assert self.clock.monotonic_s() < deadline_s, f"{topic} stays at {state}"
+            self.clock.sleep(0.05)
+        return state
 
     def wait_position(self, reader: PartitionReader, topic_partition: TopicPartition, position: int) -> None:
         """Polls, expecting nothing, until the reader stands at `position`."""

@@ -266,3 +266,25 @@ def test_deleted_topics_are_gone_and_may_come_back_empty(cluster: KafkaCluster):
     admin.create_topics([TopicSpec(name, 1)])
     assert admin.partitions(name) == 1
     assert admin.end_offset(TopicPartition(name, 0), Isolation.READ_UNCOMMITTED) == 0
+
+
+def test_a_topic_that_is_made_again_has_another_id_and_one_that_grows_keeps_it(cluster: KafkaCluster):
+    name, admin = cluster.topic(partitions=2), cluster.admin()
+    first = admin.topic_states([name, f"{name}-none"])
+    assert list(first) == [name]
+    assert first[name].partitions == 2
+    assert first[name].id
+    reader = cluster.reader()
+    reader.add({TopicPartition(name, 0): 0})
+    cluster.grow(name, 3)
+    grown = cluster.wait_partitions(name, 3)
+    assert grown.id == first[name].id
+    producer = cluster.plain()
+    producer.produce(name, b"in the new one", partition=2)
+    producer.flush()
+    reader.add({TopicPartition(name, 2): 0})
+    assert [message.value for message in cluster.read_until(reader, 1)] == [b"in the new one"]
+    admin.delete_topics([name])
+    assert admin.topic_states([name]) == {}
+    admin.create_topics([TopicSpec(name, 2, 1)])
+    assert admin.topic_states([name])[name].id != first[name].id

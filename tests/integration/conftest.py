@@ -21,10 +21,17 @@ LONGEST_FIRST = (
     "platform/test_embedded_kafka",
     "test_kafka_outage",
     "test_shuffle_service",
+    "test_changing_topics",
     "test_input_start",
 )
 # Two workers of a Spark cluster, a running pipeline, three brokers, a Spark session.
-WITH_ONE_FIXTURE = ("test_spark_cluster", "test_bad_input", "test_three_brokers", "test_spark_engine")
+WITH_ONE_FIXTURE = (
+    "test_spark_cluster",
+    "test_bad_input",
+    "test_three_brokers",
+    "test_spark_engine",
+    "test_changing_topics",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

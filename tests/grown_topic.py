@@ -1,0 +1,19 @@
+"""What an operator does to a topic with Kafka's own tools; no part of the product does it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import confluent_kafka.admin
+
+from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+
+_TIMEOUT_S: Final = 30.0
+# The package does not export these names to type checkers.
+_client: Any = confluent_kafka.admin
+
+
+def grow_topic(bootstrap_servers: str, name: str, partitions: int) -> None:
+    """Adds partitions to a topic of a real broker."""
+    admin = _client.AdminClient({"bootstrap.servers": bootstrap_servers}, logger=ConnectionLog("grow"))
+    admin.create_partitions([_client.NewPartitions(name, partitions)])[name].result(_TIMEOUT_S)
