@@ -14,7 +14,7 @@ from commit_coordinator.admin.verify_calls import VerifyCalls
 from commit_coordinator.admin_service import AdminService, AdminSources
 from commit_coordinator.asked_kafka import AskedKafka
 from commit_coordinator.attempt_desk import AttemptDesk
-from commit_coordinator.commit_service import CommitService, Facts
+from commit_coordinator.commit_service import CommitService
 from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.coordinator_metrics import CoordinatorMetrics
@@ -34,6 +34,7 @@ from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransactions
+from commit_coordinator.opening import facts_of, free_lock, is_sharded, lanes_by_stage
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
@@ -58,9 +59,8 @@ from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from commit_coordinator.web.open_page import Shown, open_page
 from commit_coordinator.web.page import WebPage
-from epoch_protocol.entries import PROTOCOL_VERSION, Stage, Topic
-from epoch_protocol.lanes import assign_lane
-from hudi_format.commit.lock import TableLock, read_lock
+from epoch_protocol.entries import Topic
+from hudi_format.commit.lock import TableLock
 from hudi_format.errors import LockLostError, StagingGoneError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
@@ -70,7 +70,6 @@ from hudi_format.timeline import Action
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import InputPartitioning
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import Admin, KafkaClient
@@ -150,7 +149,7 @@ class CoordinatorService:
             self.inputs.start()
             loop.run(stop, self.load_sizes)
             assert self._context is not None
-            _free_lock(self._context)
+            free_lock(self._context)
         except (StagingGoneError, LockLostError):
             # A successor takes both away, after it has claimed: that is what the caller has to hear.
             self._log.check_term()
@@ -169,7 +168,10 @@ class CoordinatorService:
         check_recorded(ports.storage, ensure_topics(config, self._admin))
         check_lane_source(config, ports.storage)
         self._inputs = InputWatch(config, ports.storage, self._admin, opened.topics, self._show_inputs)
-        self._members = members = self._new_members()
+        # Without lanes: they come with the first look at the input topics, once the table is taken over.
+        self._members = members = Members(
+            config.table.name, ports.kafka, ports.clock, config.limits.lease_ms, {}
+        )
         if ignored := without_effect(config):
             _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
         schemas = SchemaRegistry(ports.storage, config.table.name, table.schema)
@@ -234,17 +236,9 @@ class CoordinatorService:
         self._log.catch_up()
         return own_pending(self._ports.storage, self._reader.fold.state)
 
-    def _new_members(self) -> Members:
-        """Without lanes: they come with the first look at the input topics, once the table is taken over."""
-        config = self._config
-        return Members(config.table.name, self._ports.kafka, self._ports.clock, config.limits.lease_ms, {})
-
     def _show_inputs(self, view: InputView) -> None:
-        """Which lanes to work on. With partitioning by shard a stopped topic stops all of them."""
-        sharded = _is_sharded(self._config)
-        lanes = [assign_lane(lane) for lane in range(self._config.table.index.lanes)]
-        self.members.set_lanes(Stage.SHUFFLE, [] if sharded else view.lanes())
-        self.members.set_lanes(Stage.ASSIGN, [] if sharded and view.stopped else lanes)
+        for stage, lanes in lanes_by_stage(self._config, view).items():
+            self.members.set_lanes(stage, lanes)
 
     def _serve(
         self,
@@ -262,9 +256,9 @@ class CoordinatorService:
 
         lag = InputLag(ends, awaited, self._ports.clock)
         status = self._status_source(table, lag, members, inputs)
-        self.metrics.watch(status, SampledFigures(status, ends, awaited, _is_sharded(config)))
+        self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
         commit = CommitService(
-            _facts(config, table),
+            facts_of(config, table),
             members,
             placement,
             self._desk,
@@ -323,7 +317,11 @@ class CoordinatorService:
             verification=self._verification,
             writer=lambda: self._desk.writer,
             not_reported=lambda: unreported(
-                self._desk.unreported(), self._desk.writer, ports.storage, self._topics, _facts(config, table)
+                self._desk.unreported(),
+                self._desk.writer,
+                ports.storage,
+                self._topics,
+                facts_of(config, table),
             ),
             open_transaction=self._open_transactions.oldest,
             farewells=self._gone,
@@ -353,7 +351,7 @@ class CoordinatorService:
         check_agreement(ports.storage, timelines, state)
         schemas.resume({counted.entry.schema_id for counted in state.tagged})
         action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
-        sharded = config.input.topics[0] if _is_sharded(config) else None
+        sharded = config.input.topics[0] if is_sharded(config) else None
         keyed, inputs = sharded or topics.keyed, InputPositions(sharded)
         context = Context(
             table=TableFacts(config.table.name, action, keyed, table.num_shards, schemas.united, inputs),
@@ -379,7 +377,7 @@ class CoordinatorService:
         )
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification, self.metrics])
-        _free_lock(context)
+        free_lock(context)
         if state.planned is None and timelines.foreign_after(state.handled, None):
             coordinator.seen.rewind_due = "commits of other writers before the start"
         return coordinator, context, trimmer
@@ -388,29 +386,3 @@ class CoordinatorService:
         """Lists the table's files anew, for the file groups to lease."""
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
         self._placement.load(snapshot.files, TableView.of(self._ports.storage, snapshot.data_timeline))
-
-
-def _facts(config: TableConfigFile, table: OpenedTable) -> Facts:
-    return Facts(
-        table=config.table.name,
-        num_shards=table.num_shards,
-        lanes=config.table.index.lanes,
-        lease_ms=config.limits.lease_ms,
-        protocol_version=PROTOCOL_VERSION,
-    )
-
-
-def _free_lock(context: Context) -> None:
-    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided."""
-    holder = read_lock(context.storage)
-    if holder is None or holder.is_foreign or context.fold().state.decided is not None:
-        return
-    try:
-        if context.lock.is_held or context.lock.try_acquire():
-            context.lock.release()
-    except LockLostError as error:
-        _log.warning("%s", error)
-
-
-def _is_sharded(config: TableConfigFile) -> bool:
-    return config.input.partitioning is InputPartitioning.SHARD

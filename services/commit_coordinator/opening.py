@@ -1,0 +1,54 @@
+"""Small pieces of a coordinator's start, from configuration and table to what the services work with."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from commit_coordinator.commit_service import Facts
+from commit_coordinator.context import Context
+from commit_coordinator.input_watch import InputView
+from commit_coordinator.table_open import OpenedTable
+from epoch_protocol.entries import PROTOCOL_VERSION, Stage
+from epoch_protocol.lanes import assign_lane
+from hudi_format.commit.lock import read_lock
+from hudi_format.errors import LockLostError
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import InputPartitioning
+
+_log: Final = logging.getLogger("tidemark.coordinator")
+
+
+def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list[str]]:
+    """Which lanes to work on. With partitioning by shard a stopped topic stops all of them."""
+    sharded = is_sharded(config)
+    tagging = [] if sharded and view.stopped else range(config.table.index.lanes)
+    return {Stage.SHUFFLE: [] if sharded else view.lanes(), Stage.ASSIGN: [assign_lane(n) for n in tagging]}
+
+
+def facts_of(config: TableConfigFile, table: OpenedTable) -> Facts:
+    """What joining processes are told."""
+    return Facts(
+        table=config.table.name,
+        num_shards=table.num_shards,
+        lanes=config.table.index.lanes,
+        lease_ms=config.limits.lease_ms,
+        protocol_version=PROTOCOL_VERSION,
+    )
+
+
+def free_lock(context: Context) -> None:
+    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided."""
+    holder = read_lock(context.storage)
+    if holder is None or holder.is_foreign or context.fold().state.decided is not None:
+        return
+    try:
+        if context.lock.is_held or context.lock.try_acquire():
+            context.lock.release()
+    except LockLostError as error:
+        _log.warning("%s", error)
+
+
+def is_sharded(config: TableConfigFile) -> bool:
+    """Whether the assign stage reads the input itself."""
+    return config.input.partitioning is InputPartitioning.SHARD
