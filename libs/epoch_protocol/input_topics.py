@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from epoch_protocol.lanes import parse_input_log, shuffle_lane
+from epoch_protocol.stopped_lanes import StopReason
 
 INPUT_TOPICS_PATH: Final = ".hoodie/.aux/tidemark/input-topics.json"
 
@@ -51,13 +51,6 @@ class InputTopics(msgspec.Struct, frozen=True):
     topics: dict[str, InputTopic] = {}
 
 
-class StopReason(Enum):
-    """Why a topic's lanes are not read."""
-
-    MISSING = "missing"
-    RECREATED = "recreated"
-
-
 @dataclass(frozen=True)
 class SeenTopic:
     """A topic as Kafka shows it. ``id`` "": Kafka does not tell."""
@@ -84,9 +77,9 @@ def first_read(seen: SeenTopic, partitions_before: int = 0, incarnation: int = 1
 def look(topic: InputTopic, seen: SeenTopic | None) -> tuple[InputTopic, StopReason | None]:
     """The record after a look at Kafka, and why the topic's lanes have to rest (None: they need not)."""
     if seen is None:
-        return topic, StopReason.MISSING
+        return topic, StopReason.TOPIC_MISSING
     if _is_another_log(topic, seen):
-        return topic, StopReason.RECREATED
+        return topic, StopReason.TOPIC_RECREATED
     partitions = max(topic.partitions, seen.partitions)
     return msgspec.structs.replace(topic, partitions=partitions, id=seen.id or topic.id, removed=False), None
 

@@ -24,6 +24,15 @@ class StopReason(StrEnum):
     """Two processes died while they worked on the record batch at this offset."""
     TOPIC_RECREATED = "topic-recreated"
     """The topic was deleted and made again: its offsets mean other records than those that were read."""
+    TOPIC_MISSING = "topic-missing"
+    """The topic does not exist any more."""
+    TOPIC_GROWN = "topic-grown"
+    """With `input.partitioning: shard`: the topic has more partitions than there are lanes."""
+
+    @property
+    def is_of_topic(self) -> bool:
+        """Whether it stops all lanes of a topic alike, so that it is said once."""
+        return self in (StopReason.TOPIC_RECREATED, StopReason.TOPIC_MISSING, StopReason.TOPIC_GROWN)
 
 
 class StoppedLane(msgspec.Struct, frozen=True):

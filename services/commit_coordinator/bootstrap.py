@@ -34,7 +34,7 @@ from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransactions
-from commit_coordinator.opening import facts_of, free_lock, is_sharded, lanes_by_stage
+from commit_coordinator.opening import facts_of, free_lock, is_sharded, lanes_by_stage, stopped_by_topic
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
@@ -239,6 +239,8 @@ class CoordinatorService:
     def _show_inputs(self, view: InputView) -> None:
         for stage, lanes in lanes_by_stage(self._config, view).items():
             self.members.set_lanes(stage, lanes)
+        taken, now_ms = self._board.current.taken_next, self._ports.clock.now_ms()
+        self.members.stopped_lanes.stopped_by_topic(stopped_by_topic(self._config, view, taken, now_ms))
 
     def _serve(
         self,

@@ -13,24 +13,25 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import grpc
 import msgspec
 
 from commit_coordinator.input_starts import record_input_starts
+from commit_coordinator.stopped_lanes import STANDS_STILL
 from epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
     InputTopics,
     SeenTopic,
-    StopReason,
     accepted,
     decode_input_topics,
     encode_input_topics,
     lanes_of,
     look,
 )
+from epoch_protocol.stopped_lanes import StopReason
 from hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError
 from hudi_format.storage.base import Storage
 from stream_runtime.config import InputPartitioning, TableConfigFile
@@ -58,12 +59,19 @@ class InputStoppedError(StatusError):
     error_reason = "INPUT_STOPPED"
 
 
+class TopicStop(NamedTuple):
+    """Why the lanes of a topic are not read, and for people: that, and what to do."""
+
+    reason: StopReason
+    text: str
+
+
 @dataclass(frozen=True)
 class InputView:
     """The input topics at one moment. ``stopped``: why lanes of a topic are not read, and what to do."""
 
     topics: Mapping[str, InputTopic]
-    stopped: Mapping[str, str]
+    stopped: Mapping[str, TopicStop]
 
     def lanes(self) -> list[str]:
         """The lanes of all topics that are read."""
@@ -133,15 +141,16 @@ class InputWatch:
             before = self.view
             states = self._admin.topic_states(before.topics)
             topics: dict[str, InputTopic] = {}
-            stopped: dict[str, str] = {}
+            stopped: dict[str, TopicStop] = {}
             for name, topic in before.topics.items():
                 state = states.get(name)
                 seen = SeenTopic(state.partitions, state.id) if state is not None else None
                 topics[name], reason = look(topic, seen)
                 if reason is not None:
-                    stopped[name] = stop_text(name, reason)
+                    stopped[name] = TopicStop(reason, stop_text(name, reason))
                 elif self._sharded and topics[name].has_grown:
-                    stopped[name] = shard_growth_text(name, topics[name])
+                    grown = shard_growth_text(name, topics[name])
+                    stopped[name] = TopicStop(StopReason.TOPIC_GROWN, grown)
             return self._take(before, InputView(topics, stopped))
 
     def look_for_all(self) -> InputView:
@@ -150,7 +159,8 @@ class InputWatch:
         """
         view = self.look()
         if view.stopped:
-            raise InputStoppedError("not all input can be committed: " + "; ".join(view.stopped.values()))
+            why = "; ".join(stop.text for stop in view.stopped.values())
+            raise InputStoppedError(f"not all input can be committed: {why}")
         return view
 
     def accept(self, name: str, keep_positions: bool) -> tuple[InputTopic, bool]:
@@ -185,7 +195,7 @@ class InputWatch:
     def warnings(self) -> list[str]:
         """For `tidemark status`."""
         view = self.view
-        found = [f"input stopped: {text}" for text in view.stopped.values()]
+        found = [f"{STANDS_STILL}{stop.text}" for stop in view.stopped.values()]
         if self._config.table.ordering is None:
             found += [
                 f"input topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, "
@@ -206,7 +216,7 @@ class InputWatch:
                 "partitions_before": topic.partitions_before,
                 "id": topic.id,
                 "incarnation": topic.incarnation,
-                "stopped": view.stopped.get(name),
+                "stopped": view.stopped[name].text if name in view.stopped else None,
             }
             for name, topic in view.topics.items()
         }
@@ -256,7 +266,7 @@ class InputWatch:
 
 def stop_text(name: str, reason: StopReason) -> str:
     """Why the topic's lanes rest, and what to do."""
-    if reason is StopReason.MISSING:
+    if reason is StopReason.TOPIC_MISSING:
         return (
             f"topic {name} does not exist any more: its lanes rest. Tidemark never makes it again by "
             f"itself: create it, then run `tidemark input accept-topic {name}`; or take it out of "
@@ -306,8 +316,8 @@ def _log_change(name: str, before: InputView, view: InputView, topic: InputTopic
             former.partitions,
             topic.partitions,
         )
-    text = view.stopped.get(name)
-    if text is not None and before.stopped.get(name) != text:
-        _log.error("%s", text)
-    elif text is None and name in before.stopped:
+    stop = view.stopped.get(name)
+    if stop is not None and before.stopped.get(name) != stop:
+        _log.error("%s", stop.text)
+    elif stop is None and name in before.stopped:
         _log.info("input topic %s is read again", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 from commit_coordinator.commit_service import Facts
@@ -10,13 +11,31 @@ from commit_coordinator.context import Context
 from commit_coordinator.input_watch import InputView
 from commit_coordinator.table_open import OpenedTable
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage
+from epoch_protocol.input_topics import lanes_of
 from epoch_protocol.lanes import assign_lane
+from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.commit.lock import read_lock
 from hudi_format.errors import LockLostError
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import InputPartitioning
 
 _log: Final = logging.getLogger("tidemark.coordinator")
+
+
+def stopped_by_topic(
+    config: TableConfigFile, view: InputView, taken: Mapping[str, int], now_ms: int
+) -> list[StoppedLane]:
+    """The lanes of stopped topics. ``taken``: per input lane the position that is in Tidemark's topics."""
+    sharded = is_sharded(config)
+    stage = Stage.ASSIGN if sharded else Stage.SHUFFLE
+    found = []
+    for name, stop in view.stopped.items():
+        for partition, lane in enumerate(lanes_of(name, view.topics[name])):
+            of_stage, next_offset = assign_lane(partition) if sharded else lane, taken.get(lane, 0)
+            found.append(
+                StoppedLane(stage, of_stage, name, partition, next_offset, stop.reason, stop.text, now_ms)
+            )
+    return found
 
 
 def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list[str]]:

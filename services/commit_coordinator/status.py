@@ -104,7 +104,7 @@ class StatusSource:
             "warnings": [
                 *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
-                *stopped_warnings(stopped),
+                *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
                 *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),

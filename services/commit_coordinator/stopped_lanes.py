@@ -48,6 +48,12 @@ class StoppedLanes:
         with self._lock:
             self._own.pop((stage, lane), None)
 
+    def stopped_by_topic(self, stopped: Iterable[StoppedLane]) -> None:
+        """All that stand still now because of their topic, in place of those of before."""
+        with self._lock:
+            others = {place: each for place, each in self._own.items() if not each.reason.is_of_topic}
+            self._own = others | {(each.stage, each.lane): each for each in stopped}
+
     def current(self) -> list[StoppedLane]:
         """All of them, by topic and partition; the coordinator's own reason goes before an owner's."""
         now_ms = self._clock.now_ms()

@@ -10,7 +10,7 @@ from typing import Final
 from commit_coordinator.admin.refusals import LaneStoppedError
 from commit_coordinator.inbox import HurryUp, Inbox
 from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.rpc.deadlines import is_wanted
@@ -63,8 +63,9 @@ class FlushWait:
         raise DeadlineExceededError(_missing(self._board.current, targets))
 
     def _check_stopped(self, targets: Mapping[str, int]) -> None:
+        ends = {parse_shuffle_lane(lane): end for lane, end in targets.items()}
         for stopped in self._stopped_lanes():
-            if targets.get(shuffle_lane(stopped.topic, stopped.partition), 0) > stopped.offset:
+            if ends.get((stopped.topic, stopped.partition), 0) > stopped.offset:
                 raise LaneStoppedError(stopped)
 
     def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:

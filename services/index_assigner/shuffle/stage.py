@@ -109,13 +109,13 @@ class ShuffleWork:
     def start(self, lanes: Mapping[str, int]) -> None:
         """Lanes of a topic that is not the recorded one rest, until the coordinator takes them away."""
         self.drop(lanes.keys())
-        stale = self._settings.stale(self._admin, map(_log, lanes))
+        stale = self._settings.stale(self._admin, map(_input_log, lanes))
         for name, position in lanes.items():
-            if position == 0 and _log(name) not in stale:
+            if position == 0 and _input_log(name) not in stale:
                 position = self._settings.start(self._admin, name)
             self._lanes[name] = _Lane(position)
             self._names[_partition(name)] = name
-        read = [name for name in lanes if _log(name) not in stale]
+        read = [name for name in lanes if _input_log(name) not in stale]
         self._reader.add({_partition(name): self._lanes[name].start for name in read})
 
     def observe(self, applied: Sequence[Applied]) -> None:
@@ -209,8 +209,8 @@ class ShuffleWork:
         Returns them. Asked after reading and before publishing: see `same_topics`.
         """
         names = list(lanes)
-        stale = self._settings.stale(self._admin, map(_log, names)) if names else frozenset()
-        resting = [name for name in names if _log(name) in stale]
+        stale = self._settings.stale(self._admin, map(_input_log, names)) if names else frozenset()
+        resting = [name for name in names if _input_log(name) in stale]
         self._reader.remove([_partition(name) for name in resting])
         for name in resting:
             self._gathered_bytes -= _size(self._lanes[name].messages)
@@ -247,7 +247,7 @@ def _partition(lane: str) -> TopicPartition:
     return TopicPartition(*parse_shuffle_lane(lane))
 
 
-def _log(lane: str) -> str:
+def _input_log(lane: str) -> str:
     return split_lane(lane)[0]
 
 

@@ -8,7 +8,6 @@ from epoch_protocol.input_topics import (
     InputTopic,
     InputTopics,
     SeenTopic,
-    StopReason,
     accepted,
     decode_input_topics,
     encode_input_topics,
@@ -18,6 +17,7 @@ from epoch_protocol.input_topics import (
     stale_logs,
 )
 from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane, split_lane
+from epoch_protocol.stopped_lanes import StopReason
 
 READ = InputTopic(partitions=2, partitions_before=2, id="a")
 
@@ -41,11 +41,11 @@ def test_a_broker_that_lags_behind_takes_no_lane_away() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 9])
 def test_another_id_stops_the_lanes_and_changes_nothing(partitions: int) -> None:
-    assert look(READ, SeenTopic(partitions, "b")) == (READ, StopReason.RECREATED)
+    assert look(READ, SeenTopic(partitions, "b")) == (READ, StopReason.TOPIC_RECREATED)
 
 
 def test_a_topic_that_is_gone_stops_its_lanes() -> None:
-    assert look(READ, None) == (READ, StopReason.MISSING)
+    assert look(READ, None) == (READ, StopReason.TOPIC_MISSING)
 
 
 def test_a_record_without_an_id_takes_the_first_that_it_sees() -> None:
@@ -55,7 +55,7 @@ def test_a_record_without_an_id_takes_the_first_that_it_sees() -> None:
 def test_without_ids_fewer_partitions_stand_for_another_topic() -> None:
     unknown = InputTopic(2, 2)
     assert look(unknown, SeenTopic(3, "")) == (InputTopic(3, 2), None)
-    assert look(unknown, SeenTopic(1, "")) == (unknown, StopReason.RECREATED)
+    assert look(unknown, SeenTopic(1, "")) == (unknown, StopReason.TOPIC_RECREATED)
 
 
 def test_an_accepted_log_has_lanes_of_its_own() -> None:
