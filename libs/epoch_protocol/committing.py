@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned, Topic
+from epoch_protocol.seen import name_of
 from epoch_protocol.state import Committed, CountedShuffle, FoldState
 
 
@@ -51,10 +52,20 @@ def apply_committed(state: FoldState, planned: EpochPlanned, entry: EpochCommitt
     )
     if had_rows and entry.completion is not None:
         state.handled = max(state.handled, entry.completion)
+        _saw_own(state, entry)
+    state.rewinds_in_row = 0
     state.committed_counts = sum((t.entry.counts for t in done), state.committed_counts)
     state.tagged = [t for t in state.tagged if t.offset > planned.through]
     state.shuffled = [s for s in state.shuffled if not _is_covered(s, sources, keyed)]
     state.planned, state.decided, state.attempts = None, None, 0
+
+
+def _saw_own(state: FoldState, entry: EpochCommitted) -> None:
+    if not entry.action:
+        # Of a version that keeps no identities: what it saw is told by `handled` alone.
+        state.seen = None
+    elif state.seen is not None:
+        state.seen.add([name_of(str(entry.instant), str(entry.completion), entry.action)])
 
 
 def uncommitted_counts(state: FoldState) -> Counts:

@@ -176,8 +176,8 @@ class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
     """The point of no return: from here the commit is a pure function of the decisions.
 
     ``statuses`` is the content address (path under the table's base, sha256) of the write statuses.
-    ``supersedes``: the data completion time of the decision that this one takes the place of, "" for the
-    first one. Only while nothing is completed under the former one: see `Fold`.
+    ``supersedes``: written by former versions alone, when a decision took the place of another one: its data
+    completion time.
     """
 
     term: int
@@ -192,7 +192,10 @@ class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
-    """The epoch is in the table (or had no rows: instant None). Owners promote its entries."""
+    """The epoch is in the table (or had no rows: instant None). Owners promote its entries.
+
+    ``action``: of its completed instant ("" in entries of versions that kept no identities).
+    """
 
     term: int
     epoch: int
@@ -200,6 +203,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
     instant: str | None
     completion: str | None
     committed_ms: int
+    action: str = ""
 
 
 class AttemptVoided(msgspec.Struct, frozen=True, tag="attempt_voided"):
@@ -219,9 +223,11 @@ class AttemptVoided(msgspec.Struct, frozen=True, tag="attempt_voided"):
 class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
     """Everything tagged after ``to`` (the last committed epoch's through) is void and tagged anew.
 
-    ``generation`` is the previous one + 1; ``handled`` the completion time up to which foreign commits
-    are now taken into account. ``starts``: of lanes without a committed position, where their first
-    counting transaction began; the choice of a first position (input.start) is not made a second time.
+    ``generation`` is the previous one + 1. ``starts``: of lanes without a committed position, where their
+    first counting transaction began; the choice of a first position (input.start) is not made a second time.
+    ``forget_stamps``: something completed before what caches may reflect, or was undone: they fill anew.
+    Which commits of other writers it takes into account, say the `TimelineSeen` behind it; ``handled``, the
+    newest completion time then, is for versions that knew no identities.
     """
 
     term: int
@@ -230,6 +236,22 @@ class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
     handled: str
     reason: str
     starts: dict[str, int] = {}
+    forget_stamps: bool = False
+
+
+class TimelineSeen(msgspec.Struct, frozen=True, tag="timeline_seen"):
+    """The coordinator looked at the data timeline; see `epoch_protocol.seen`.
+
+    ``start``: what the timeline started with. ``added``: identities that need no (further) rewind: those that
+    the `Rewound` before it is about, and what moves no key. ``removed``: archived, or undone. ``anew``:
+    what was known before is forgotten. A long look is several entries.
+    """
+
+    term: int
+    start: str
+    added: list[str] = []
+    removed: list[str] = []
+    anew: bool = False
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):
@@ -257,6 +279,7 @@ Decision: TypeAlias = (
     | EpochCommitted
     | AttemptVoided
     | Rewound
+    | TimelineSeen
     | SnapshotTaken
     | TaggingPaused
 )

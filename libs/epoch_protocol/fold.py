@@ -15,10 +15,12 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
   waits for the ledger. The two waits cannot block each other: whoever wrote a ledger entry of a
   generation, or a decision about a ledger offset, had read that decision or entry before.
 * A `CommitDecided` stands until its epoch is committed, with one exception: while neither of its two
-  commits is completed, its coordinator may put another in its place, or void the attempt, naming the one
-  that goes by its data completion time. Times only grow, and the write statuses stay: whoever has written
-  a part of the commits finds every file of it again but the completed ones, of which there is none
-  (ARCHITECTURE.md, "The lock", says what makes the writer of such an entry sure of that).
+  commits is completed, its coordinator may void the attempt, naming the decision that goes by its data
+  completion time (ARCHITECTURE.md, "When the lock was lost", says what makes it sure of that). Entries of
+  former versions may also put another decision in its place (`supersedes`).
+* What has been seen of the data timeline is a set of identities (`epoch_protocol.seen`): a look adds and
+  removes, a commit of ours adds itself.
+* A lane starts where its first counting transaction chose to, also when that was rewound.
 
 `Fold` is a mutable shell around `FoldState` with two entry points; it does no I/O.
 """
@@ -46,10 +48,12 @@ from epoch_protocol.entries import (
     SnapshotTaken,
     Stage,
     TaggingPaused,
+    TimelineSeen,
     TransactionBegun,
     TransactionTagged,
 )
 from epoch_protocol.errors import FoldGapError
+from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, Rewind, VoidedAttempt
 
 
@@ -134,6 +138,7 @@ class Fold:
                 generation=entry.generation,
                 slot=entry.slot,
                 owner=entry.owner,
+                begun=held is not None and held.begun,
             )
         return Verdict.CLAIMED
 
@@ -168,7 +173,7 @@ class Fold:
     def _advance(self, stage: Stage, consumed: Iterable[Consumed]) -> None:
         lanes = self._lanes(stage)
         for part in consumed:
-            lanes[part.lane].next = part.next
+            lanes[part.lane].next, lanes[part.lane].begun = part.next, True
 
     def _lanes(self, stage: Stage) -> dict[str, LaneState]:
         return self.state.shuffle_lanes if stage is Stage.SHUFFLE else self.state.assign_lanes
@@ -184,6 +189,8 @@ class Fold:
             return self._void(entry)
         if isinstance(entry, Rewound):
             return self._rewind(entry)
+        if isinstance(entry, TimelineSeen):
+            return self._look(entry)
         if isinstance(entry, TaggingPaused):
             self.state.paused, self.state.pause_reason = entry.paused, entry.reason
             return Verdict.APPLIED
@@ -242,18 +249,31 @@ class Fold:
         # rewinds can never matter again.
         state.rewinds = [Rewind(entry.generation, entry.to)]
         state.handled = max(state.handled, entry.handled)
+        state.rewinds_in_row += 1
+        if entry.forget_stamps:
+            state.stamps_from = entry.generation
         positions = entry.starts | state.committed.keyed_next
-        state.assign_lanes = {lane: LaneState(next=n) for lane, n in positions.items()}
+        state.assign_lanes = {lane: LaneState(next=n, begun=True) for lane, n in positions.items()}
         state.tagged = [t for t in state.tagged if t.offset <= entry.to]
+        return Verdict.APPLIED
+
+    def _look(self, entry: TimelineSeen) -> Verdict:
+        state = self.state
+        if entry.anew:
+            state.seen = SeenInstants()
+        elif state.seen is None:
+            return Verdict.OUT_OF_PLACE
+        state.seen.look(entry.start, entry.added, entry.removed)
         return Verdict.APPLIED
 
     def rewind_starts(self) -> dict[str, int]:
         """`Rewound.starts`, by what this fold has seen."""
-        positions = {lane: held.next for lane, held in self.state.assign_lanes.items()}
+        lanes = self.state.assign_lanes
+        positions = {lane: held.next for lane, held in lanes.items() if has_begun(held)}
         for counted in reversed(self.state.tagged):
             positions.update((part.lane, part.start) for part in counted.entry.consumed)
         committed = self.state.committed.keyed_next
-        return {lane: n for lane, n in sorted(positions.items()) if n > 0 and lane not in committed}
+        return {lane: n for lane, n in sorted(positions.items()) if lane not in committed}
 
     def manifest(self, through: int) -> list[CountedTagged]:
         """The counting transactions after the last committed epoch, up to and with ``through``."""
@@ -287,4 +307,9 @@ def _continues(lane: LaneState, part: Consumed) -> bool:
 
     The first position of an input lane is the owner's choice (input.start, or what retention left).
     """
-    return part.next > part.start and (part.start == lane.next or lane.next == 0)
+    return part.next > part.start and (part.start == lane.next or not has_begun(lane))
+
+
+def has_begun(lane: LaneState) -> bool:
+    """Whether the lane's position is one that counts; former versions kept it by the position alone."""
+    return lane.begun or lane.next > 0

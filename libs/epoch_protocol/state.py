@@ -5,16 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from epoch_protocol.entries import BatchShuffled, CommitDecided, Counts, EpochPlanned, TransactionTagged
+from epoch_protocol.seen import Known, SeenInstants
 
 
 class LaneState(msgspec.Struct):
-    """A lane as the ledger shows it: its newest valid claim and the position that counts next."""
+    """A lane as the ledger shows it: its newest valid claim and the position that counts next.
+
+    ``begun``: a transaction of the lane counted once. Until then ``next`` is 0 and means: anywhere.
+    """
 
     next: int
     term: int | None = None
     generation: int = 0
     slot: int | None = None
     owner: str = ""
+    begun: bool = False
 
 
 class CountedShuffle(msgspec.Struct, frozen=True):
@@ -62,7 +67,12 @@ class VoidedAttempt(msgspec.Struct, frozen=True):
 
 
 class FoldState(msgspec.Struct):
-    """Everything the services agree on. Lists are bounded by what is not committed and trimmed."""
+    """Everything the services agree on. Lists are bounded by what is not committed and trimmed.
+
+    ``seen``: None before the first `TimelineSeen`; what completed up to ``handled`` was seen then.
+    ``stamps_from``: the generation of the last rewind that made caches forget their stamps.
+    ``rewinds_in_row``: since the last committed epoch.
+    """
 
     ledger_next: int = 0
     decisions_next: int = 0
@@ -72,6 +82,9 @@ class FoldState(msgspec.Struct):
     tagged: list[CountedTagged] = []
     rewinds: list[Rewind] = []
     handled: str = "0"
+    seen: SeenInstants | None = None
+    stamps_from: int = 0
+    rewinds_in_row: int = 0
     coordinator_term: int | None = None
     planned: EpochPlanned | None = None
     decided: CommitDecided | None = None
@@ -92,3 +105,8 @@ class FoldState(msgspec.Struct):
     def generation_at(self, offset: int) -> int:
         """The generation that a claim must have for an entry at this ledger offset to count."""
         return max((r.generation for r in self.rewinds if offset > r.to), default=0)
+
+    def known(self) -> Known:
+        """What caches of the table have to know, as of now."""
+        names = frozenset(self.seen.names) if self.seen is not None else None
+        return Known(self.committed.instant, names, self.handled, self.generation, self.stamps_from)

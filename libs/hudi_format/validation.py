@@ -55,10 +55,12 @@ _UNSAFE_PENDING: Final = (
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
 
-def check_servable(storage: Storage, own_pending: Collection[str] = ()) -> TableConfig:
+def check_servable(storage: Storage, own_pending: Collection[str] | None = ()) -> TableConfig:
     """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
 
-    `own_pending` are requested times of pending instants that the caller answers for (its epoch in flight,
+    Pending writes are refused where a table is made or taken over: what is half written cannot be judged.
+    Later they are other engines' business (`own_pending` None: they are not asked for). `own_pending` are
+    requested times of pending instants that the caller answers for (its epoch in flight,
     a rollback that it will finish). Reads only; other errors as `read_table_config` and `load_timeline`.
     """
     config = read_table_config(storage)
@@ -66,7 +68,8 @@ def check_servable(storage: Storage, own_pending: Collection[str] = ()) -> Table
     _check_merging(config)
     _check_keys(config)
     _check_indexes(storage, config)
-    _check_pending(storage, own_pending)
+    if own_pending is not None:
+        _check_pending(storage, own_pending)
     return config
 
 

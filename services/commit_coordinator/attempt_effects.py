@@ -15,7 +15,15 @@ from commit_coordinator.staging import close_attempt, open_attempt, term_dir
 from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
 from commit_coordinator.taken_groups import refuse_awaited
 from commit_coordinator.takeover import check_not_undone
-from epoch_protocol.entries import AttemptVoided, Decision, EpochCommitted, EpochPlanned, Rewound
+from commit_coordinator.timeline_look import TimelineLook, look
+from epoch_protocol.entries import (
+    AttemptVoided,
+    Decision,
+    EpochCommitted,
+    EpochPlanned,
+    Rewound,
+    TimelineSeen,
+)
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import create_inflight, create_requested
 from hudi_format.commit.rollback import rollback_pending
@@ -37,8 +45,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     if not action.has_rows:
         # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
         # good if another engine had just inserted it.
-        _refuse_outdated(context, load_timelines(context.storage))
-        context.log.append(_planned(context, action, None, "0"))
+        found = _refuse_outdated(context, load_timelines(context.storage))
+        context.log.append(*found, _planned(context, action, None, "0"))
         return
     if awaited is not None:
         # Before the lock is taken: who clusters needs it to complete.
@@ -49,12 +57,12 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     try:
         timelines = load_timelines(context.storage)
         check_indexes(context.storage)
-        _refuse_outdated(context, timelines)
+        found = _refuse_outdated(context, timelines)
         context.instants.observe(timelines.times())
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion())
         context.hit("before_epoch_planned")
         with context.steps.step("plan_append"):
-            context.log.append(planned)
+            context.log.append(*found, planned)
         context.hit("after_epoch_planned")
         with context.steps.step("plan_open"):
             open_planned(context, OpenAttempt(planned))
@@ -109,7 +117,8 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     voided = AttemptVoided(
         context.term, planned.epoch, planned.attempt, action.reason, undecides=action.undecides
     )
-    context.log.append(*([voided, _rewound(context, action.reason)] if action.rewind else [voided]))
+    rewound = _rewound(context, action.reason, planned.instant) if action.rewind else []
+    context.log.append(voided, *rewound)
     # One that was held from the plan on: tagging anew may take long, and others want to write.
     if context.lock.is_held:
         give_back(context)
@@ -126,21 +135,22 @@ def clean_voided(context: Context, action: CleanVoided) -> None:
 
 
 def rewind(context: Context, action: Rewind) -> None:
-    """All lanes back to the last committed epoch; what other writers committed counts as handled."""
-    context.log.append(_rewound(context, action.reason))
+    """All lanes back to the last committed epoch; what other writers did is taken into account."""
+    context.log.append(*_rewound(context, action.reason, None))
 
 
-def _refuse_outdated(context: Context, timelines: Timelines) -> None:
-    state = context.fold().state
-    check_not_undone(timelines, state.committed)
-    refuse_foreign(timelines, state.handled, None)
+def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:
+    """Raises AttemptLostError, DivergedError; returns what the fold has to learn of the timeline."""
+    check_not_undone(timelines, context.fold().state.committed)
+    return refuse_surprises(context, timelines, None).entries(context.term, handled=False)
 
 
-def refuse_foreign(timelines: Timelines, handled: str, own_instant: str | None) -> None:
-    """Raises AttemptLostError (rewind) naming the first unhandled commit of another writer."""
-    foreign = timelines.foreign_after(handled, own_instant)
-    if foreign:
-        raise AttemptLostError(f"another writer committed {foreign[0].file_name}", rewind=True)
+def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | None) -> TimelineLook:
+    """Raises AttemptLostError (rewind) naming what another writer did that no rewind took into account."""
+    found = look(context.storage, timelines, context.fold().state, own_instant)
+    if found.surprises:
+        raise AttemptLostError(found.reason(), rewind=True)
+    return found
 
 
 def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> None:
@@ -177,16 +187,21 @@ def _roll_back(context: Context, instant: str) -> None:
         give_back(context)
 
 
-def _rewound(context: Context, reason: str) -> Decision:
+def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Decision]:
+    """The rewind first: alone it is made again by the next look, what was seen alone would not be."""
     state = context.fold().state
-    return Rewound(
+    timelines = load_timelines(context.storage)
+    found = look(context.storage, timelines, state, own_instant)
+    rewound = Rewound(
         term=context.term,
         generation=state.generation + 1,
         to=state.committed.through,
-        handled=load_timelines(context.storage).latest_completion(),
+        handled=timelines.latest_completion(),
         reason=reason,
         starts=context.fold().rewind_starts(),
+        forget_stamps=found.forget_stamps,
     )
+    return [rewound, *found.entries(context.term, handled=True)]
 
 
 def _planned(context: Context, action: Plan, instant: str | None, as_of: str) -> EpochPlanned:

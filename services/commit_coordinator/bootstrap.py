@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +45,8 @@ from commit_coordinator.table_description import describe_table
 from commit_coordinator.table_loop import TableLoop
 from commit_coordinator.table_open import OpenedTable, open_beside_predecessor, open_table
 from commit_coordinator.table_state import load_timelines
-from commit_coordinator.takeover import check_agreement, own_pending, take_over
+from commit_coordinator.takeover import check_agreement, take_over
+from commit_coordinator.timeline_look import has_surprises
 from commit_coordinator.topics_setup import (
     check_lane_source,
     check_recorded,
@@ -162,7 +162,7 @@ class CoordinatorService:
         ports, config = self._ports, self._config
         self._admin.check_broker()
         table = open_beside_predecessor(
-            lambda known: open_table(config, ports.storage, ports.clock, known), self._known_pending
+            lambda pending: open_table(config, ports.storage, ports.clock, pending), self._has_begun
         )
         opened = open_inputs(config, ports.storage, self._admin)
         check_recorded(ports.storage, ensure_topics(config, self._admin))
@@ -229,12 +229,12 @@ class CoordinatorService:
         if self._server is not None and self._ready.is_set():
             show_health(self._server, view.halted is not None)
 
-    def _known_pending(self) -> Sequence[str]:
-        """Our own pending instants, as the topics know them; none before the first start."""
+    def _has_begun(self) -> bool:
+        """Whether a coordinator has claimed the table before, by the topics."""
         if self._admin.partitions(self._topics.epochs) is None:
-            return []
+            return False
         self._log.catch_up()
-        return own_pending(self._ports.storage, self._reader.fold.state)
+        return self._reader.fold.state.coordinator_term is not None
 
     def _show_inputs(self, view: InputView) -> None:
         for stage, lanes in lanes_by_stage(self._config, view).items():
@@ -380,7 +380,7 @@ class CoordinatorService:
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification, self.metrics])
         free_lock(context)
-        if state.planned is None and timelines.foreign_after(state.handled, None):
+        if state.planned is None and has_surprises(ports.storage, timelines, state):
             coordinator.seen.rewind_due = "commits of other writers before the start"
         return coordinator, context, trimmer
 

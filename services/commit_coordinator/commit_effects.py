@@ -16,8 +16,8 @@ import msgspec
 from commit_coordinator.attempt_effects import (
     give_back,
     planned_instant,
-    refuse_foreign,
     refuse_rolled_back,
+    refuse_surprises,
 )
 from commit_coordinator.commit_metadata import data_commit_metadata, metadata_commit
 from commit_coordinator.context import Context, Report
@@ -30,7 +30,7 @@ from epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import complete
 from hudi_format.commit.markers import delete_markers
-from hudi_format.errors import FileMissingError, UnsupportedTableError
+from hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
 from hudi_format.timeline import State
 from hudi_format.timeline.avro_records import encode_commit_metadata
 from hudi_format.validation import check_indexes
@@ -82,9 +82,9 @@ def decide(context: Context, action: Decide, report: Report) -> None:
 def finish(context: Context, action: Finish) -> Report:
     """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed.
 
-    When the lock was lost in between and other writers came first, it decides anew, or raises
-    AttemptLostError (void the attempt, taking the decision back), while nothing is completed under the
-    decision; later it raises DivergedError, or SupersededError when it was a successor of this coordinator.
+    When the lock was lost in between and other writers came first, it raises AttemptLostError (void the
+    attempt, taking the decision back) while nothing is completed under the decision; later DivergedError,
+    or SupersededError when it was a successor of this coordinator.
     """
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
@@ -94,9 +94,8 @@ def finish(context: Context, action: Finish) -> Report:
     timelines = load_timelines(context.storage)
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
-        decided = _standing(context, planned, decided, timelines, report)
-        with context.steps.step("commit_metadata"):
-            metadata_commit(context, planned, decided, report)
+        if not _check_standing(context, planned, decided, timelines, report):
+            _metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
         with context.steps.step("commit_data"):
             _data_commit(context, planned, decided, report)
@@ -119,6 +118,7 @@ def finish(context: Context, action: Finish) -> Report:
             instant=planned.instant,
             completion=decided.data_completion,
             committed_ms=context.clock.now_ms(),
+            action=context.table.action.completed_word,
         )
     )
     context.hit("after_epoch_committed")
@@ -132,14 +132,17 @@ def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines
     if ours is None or ours.state is not State.INFLIGHT:
         raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
     refuse_rolled_back(context, timelines, planned.instant)
-    refuse_foreign(timelines, context.fold().state.handled, planned.instant)
+    refuse_surprises(context, timelines, planned.instant)
 
 
-def _standing(
+def _check_standing(
     context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines, report: Report
-) -> CommitDecided:
-    """The decision to carry out. It was made under the lock: that others were there since means that the
-    lock was lost. What step 1 asked is asked again, and answered anew while that can still be done.
+) -> bool:
+    """Whether the metadata table's commit is completed already. The decision was made under the lock: that
+    others were there since means that the lock was lost, so what step 1 asked is asked again.
+
+    Raises AttemptLostError while the decision can be taken back: nothing is completed under it. A completed
+    file of our instant, at the decided time, is ours whatever its bytes are: another version of us wrote it.
     """
     assert planned.instant is not None
     if timelines.data.is_archived(planned.instant):
@@ -151,9 +154,10 @@ def _standing(
     lost = _why_lost(context, planned, timelines, newer, report)
     begun = timelines.metadata.find(planned.instant)
     if begun is None or not begun.is_completed:
-        if lost is not None:
-            raise AttemptLostError(f"the table's lock was lost after the decision: {lost}", rewind=True)
-        return _decide_anew(context, decided, timelines, newer) if newer else decided
+        if lost is not None or newer:
+            what = lost or ", ".join(newer)
+            raise AttemptLostError(f"the table's lock was lost after the decision: {what}", rewind=True)
+        return False
     if lost is not None or newer or begun.completion != decided.metadata_completion:
         # Who slept, in the middle of listing even, sees what a successor did: then nobody is to blame.
         context.log.check_term()
@@ -163,7 +167,7 @@ def _standing(
             f"in the table itself, and another writer ignored the table's lock meanwhile: {what}. Stop that "
             f"writer. {_WAY_OUT}"
         )
-    return decided
+    return True
 
 
 def _why_lost(
@@ -179,29 +183,16 @@ def _why_lost(
     return None
 
 
-def _decide_anew(
-    context: Context, decided: CommitDecided, timelines: Timelines, newer: Sequence[str]
-) -> CommitDecided:
-    """The same statuses behind what came meanwhile: a log file that completes before a compaction was
-    scheduled would lie in the file slice that the compaction replaces without having read it.
-    """
-    context.instants.observe([*timelines.times(), decided.data_completion])
-    anew = msgspec.structs.replace(
-        decided,
-        term=context.term,
-        metadata_completion=context.instants.next(),
-        data_completion=context.instants.next(),
-        decided_ms=context.clock.now_ms(),
-        supersedes=decided.data_completion,
-    )
-    _log.warning(
-        "the table's lock was lost after epoch %d was decided, and others came first (%s): deciding anew",
-        decided.epoch,
-        ", ".join(newer),
-    )
-    context.lock.check()
-    context.log.append(anew)
-    return anew
+def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+    with context.steps.step("commit_metadata"):
+        try:
+            metadata_commit(context, planned, decided, report)
+        except TimelineConflictError as error:
+            # Half of it was made by a version of us that writes other bytes, or is another writer's.
+            context.log.check_term()
+            raise AttemptLostError(
+                f"the metadata table's commit cannot go on: {error}", rewind=True
+            ) from error
 
 
 def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:

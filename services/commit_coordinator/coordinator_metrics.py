@@ -175,10 +175,10 @@ class CoordinatorMetrics:
             attempts.add_metric([outcome], self.counters.attempts[outcome])
         again = self.metrics.counter_family(
             "recommits",
-            "Commits carried out after another coordinator decided them (takeover), or decided once more",
+            "Commits that another coordinator had decided (takeover), and decisions that were taken_back",
             ["reason"],
         )
-        for reason in ("takeover", "decided_anew"):
+        for reason in ("takeover", "taken_back"):
             again.add_metric([reason], self.counters.recommits[reason])
         rewinds = self.metrics.counter_family("rewinds", "How often all lanes went back to the last commit")
         rewinds.add_metric([], self.counters.rewinds)

@@ -33,18 +33,18 @@ class EpochCounters:
         decided = self._decided
         if isinstance(entry, CommitDecided):
             self._decided = entry
-        elif not isinstance(entry, Rewound):
+            return
+        if not isinstance(entry, Rewound):
             self._decided = None
         if entry.term != self._term():
             return
         if isinstance(entry, EpochPlanned):
             self.attempts["planned"] += 1
-        elif isinstance(entry, CommitDecided):
-            self.recommits["decided_anew"] += bool(entry.supersedes)
         elif isinstance(entry, EpochCommitted):
             self.attempts["committed"] += 1
             self.recommits["takeover"] += decided is not None and decided.term != entry.term
         elif isinstance(entry, AttemptVoided):
             self.attempts["voided"] += 1
+            self.recommits["taken_back"] += bool(entry.undecides)
         else:
             self.rewinds += 1

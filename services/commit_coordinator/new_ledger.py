@@ -27,6 +27,7 @@ from commit_coordinator.topics_setup import LANE_SOURCE, RECORD, ensure_topics
 from epoch_protocol.entries import SnapshotTaken
 from epoch_protocol.fold import Fold
 from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import Committed, FoldState, LaneState, Rewind
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import instant_path
@@ -37,6 +38,7 @@ from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import Action
 from hudi_format.timeline.avro_records import decode_commit_metadata
+from hudi_format.timeline.identity import judged_instants
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import InputPartitioning, TableConfigFile
@@ -153,10 +155,16 @@ def _first_state(
 ) -> tuple[NewLedger, FoldState]:
     timelines = load_timelines(storage)
     newest = newest_epoch(storage, timelines)
+    generation = clock.now_ms() // 1_000
+    seen = SeenInstants(start=timelines.data.first_active or "")
+    seen.add(judged_instants(timelines.data))
     state = FoldState(
         coordinator_term=term,
         handled=timelines.latest_completion(),
-        rewinds=[Rewind(clock.now_ms() // 1_000, -1)],
+        seen=seen,
+        # What caches reflect of the old ledger's table, nobody can tell.
+        stamps_from=generation,
+        rewinds=[Rewind(generation, -1)],
     )
     if newest is None:
         return NewLedger(0, None, {}), state

@@ -55,9 +55,9 @@ class OpenedTable:
 
 
 def open_table(
-    file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] = ()
+    file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] | None = ()
 ) -> OpenedTable:
-    """Creates or checks the table.
+    """Creates or checks the table; ``own_pending`` as `check_servable`.
 
     Raises TableMismatchError, UnsupportedTableError (other version, no record index, …), SchemaError.
     """
@@ -77,20 +77,19 @@ def open_table(
 
 
 def open_beside_predecessor(
-    open_with: Callable[[Collection[str]], OpenedTable], own_pending: Callable[[], Collection[str]]
+    open_with: Callable[[Collection[str] | None], OpenedTable], has_begun: Callable[[], bool]
 ) -> OpenedTable:
-    """`open_with` the instants that the topics know, read anew as long as the table is refused.
+    """Opens the table; pending writes are asked for at its first start only, before the ledger has begun.
 
-    A predecessor that is still there plans epochs between our look at the topics and the one at the timeline:
-    its instant would be taken for another writer's. It is in the topics before it is on the timeline.
+    ``has_begun`` is asked anew as long as the table is refused: another coordinator that starts at the same
+    time may have begun the ledger, and an epoch, between our look at the topics and the one at the timeline.
     """
-    known: set[str] = set()
     for look in range(_LOOKS_MAX):
-        known.update(own_pending())
+        begun = has_begun()
         try:
-            return open_with(known)
+            return open_with(None if begun else ())
         except UnsupportedTableError:
-            if look + 1 == _LOOKS_MAX:
+            if begun or look + 1 == _LOOKS_MAX:
                 raise
     raise AssertionError("unreachable")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,10 +10,6 @@ from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
 from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 
-# They move no key and no row (ARCHITECTURE.md, "Void and rewind").
-_HARMLESS: Final = frozenset(
-    {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
-)
 # Already scheduling one begins new file slices: log files that complete before it are not in them.
 _BEGIN_SLICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
 
@@ -34,20 +29,11 @@ class Timelines:
         """Completion time of the newest completed data instant, "0" when there is none."""
         return self.data.newest_completion() or "0"
 
-    def foreign_after(self, handled: str, own_instant: str | None) -> list[Instant]:
-        """Completed instants after ``handled`` that may have moved keys, other than our own."""
-        return [
-            each
-            for each in self.data.completed()
-            if each.action not in _HARMLESS
-            and each.requested != own_instant
-            and each.completion is not None
-            and each.completion > handled
-        ]
-
     def newer_than(self, time: str, own_instant: str) -> list[str]:
-        """What other writers did that a commit completing at ``time`` would have to lie behind: completions
-        and scheduled compactions of either timeline after that time, by file name.
+        """What other writers did that a commit completing at ``time`` would have to lie behind, by file name.
+
+        Completions after that time on either timeline: readers that follow the table by completion time have
+        passed it. Compactions scheduled after it: they replace the file slice that our log file lies in.
         """
         found = []
         for timeline in (self.data, self.metadata):
@@ -81,18 +67,13 @@ def rollback_naming(storage: Storage, timelines: Timelines, instant: str) -> str
         *timelines.data.completed(Action.ROLLBACK),
     ]
     for each in rollbacks:
-        if each.requested > instant and instant in _rolled_back(storage, each):
+        if each.requested > instant and instant in rolled_back_by(storage, each):
             return each.requested
     return None
 
 
-def pending_rollbacks_of(storage: Storage, instants: Collection[str]) -> list[str]:
-    """Pending rollbacks whose plan names one of the instants."""
-    pending = load_timeline(storage).pending(Action.ROLLBACK) if instants else ()
-    return [each.requested for each in pending if not set(instants).isdisjoint(_rolled_back(storage, each))]
-
-
-def _rolled_back(storage: Storage, rollback: Instant) -> list[str]:
+def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:
+    """Requested times of what a rollback names; of a pending one by its plan."""
     if rollback.state is State.COMPLETED:
         metadata = decode_rollback_metadata(storage.read(instant_path(rollback)))
         return [instant for instant, _ in metadata.rolled_back]

@@ -8,7 +8,7 @@ from typing import Final
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import DivergedError, SupersededError
 from commit_coordinator.staging import end_older_terms, open_term, remove_ended
-from commit_coordinator.table_state import Timelines, pending_rollbacks_of
+from commit_coordinator.table_state import Timelines
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import Committed, FoldState
 from hudi_format.commit.instants import instant_path
@@ -33,16 +33,6 @@ def take_over(storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], own
         raise SupersededError("a newer coordinator has claimed this table")
     remove_ended(storage, term)
     return folder
-
-
-def own_pending(storage: Storage, state: FoldState) -> list[str]:
-    """Instants that this table's decisions answer for: of the open attempt and of voided ones, and rollbacks
-    of those that a predecessor died in: refused as another writer's, they would keep every coordinator from
-    starting.
-    """
-    planned = [state.planned.instant] if state.planned is not None else []
-    own = [each for each in [*planned, *(v.instant for v in state.voided)] if each is not None]
-    return [*own, *pending_rollbacks_of(storage, own)]
 
 
 def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) -> None:

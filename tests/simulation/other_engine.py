@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
+from hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from hudi_format.commit.rollback import rollback_pending
 from hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -12,7 +12,7 @@ from hudi_format.metadata_table.delta_commit import (
 )
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
+from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
 from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
 from hudi_format.timeline.service_records import (
     CompactionPlan,
@@ -27,8 +27,9 @@ from tests.simulation.scripted_tagger import SCHEMA
 class OtherEngine:
     """Writes nothing into the rows: that it committed is what has to be noticed."""
 
-    def __init__(self, storage: Storage, clock: Clock, action: Action) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, clock: Clock, action: Action, follows: bool = True) -> None:
+        """``follows``: its times lie above both timelines; Hudi's own writers look at their clocks alone."""
+        self._storage, self._follows = storage, follows
         self._instants = InstantGenerator(clock)
         self._action = action
 
@@ -80,6 +81,18 @@ class OtherEngine:
         timeline = load_timeline(self._storage)
         return [each for each in timeline.pending(self._action) if each.state is not State.COMPLETED]
 
+    def undo(self, instant: str) -> None:
+        """Rolls a completed commit back, as Hudi's `rollback_to_instant` does: it is pending again first."""
+        self._look()
+        for root in (METADATA_TABLE_ROOT, DATA_ROOT):
+            found = load_timeline(self._storage, root).find(instant)
+            assert found is not None
+            assert found.is_completed
+            self._storage.delete(instant_path(found, root))
+        rollback_pending(self._storage, instant, self._instants)
+
     def _look(self) -> None:
+        if not self._follows:
+            return
         for timeline in (load_timeline(self._storage), load_timeline(self._storage, METADATA_TABLE_ROOT)):
             self._instants.observe(timeline.times())

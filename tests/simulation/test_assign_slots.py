@@ -236,9 +236,9 @@ def test_an_epoch_behind_the_claim_of_another_is_not_promoted_into_lanes_that_ar
     held_at_promotion: list[set[int]] = []
     promote = frozen.index.promote
 
-    def watched(through: int, completion: str | None, epoch: int) -> None:
+    def watched(through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         held_at_promotion.append(set(frozen.index.lanes))
-        promote(through, completion, epoch)
+        promote(through, completion, epoch, instant)
 
     frozen.index.promote = watched  # type: ignore[method-assign]
     frozen.loop.step()
@@ -251,11 +251,11 @@ def test_an_index_that_cannot_be_opened_yet_is_opened_later():
     tries = []
     open_lane = only.index.open_lane
 
-    def behind(lane, snapshot, committed=None):
+    def behind(lane, snapshot, known=None):
         tries.append(lane)
         if len(tries) < 8:
             raise SnapshotBehindError("load a new snapshot")
-        open_lane(lane, snapshot, committed)
+        open_lane(lane, snapshot, known)
 
     only.index.open_lane = behind  # type: ignore[method-assign]
     cluster.feed(cluster.random_events(30))

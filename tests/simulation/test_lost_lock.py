@@ -1,4 +1,4 @@
-"""The lock vanishes after the decision, and another engine uses the gap: decide anew, take back, or stop."""
+"""The lock vanishes after the decision, and another engine uses the gap: take back, or stop."""
 
 from __future__ import annotations
 
@@ -83,17 +83,18 @@ def test_a_lock_that_vanished_is_taken_again_and_the_decision_stands(
 
 @BOTH_TABLES
 @LIVES
-def test_a_compaction_that_was_scheduled_in_the_gap_is_followed_by_new_completion_times(
+def test_a_compaction_that_was_scheduled_in_the_gap_takes_the_decision_back(
     tmp_path: Path, coordinator: str, root: str
 ) -> None:
+    """A log that completes before a compaction was scheduled would lie in the slice that this replaces."""
     path, other = decided_second(tmp_path)
     scheduled = other.schedule_compaction(root)
     if coordinator == "dies":
         path.crash()
+    tag_anew(path, 1)
     path.run_until_idle()
     first, second = decisions(path)
     assert first.data_completion < scheduled < second.metadata_completion
-    assert second.supersedes == first.data_completion
     committed_behind(path, scheduled)
     check_end(path)
 
@@ -116,26 +117,31 @@ def test_a_compaction_scheduled_before_the_decided_times_lets_them_stand(tmp_pat
     check_end(path)
 
 
-def test_files_of_the_former_decision_are_found_again(tmp_path: Path) -> None:
+def test_a_metadata_commit_that_was_begun_is_taken_back_with_its_files(tmp_path: Path) -> None:
     """The metadata commit was begun, its `files` log written, before the lock vanished."""
     path, other = planned_second(tmp_path, TableType.MERGE_ON_READ)
     path.write_open_attempt()
     path.failpoints.arm(CoordinatorFailpoint.BEFORE_METADATA_COMPLETED, 1, FailpointAction.RAISE)
     with pytest.raises(FailpointHitError):
         path.run_until_idle()
+    planned = path.state().planned
+    assert planned is not None
     path.crash()
     lose_lock(path)
     scheduled = other.schedule_compaction(METADATA_TABLE_ROOT)
+    tag_anew(path, 1)
     path.run_until_idle()
     assert len(decisions(path)) == 2
+    assert not [name for name in path.files() if str(planned.instant) in name and "/timeline/" not in name]
     committed_behind(path, scheduled)
     check_end(path)
 
 
 def test_the_gap_may_be_used_again_and_again(tmp_path: Path) -> None:
     path, other = decided_second(tmp_path)
-    for _ in range(3):
+    for generation in range(1, 4):
         other.schedule_compaction(DATA_ROOT)
+        tag_anew(path, generation)
         path.failpoints.arm(CoordinatorFailpoint.BEFORE_METADATA_COMPLETED, 1, FailpointAction.RAISE)
         with pytest.raises(FailpointHitError):
             path.run_until_idle()
@@ -215,16 +221,16 @@ def act_on(other: OtherEngine, what: str) -> None:
         other.commit()
 
 
-def finish_whatever(path: CommitPath, what: str) -> None:
+def finish_whatever(path: CommitPath) -> None:
     state = path.state()
-    if what == "commit" and (state.generation == 0 or (state.committed.epoch == 1 and not state.tagged)):
+    if state.generation == 0 or (state.committed.epoch == 1 and not state.tagged):
         tag_anew(path, 1)
     path.run_until_idle()
 
 
 @pytest.mark.parametrize("what", ["compaction", "commit"])
-def test_deciding_anew_may_be_cut_anywhere(tmp_path: Path, what: str) -> None:
-    """The coordinator that decides anew, or takes back, dies before every change that it makes."""
+def test_taking_back_may_be_cut_anywhere(tmp_path: Path, what: str) -> None:
+    """The coordinator that takes a decision back dies before every change that it makes."""
 
     def die() -> None:
         raise FailpointHitError("here")
@@ -234,10 +240,10 @@ def test_deciding_anew_may_be_cut_anywhere(tmp_path: Path, what: str) -> None:
         act_on(other, what)
         path.points.arm(nth, die)
         try:
-            finish_whatever(path, what)
+            finish_whatever(path)
         except FailpointHitError:
             path.crash()
-            finish_whatever(path, what)
+            finish_whatever(path)
             check_end(path)
             continue
         assert path.points.is_armed
@@ -248,7 +254,7 @@ def test_deciding_anew_may_be_cut_anywhere(tmp_path: Path, what: str) -> None:
 
 
 def test_a_coordinator_frozen_under_the_former_decision_changes_nothing(tmp_path: Path) -> None:
-    """Frozen before each of its changes, thawed when its successor has decided anew and finished."""
+    """Frozen before each of its changes, thawed when its successor has taken back and finished."""
     for nth in range(1, PLACES_MAX):
         path, other = planned_second(tmp_path / str(nth), TableType.MERGE_ON_READ)
         path.write_open_attempt()
@@ -270,6 +276,8 @@ def test_a_coordinator_frozen_under_the_former_decision_changes_nothing(tmp_path
                 if path.storage.exists(LOCK_PATH):
                     lose_lock(path)
                 other.schedule_compaction(DATA_ROOT)
+                if instant is not None:
+                    tag_anew(path, 1)
             path.run_until_idle()
             after.update(path.files())
 

@@ -1,8 +1,9 @@
 """Making and removing the files of an instant.
 
-Each step is repeatable: a file that is there with the very content that would have been written counts as
-written. Nothing here decides; the caller holds the table's lock where the protocol says so
-(ARCHITECTURE.md, "Commit").
+Each step is repeatable. An inflight or completed file that is there counts as written whatever its bytes:
+its name says whose it is, and another version of the writer may have made it. A plan (in a requested file)
+counts only with the very content that would have been written. Nothing here decides; the caller holds the
+table's lock where the protocol says so (ARCHITECTURE.md, "Commit").
 
 With `staging_dir` a file appears by `Storage.publish` out of that folder, so that a writer whose term is
 over makes nothing: the step raises `StagingGoneError` instead.
@@ -49,12 +50,11 @@ def create_inflight(
 ) -> Instant:
     """Makes the inflight file of a requested instant; `data` is commit metadata for commits, else empty.
 
-    Raises `TimelineConflictError` when the requested file is gone (rolled back) or the inflight file
-    differs.
+    Raises `TimelineConflictError` when the requested file is gone (rolled back).
     """
     _require(storage, instant, root)
     inflight = instant.to(State.INFLIGHT)
-    _put(storage, instant_path(inflight, root), data, staging_dir)
+    _put(storage, instant_path(inflight, root), data, staging_dir, any_content=True)
     return inflight
 
 
@@ -70,17 +70,19 @@ def complete(
     """Makes the completed file of an inflight instant: the one write that lets it take effect.
 
     Before it no reader sees anything of the instant, after it all of it. Raises `TimelineConflictError`
-    when the instant was rolled back (its inflight file is gone), or is completed at another time or with
-    another content. Hold the table's lock: the completion time is in the name, so the file alone excludes
-    nobody (notes 5.2).
+    when the instant was rolled back (its inflight file is gone), or is completed at another time. Hold the
+    table's lock: the completion time is in the name, so the file alone excludes nobody (notes 5.2).
     """
     completed = instant.to(State.COMPLETED, completion)
     already = completed_file(storage, instant.requested, root)
     if already is not None and already != completed.file_name:
         raise TimelineConflictError(f"{completed.file_name}: the instant is completed already as {already}")
-    if already is None:
+    if already is not None:
+        # Whoever made it may have died before the name was durable.
+        storage.sync_dir(join_path(root, "timeline"))
+    else:
         _require(storage, instant, root)
-    _put(storage, instant_path(completed, root), data, staging_dir)
+        _put(storage, instant_path(completed, root), data, staging_dir, any_content=True)
     return completed
 
 
@@ -108,14 +110,16 @@ def _require(storage: Storage, instant: Instant, root: str) -> None:
         raise TimelineConflictError(f"{path} is gone: the instant was rolled back by somebody else")
 
 
-def _put(storage: Storage, path: str, data: FileContent, staging_dir: str | None) -> None:
+def _put(
+    storage: Storage, path: str, data: FileContent, staging_dir: str | None, any_content: bool = False
+) -> None:
     try:
         if staging_dir is None:
             storage.create(path, data)
         else:
             storage.publish(staging_dir, path, data)
     except AlreadyExistsError as error:
-        if storage.read(path) != bytes(data):
+        if not any_content and storage.read(path) != bytes(data):
             raise TimelineConflictError(
                 f"{path} exists with another content: another writer made it"
             ) from error

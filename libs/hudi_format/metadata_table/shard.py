@@ -67,8 +67,17 @@ class ShardSnapshot:
 
     @property
     def base_name(self) -> str | None:
-        """Name of the base file: a cache of its blocks is good as long as this name stays."""
+        """Name of the base file: a cache of its blocks is good as long as this name and `base_mark` stay."""
         return self.file_slice.base_file
+
+    @cached_property
+    def base_mark(self) -> str:
+        """What tells the base file from another one of the same name: an index that is built anew gets the
+        names of the one before, its instants being constant. "" without a base file.
+        """
+        name = self.file_slice.base_file
+        info = None if name is None else self._storage.stat(join_path(self._folder, name))
+        return "" if info is None else f"{info.size}-{info.mtime_ms}"
 
     @cached_property
     def base(self) -> HFileReader | None:

@@ -56,6 +56,13 @@ class ArchivedTimeline:
             }
         return self._completions
 
+    def identities(self) -> frozenset[str]:
+        """`<requested>_<completion>.<action>` of every archived instant (see `timeline.identity`)."""
+        table = self._read(["instantTime", "completionTime", "action"])
+        names = ("instantTime", "completionTime", "action")
+        rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+        return frozenset(f"{row[0]}_{row[1]}.{row[2]}" for row in rows if all(row))
+
     def instants(self, from_requested: str = "", to_requested: str = "\uffff") -> list[ArchivedInstant]:
         """The archived instants with requested time in [from, to], ordered by it, with metadata and plan."""
         table = self._read(["instantTime", "completionTime", "action", "metadata", "plan"])

@@ -12,6 +12,7 @@ from typing import Final
 
 from epoch_protocol.batches import BatchHeader, decode_batch
 from epoch_protocol.entries import Produced, Topic
+from epoch_protocol.seen import Known
 from epoch_protocol.state import CountedTagged, FoldState
 from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.index.errors import SnapshotBehindError
@@ -56,7 +57,7 @@ class LaneOpener:
         Raises errors of kind RETRYABLE or CONFLICT when it cannot be done now (call again, from the start,
         with the fold's state of that time), IncompleteRangeError when a counting entry is not borne out.
         """
-        self._open_shards(lanes, state.committed.completion)
+        self._open_shards(lanes, state.known())
         for lane in lanes:
             if self._ordered:
                 self._load_tombstones(lane)
@@ -68,12 +69,12 @@ class LaneOpener:
         self._ranges.close()
         self._admin.close()
 
-    def _open_shards(self, lanes: Sequence[int], committed: str | None) -> None:
+    def _open_shards(self, lanes: Sequence[int], known: Known) -> None:
         for attempt in range(1, _LOADS_MAX + 1):
             snapshot = self._load_snapshot()
             try:
                 for lane in lanes:
-                    self._index.open_lane(lane, snapshot, committed)
+                    self._index.open_lane(lane, snapshot, known)
                 return
             except SnapshotBehindError:
                 if attempt == _LOADS_MAX:

@@ -186,7 +186,8 @@ class AssignWork:
             self._planned = entry
         elif isinstance(entry, EpochCommitted):
             assert self._planned is not None
-            self._parts.index.promote(self._planned.through, entry.completion, entry.epoch)
+            through = self._planned.through
+            self._parts.index.promote(through, entry.completion, entry.epoch, entry.instant)
         elif isinstance(entry, Rewound):
             self.drop([str(lane) for lane in self._open | self._to_open.keys()])
             self._parts.index.rewind()

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from index_assigner.index.shards import OpenShard
+from index_assigner.index.shown_timeline import ShownTimeline
 from index_assigner.index.uncommitted import LaneEntries
 
 
 @dataclass(slots=True)
 class HeldLane:
-    """A lane that is open here."""
+    """A lane that is open here; ``shown``: of the snapshot that its shards were last brought to."""
 
     number: int
-    stamp: str
+    shown: ShownTimeline
     shards: dict[int, OpenShard] = field(default_factory=dict)
     entries: LaneEntries = field(default_factory=LaneEntries)

@@ -24,7 +24,7 @@ _TAKEN_OVER_SHARE: Final = 1 / 4
 # Of the dictionaries here.
 _BYTES_PER_BLOCK: Final = 200
 
-_Block = tuple[str, int]  # base file, number
+_Block = tuple[str, int]  # base file (name and mark), number
 
 
 class TakeOver:
@@ -69,9 +69,10 @@ class MetadataTableReader:
         cleaned away.
         """
         located = np.full(len(keys), NO_LOCATION, np.int32)
-        base, name = shard.snapshot.base, shard.snapshot.base_name
-        if base is None or name is None:
+        base = shard.snapshot.base
+        if base is None:
             return located
+        name = f"{shard.snapshot.base_name} {shard.snapshot.base_mark}"
         candidates = base.candidate_blocks(keys)
         wanted = np.unique(candidates[candidates >= 0])
         numbers = wanted[~shard.covered[wanted]].tolist()

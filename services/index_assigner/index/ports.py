@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from epoch_protocol.seen import Known
 from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.domain.locations import Int32Array
 from index_assigner.domain.reduce import BoolArray, Int64Array
@@ -72,11 +73,11 @@ class StagedChanges:
 class KeyIndex(Protocol):
     """The index as the assign stage uses it; `tiered.TieredIndex` is the one there is. For one thread."""
 
-    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, committed: str | None = None) -> None:
+    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
         """Brings the lane's shards to the snapshot; before this the lane answers nothing.
 
-        ``committed``: completion time of the last committed epoch; a snapshot that does not show it is
-        refused (SnapshotBehindError: load a new one).
+        ``known``: of the fold, read before the snapshot was loaded; one that does not show our last commit is
+        refused (SnapshotBehindError: load a new one). None: all that the snapshot shows counts as seen.
         """
 
     def close_lane(self, lane: int) -> None:
@@ -130,10 +131,10 @@ class KeyIndex(Protocol):
     def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
         """Committed tombstones from `tombstones_position` up to ``position``, whether they count or not."""
 
-    def promote(self, through: int, completion: str | None, epoch: int) -> None:
+    def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """An epoch is committed: entries up to ledger offset ``through`` go to RocksDB, then leave memory.
 
-        ``completion``: of its data instant, None for an epoch without rows. Repeatable.
+        ``completion``, ``instant``: of its data commit, None for an epoch without rows. Repeatable.
         """
 
     def rewind(self) -> None:

@@ -1,23 +1,22 @@
 """After a commit: its entries go from memory to RocksDB, each shard's in one batch with its new stamp.
 
-First RocksDB shows them, then memory forgets them. A shard that was meanwhile caught up beyond the commit
-(from the metadata table) keeps what it has; only tombstones are written then.
+First RocksDB shows them, then memory forgets them. A lane that was opened with a snapshot that shows the
+commit and later ones keeps what it has; only tombstones are written then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from index_assigner.domain.reduce import BoolArray
+from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.hot_cache import HOT, HotCache
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.rocks import Puts, RocksTier
 from index_assigner.index.rocks_layout import ENTRY, EXACT, HAS_ORDERING, TOMBSTONE
 from index_assigner.index.shards import OpenShard, ShardStore
 from index_assigner.index.tombstones import TombstoneStore
-from index_assigner.index.uncommitted import LaneEntries, SlotArray
+from index_assigner.index.uncommitted import SlotArray
 
 
 class Promotion:
@@ -34,32 +33,28 @@ class Promotion:
         self._rocks, self._store, self._hot = rocks, store, hot
         self._tombstones, self._limits = tombstones, limits
 
-    def promote(
-        self,
-        lane: int,
-        entries: LaneEntries,
-        shards: Mapping[int, OpenShard],
-        through: int,
-        completion: str | None,
-    ) -> None:
+    def promote(self, held: HeldLane, through: int, completion: str | None) -> None:
         """One lane's part. `completion` None: an epoch without rows, the stamps stay."""
+        entries, shown = held.entries, held.shown.times
+        passed = completion in shown and max(shown) > str(completion)
         end, position = entries.through(through)
         keys, rows = entries.newest_below(end)
         order = np.argsort(rows["shard"], kind="stable")
         of_shard = rows["shard"][order]
-        for number, shard in shards.items():
+        for number, shard in held.shards.items():
             first, last = np.searchsorted(of_shard, [number, number + 1]).tolist()
             members = order[first:last]
-            self._promote_shard(shard, [keys[each] for each in members.tolist()], rows[members], completion)
+            found = [keys[each] for each in members.tolist()]
+            self._promote_shard(shard, found, rows[members], completion, passed)
         if position is not None:
-            self._rocks.write([self._tombstones.position_put(lane, position)])
+            self._rocks.write([self._tombstones.position_put(held.number, position)])
         entries.discard_below(end)
 
     def _promote_shard(
-        self, shard: OpenShard, keys: list[bytes], rows: SlotArray, completion: str | None
+        self, shard: OpenShard, keys: list[bytes], rows: SlotArray, completion: str | None, passed: bool
     ) -> None:
         extra = self._tombstone_puts(keys, rows)
-        if completion is not None and shard.stamp > completion:
+        if passed:
             self._hot.remove(keys)
             if extra:
                 self._rocks.write(extra)

@@ -49,13 +49,17 @@ class ShardRecord(msgspec.Struct, frozen=True):
 
     ``stamp``: completion time of the data instant that the entries reflect ("0": nothing was committed).
     ``generation``: entries of older ones hold lower bounds. ``base_name``: the base file whose blocks the
-    coverage is about, with ``blocks`` blocks.
+    coverage is about, with ``blocks`` blocks; ``base_mark``: what tells it from another file of that name
+    (an index that was built anew has the names of the one before; former versions kept no mark).
+    ``fold_generation``: of the fold under which the stamp was written.
     """
 
     stamp: str
     generation: int
     base_name: str | None
     blocks: int
+    base_mark: str = ""
+    fold_generation: int = 0
 
 
 def shard_bytes(shard: int) -> bytes:

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hudi_format.file_group.names import BaseFileName
 from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from hudi_format.metadata_table.shard import ShardSnapshot
-from hudi_format.metadata_table.shard_changes import BEGINNING
-from hudi_format.timeline import Timeline
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray
 from index_assigner.index.block_values import BlockValues
@@ -39,7 +38,7 @@ from index_assigner.index.rocks_layout import (
     shard_range,
 )
 from index_assigner.index.rocks_locations import StoredLocations
-from index_assigner.index.slice_values import commits_after
+from index_assigner.index.shown_timeline import ShownTimeline, commits_after
 
 _log = logging.getLogger("tidemark.assigner")
 _ENTRIES_PER_FILE: Final = 200_000
@@ -55,10 +54,18 @@ class OpenShard:
     stamp: str
     generation: int
     covered: BoolArray
+    fold_generation: int
 
     def record(self) -> ShardRecord:
         """As it is stored."""
-        return ShardRecord(self.stamp, self.generation, self.snapshot.base_name, len(self.covered))
+        return ShardRecord(
+            self.stamp,
+            self.generation,
+            self.snapshot.base_name,
+            len(self.covered),
+            self.snapshot.base_mark,
+            self.fold_generation,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +92,6 @@ class BlockEntries:
         return self.numbers[-1] - self.numbers[0] < 2 * len(self.numbers)
 
 
-def newest_completion(timeline: Timeline) -> str:
-    """Completion time of the newest completed instant of the data table; "0" on an empty one."""
-    return timeline.newest_completion() or BEGINNING
-
-
 class ShardStore:
     """The shards' content in RocksDB."""
 
@@ -102,24 +104,28 @@ class ShardStore:
         self.blocks_read = 0
         self.shards_dropped = 0
 
-    def open(self, number: int, snapshot: MetadataTableSnapshot) -> OpenShard:
+    def open(self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
         """Brings the shard to the snapshot: from its stamp by the changes since, or from nothing."""
-        newest = newest_completion(snapshot.data_timeline)
         value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
         if value is None:
-            return self._take_over(number, snapshot, newest, 0)
+            return self._take_over(number, snapshot, shown, 0)
         record = msgspec.json.decode(value, type=ShardRecord)
         fresh = snapshot.shard(number)
-        changes = [] if record.stamp == newest else fresh.changes_after(record.stamp)
+        changes = _changes_since(record, fresh, shown)
         if changes is None:
             _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
             self._forget(number)
-            return self._take_over(number, snapshot, newest, record.generation + 1)
+            return self._take_over(number, snapshot, shown, record.generation + 1)
         moved_on = commits_after(snapshot.data_timeline, record.stamp)
         shard = OpenShard(
-            number, fresh, newest, record.generation + moved_on, self._coverage(number, record, fresh)
+            number,
+            fresh,
+            shown.stamp,
+            record.generation + moved_on,
+            self._coverage(number, record, fresh),
+            _fold_generation(shown),
         )
-        if newest != record.stamp or fresh.base_name != record.base_name:
+        if shard.record() != record or changes:
             parts = [each for _, each in changes]
             notes = self._foreign.notes(fresh, number, parts)
             entries = self._located(number, RecordIndexEntries.newest_wins(parts))
@@ -175,7 +181,7 @@ class ShardStore:
         return np.array([*ids, -1], np.int32)[entries.location_ids]
 
     def _take_over(
-        self, number: int, snapshot: MetadataTableSnapshot, newest: str, generation: int
+        self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
     ) -> OpenShard:
         """Starts with the changes of the slice's log files; the record comes last and makes them count."""
         first = snapshot.shard(number)
@@ -188,13 +194,15 @@ class ShardStore:
                 self._rocks.load(keys, values)
         # Another view of the shard: the first one holds on to the merged log files.
         fresh = snapshot.shard(number)
-        shard = OpenShard(number, fresh, newest, generation, np.zeros(fresh.block_count, np.bool_))
+        uncovered = np.zeros(fresh.block_count, np.bool_)
+        shard = OpenShard(number, fresh, shown.stamp, generation, uncovered, _fold_generation(shown))
         self._rocks.write(self._bookkeeping(shard))
         return shard
 
     def _coverage(self, number: int, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
         blocks = fresh.block_count
-        if record.base_name != fresh.base_name or record.blocks != blocks:
+        of_other = record.base_name != fresh.base_name or record.base_mark != fresh.base_mark
+        if of_other or record.blocks != blocks or not record.base_mark:
             return np.zeros(blocks, np.bool_)
         value = self._rocks.get(COVERAGE_PREFIX + shard_bytes(number)) or b""
         bits = np.unpackbits(np.frombuffer(value, np.uint8), count=blocks)
@@ -238,3 +246,26 @@ class ShardStore:
             return [each for each, value in enumerate(self._rocks.get_many(keys)) if value is None]
         known = set(self._rocks.keys_between(min(keys), max(keys) + b"\0"))
         return [each for each, key in enumerate(keys) if key not in known]
+
+
+def _changes_since(
+    record: ShardRecord, fresh: ShardSnapshot, shown: ShownTimeline
+) -> list[tuple[str, RecordIndexEntries]] | None:
+    """What the shard does not reflect yet; None when that cannot be told."""
+    if not shown.can_catch_up(record.stamp, record.fold_generation):
+        return None
+    if _base_instant(fresh.base_name) < _base_instant(record.base_name):
+        # A restore took the base file away that our entries reach back to: what was folded into it, and came
+        # after the older one, would be in neither.
+        return None
+    newest = shown.stamp if shown.known is None else None
+    return [] if record.stamp == newest else fresh.changes_after(record.stamp)
+
+
+def _base_instant(name: str | None) -> str:
+    parsed = BaseFileName.parse(name) if name is not None else None
+    return parsed.instant if parsed is not None else ""
+
+
+def _fold_generation(shown: ShownTimeline) -> int:
+    return shown.known.generation if shown.known is not None else 0

@@ -7,7 +7,7 @@ in a file group that was replaced holds nothing: readers do not look there eithe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,12 +25,9 @@ from hudi_format.table_view import TableView
 from hudi_format.timeline import DATA_ROOT, Action, Timeline, load_timeline
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray, Int64Array
+from index_assigner.index.shown_timeline import ShownTimeline
 
 _ATTEMPTS_MAX: Final = 4
-# Actions that leave every record where it is, and its ordering value as it is.
-_KEEPING: Final = frozenset(
-    {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
-)
 _REMOVING: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 
@@ -85,9 +82,9 @@ class SliceValues:
         self._former, self._view = self._view or self._former, None
         self._slices = {}
 
-    def changed_since(self, stamp: str) -> bool:
-        """Whether the view shows commits that completed after the stamp."""
-        return commits_after(self._loaded().timeline, stamp)
+    def changed_since(self, shown: ShownTimeline, promoted: Collection[str]) -> bool:
+        """Whether the view shows what other writers did since that one was listed."""
+        return shown.differs_from(self._loaded().timeline, promoted)
 
     def of(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
         """What the slice at each key's location holds of it. No location: nothing.
@@ -160,14 +157,6 @@ class SliceValues:
             self._slices[path] = {}
         for each in view.slices(names):
             self._slices[each.partition_path][each.file_id] = each
-
-
-def commits_after(timeline: Timeline, stamp: str) -> bool:
-    """Whether instants that change records completed after the stamp."""
-    return any(
-        each.completion is not None and each.completion > stamp and each.action not in _KEEPING
-        for each in timeline.completed()
-    )
 
 
 def _removals(timeline: Timeline) -> frozenset[str]:

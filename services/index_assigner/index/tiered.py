@@ -4,8 +4,8 @@ What each tier may be asked for, and why the order is sound, is in ARCHITECTURE.
 tiers"; `shards` states RocksDB's invariant. Here the tiers are asked one after the other, and lanes are
 opened, promoted and given up.
 
-Invariant of an open lane: all its shards have the lane's stamp; every counted change after it is in the
-lane's memory.
+Invariant of an open lane: its shards reflect the snapshot that it was brought to and what was promoted since;
+every counted change after that is in the lane's memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from epoch_protocol.lanes import shards_of_lane
+from epoch_protocol.seen import Known
 from hudi_format.errors import FileMissingError, TimelineConflictError
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.record_index_hash import record_index_shard
@@ -42,7 +43,8 @@ from index_assigner.index.promotion import Promotion
 from index_assigner.index.rocks import RocksTier
 from index_assigner.index.rocks_layout import composite_keys
 from index_assigner.index.rocks_locations import StoredLocations
-from index_assigner.index.shards import ShardStore, newest_completion
+from index_assigner.index.shards import ShardStore
+from index_assigner.index.shown_timeline import ShownTimeline
 from index_assigner.index.slice_deletes import SliceDeletes
 from index_assigner.index.slice_values import OrderingParts, SliceValues
 from index_assigner.index.tier_reads import TierReads
@@ -102,18 +104,22 @@ class TieredIndex:
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
         self._held: dict[int, HeldLane] = {}
         self._limits = limits
-        self._required = ""
+        self._known: Known | None = None
+        self._promoted: set[str] = set()
+        self._required: str | None = None
         self._answered: Counter[str] = Counter()
         self._exact_seconds = 0.0
         self._epoch = 0
 
     # ------------------------------------------------------------------ lanes
 
-    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, committed: str | None = None) -> None:
+    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
         """See `ports.KeyIndex`. Uncommitted entries of an earlier opening are forgotten."""
-        self._required = max(self._required, committed or "")
+        if known is not None:
+            self._known, self._promoted = known, set()
+            self._required = known.committed or self._required
         self._held.pop(lane, None)
-        held = HeldLane(lane, "")
+        held = HeldLane(lane, ShownTimeline(snapshot.data_timeline))
         self._bring_to(held, snapshot)
         self._held[lane] = held
 
@@ -132,11 +138,11 @@ class TieredIndex:
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
         """All shards of the lane to the snapshot, or to a newer one when its files vanished."""
         for _ in range(_RELOADS_MAX):
-            newest = newest_completion(snapshot.data_timeline)
-            if newest < self._required:
+            shown = ShownTimeline(snapshot.data_timeline, self._known, frozenset(self._promoted))
+            if not shown.shows(self._required):
                 raise SnapshotBehindError(
-                    f"lane {held.number}: the metadata table snapshot ends at {newest}, but the commit that "
-                    f"completed at {self._required} is known: load a new snapshot"
+                    f"lane {held.number}: the metadata table snapshot ends before our commit "
+                    f"{self._required}, which is known: load a new snapshot"
                 )
             if snapshot.num_shards != self._num_shards:
                 raise SnapshotBehindError(
@@ -148,8 +154,8 @@ class TieredIndex:
             numbers = shards_of_lane(held.number, self._lanes, self._num_shards)
             self._hot.drop_shards(numbers)
             try:
-                held.shards.update({each: self._store.open(each, snapshot) for each in numbers})
-                held.stamp = newest
+                held.shards.update({each: self._store.open(each, snapshot, shown) for each in numbers})
+                held.shown = shown
                 return
             except FileMissingError:
                 snapshot = MetadataTableSnapshot.load(self._storage)
@@ -209,7 +215,7 @@ class TieredIndex:
         self._answered["exact"] += len(keys)
         if not proven.all():
             error = mismatch(keys, locations, proven, self._locations)
-            if not self._slices.changed_since(held.stamp):
+            if not self._slices.changed_since(held.shown, self._promoted):
                 raise error
             self._reload(held)
             raise IndexOutdatedError(f"another writer committed: {error}") from error
@@ -260,12 +266,13 @@ class TieredIndex:
         put = self._tombstones.merged(found.composite(), found.rows)
         self._rocks.write([put, self._tombstones.position_put(lane, position)])
 
-    def promote(self, through: int, completion: str | None, epoch: int) -> None:
+    def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """As `KeyIndex`."""
         for held in self._held.values():
-            self._promotion.promote(held.number, held.entries, held.shards, through, completion)
-            held.stamp = max(held.stamp, completion or "")
-        self._required = max(self._required, completion or "")
+            self._promotion.promote(held, through, completion)
+        if completion is not None:
+            self._promoted.add(completion)
+        self._required = instant or self._required
         self._epoch = max(self._epoch, epoch)
         self._slices.forget()
         if self._ordered:

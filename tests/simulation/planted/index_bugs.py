@@ -42,7 +42,7 @@ def evicted_before_a_snapshot_has_it(ground: Ground) -> None:
             used = self.__dict__["planted_used"][held.number]
             for number in list(held.shards):
                 self._store.drop(number)
-                held.shards[number] = self._store.open(number, used)
+                held.shards[number] = self._store.open(number, used, held.shown)
             self._hot.drop_shards(held.shards)
 
     ground.replace(TieredIndex, "_bring_to", bring_to)
@@ -54,8 +54,10 @@ def memory_forgotten_before_rocksdb_has_it(ground: Ground) -> None:
     """3.4: promotion writes entries to RocksDB, then memory forgets them. Here memory forgets alone."""
     real = Promotion._promote_shard
 
-    def promote_shard(self: Promotion, shard: Any, keys: list[bytes], rows: Any, completion: Any) -> None:
-        real(self, shard, [], rows[:0], completion)
+    def promote_shard(
+        self: Promotion, shard: Any, keys: list[bytes], rows: Any, completion: Any, passed: bool
+    ) -> None:
+        real(self, shard, [], rows[:0], completion, passed)
         self._hot.remove(keys)
 
     ground.replace(Promotion, "_promote_shard", promote_shard)

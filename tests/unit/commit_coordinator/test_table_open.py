@@ -1,4 +1,4 @@
-"""Opening the table while a predecessor still plans and commits epochs on it."""
+"""Pending writes are asked for at a table's first start, and at no other."""
 
 from __future__ import annotations
 
@@ -11,36 +11,48 @@ from hudi_format.errors import UnsupportedTableError
 
 
 class BusyTable:
-    """`pending` is the instant on the timeline at each look; the topics know one epoch more each time."""
+    """A write is always pending; the ledger begins after so many looks at the topics."""
 
-    def __init__(self, *pending: str) -> None:
-        self._pending = list(pending)
+    def __init__(self, begins_after: int) -> None:
+        self._begins_after = begins_after
         self.looks = 0
 
-    def own_pending(self) -> list[str]:
+    def has_begun(self) -> bool:
         self.looks += 1
-        return [f"{self.looks:03}"]
+        return self.looks > self._begins_after
 
-    def open_with(self, known: Collection[str]) -> OpenedTable:
-        pending = self._pending.pop(0)
-        if pending not in known:
-            raise UnsupportedTableError(f"another writer's deltacommit {pending} is pending", "Wait")
+    def open_with(self, own_pending: Collection[str] | None) -> OpenedTable:
+        if own_pending is not None:
+            raise UnsupportedTableError("another writer's deltacommit 777 is pending", "Wait")
         return OpenedTable(None, 1, None, False)  # type: ignore[arg-type]
 
 
-def test_instant_that_a_predecessor_planned_after_the_look_at_the_topics_is_not_refused():
-    table = BusyTable("002", "002")
-    assert open_beside_predecessor(table.open_with, table.own_pending).num_shards == 1
-    assert table.looks == 2
+def test_a_write_that_is_in_flight_does_not_keep_a_coordinator_from_starting_again():
+    table = BusyTable(0)
+    assert open_beside_predecessor(table.open_with, table.has_begun).num_shards == 1
+    assert table.looks == 1
 
 
-def test_instant_that_a_predecessor_ended_meanwhile_is_still_known():
-    table = BusyTable("002", "001")
-    assert open_beside_predecessor(table.open_with, table.own_pending).num_shards == 1
+def test_the_epoch_of_a_coordinator_that_began_the_ledger_meanwhile_is_not_refused():
+    table = BusyTable(2)
+    assert open_beside_predecessor(table.open_with, table.has_begun).num_shards == 1
+    assert table.looks == 3
 
 
-def test_instant_of_another_writer_is_refused_in_the_end():
-    table = BusyTable(*["777"] * 20)
+def test_a_write_that_is_in_flight_at_the_first_start_is_refused_in_the_end():
+    table = BusyTable(20)
     with pytest.raises(UnsupportedTableError, match="777"):
-        open_beside_predecessor(table.open_with, table.own_pending)
+        open_beside_predecessor(table.open_with, table.has_begun)
     assert table.looks == 5
+
+
+def test_what_refuses_the_table_of_a_begun_ledger_is_asked_once():
+    looks: list[Collection[str] | None] = []
+
+    def refused(own_pending: Collection[str] | None) -> OpenedTable:
+        looks.append(own_pending)
+        raise UnsupportedTableError("partial updates", "Switch them off")
+
+    with pytest.raises(UnsupportedTableError, match="partial updates"):
+        open_beside_predecessor(refused, lambda: True)
+    assert looks == [None]

@@ -11,6 +11,7 @@ from hudi_format.commit.instants import (
     create_inflight,
     create_requested,
     delete_pending,
+    instant_path,
 )
 from hudi_format.commit.markers import (
     Marker,
@@ -77,16 +78,12 @@ def test_steps_of_the_metadata_table_go_to_its_own_timeline(storage: InMemorySto
     assert load_timeline(storage, METADATA_TABLE_ROOT).completion_time(T) == C
 
 
-def test_a_step_that_finds_another_content_is_a_conflict(storage: InMemoryStorage) -> None:
+def test_another_plan_or_another_completion_time_is_a_conflict(storage: InMemoryStorage) -> None:
     requested = create_requested(storage, T, Action.COMPACTION, b"plan")
     with pytest.raises(TimelineConflictError):
         create_requested(storage, T, Action.COMPACTION, b"another plan")
     inflight = create_inflight(storage, requested)
-    with pytest.raises(TimelineConflictError):
-        create_inflight(storage, requested, b"x")
     complete(storage, inflight, C, b"metadata")
-    with pytest.raises(TimelineConflictError):
-        complete(storage, inflight, C, b"other metadata")
     with pytest.raises(TimelineConflictError, match="completed already"):
         complete(storage, inflight, LATER, b"metadata")
     assert load_timeline(storage).completion_time(T) == C
@@ -99,6 +96,17 @@ def test_a_log_file_of_another_content_under_the_same_name_is_a_conflict(storage
         publish_files_log(storage, T, [ours], STAGING)
     with pytest.raises(TimelineConflictError, match="another content"):
         publish_files_log(storage, T, [theirs], STAGING)
+
+
+def test_what_another_version_wrote_at_the_same_name_is_done_whatever_its_bytes(
+    storage: InMemoryStorage,
+) -> None:
+    requested = create_requested(storage, T, Action.DELTA_COMMIT)
+    inflight = create_inflight(storage, requested, b"of one version")
+    assert create_inflight(storage, requested, b"of another") == inflight
+    done = complete(storage, inflight, C, b"of one version")
+    assert complete(storage, inflight, C, b"of another") == done
+    assert storage.read(instant_path(done)) == b"of one version"
 
 
 def test_an_instant_that_was_rolled_back_can_not_be_continued(storage: InMemoryStorage) -> None:

@@ -142,7 +142,7 @@ def test_a_partitioned_record_index_is_refused(table: InMemoryStorage, value: ob
 @pytest.mark.parametrize(
     "action", [Action.COMMIT, Action.DELTA_COMMIT, Action.CLUSTERING, Action.ROLLBACK, Action.INDEXING]
 )
-def test_another_writers_pending_instant_is_refused_unless_it_is_ours(
+def test_another_writers_pending_instant_is_refused_unless_it_is_ours_or_not_asked_for(
     table: InMemoryStorage, action: Action
 ) -> None:
     instant = "20260101000000000"
@@ -150,6 +150,7 @@ def test_another_writers_pending_instant_is_refused_unless_it_is_ours(
     with pytest.raises(UnsupportedTableError, match=instant):
         check_servable(table)
     assert check_servable(table, own_pending=[instant])
+    assert check_servable(table, own_pending=None)
 
 
 @pytest.mark.parametrize("action", [Action.COMPACTION, Action.CLEAN])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from epoch_protocol import seen
 from epoch_protocol.batches import EXACT, EXPIRES, FILE_ID, KEY, OP, ORDERING, PARTITION, IndexOp
 from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
@@ -57,7 +58,7 @@ class DictIndex:
         self.exact_asked: list[str] = []
         self.hidden: Callable[[str, int, int], bool] = lambda key, location, ordering: False
 
-    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, committed: str | None = None) -> None:
+    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: seen.Known | None = None) -> None:
         self.lanes[lane] = DictLane(dict(self._stored(lane)))
 
     def close_lane(self, lane: int) -> None:
@@ -159,7 +160,7 @@ class DictIndex:
                     value = max(row[ORDERING], known.ordering or row[ORDERING] if known else row[ORDERING])
                     committed[row[KEY]] = Known(NO_LOCATION, value, True)
 
-    def promote(self, through: int, completion: str | None, epoch: int) -> None:
+    def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         self.promoted.append((through, completion, epoch))
         for held in self.lanes.values():
             for offset, entries in held.counted:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
+from epoch_protocol.seen import Known
 from hudi_format.commit.instants import complete
 from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from hudi_format.file_group.changes import Deletes
@@ -23,7 +24,9 @@ from hudi_format.ordering import OrderingField
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
 from hudi_format.table_config import MergeMode
+from hudi_format.timeline import load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from hudi_format.timeline.identity import judged_instants
 from index_assigner.domain.locations import Locations
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
@@ -109,6 +112,12 @@ class DataTable(IndexedTable):
         log = data_log_bytes(SCHEMA, instant, with_meta, deletes, "p", ORDERING)
         self.storage.create(f"p/.{name}_{instant}.log.1_0-0-0", log)
 
+    def known(self, completion: str | None = None) -> Known:
+        """What a fold knows that has seen all that there is; ``completion``: of our last commit."""
+        shown = judged_instants(load_timeline(self.storage))
+        ours = [each.requested for each in shown.values() if each.completion == completion]
+        return Known(ours[0] if ours else None, frozenset(shown), "0", 0, 0)
+
     def compact_index(self, clean: bool) -> None:
         """Folds the record index into base files, and removes what they replace when `clean`."""
         before = [info.path for info in self.storage.list(INDEX_FOLDER)]
@@ -145,10 +154,10 @@ class Assigner:
             self.clock,
         )
 
-    def open(self, committed: str | None = None) -> Assigner:
+    def open(self, known: Known | None = None) -> Assigner:
         snapshot = self.table.snapshot()
         for lane in range(LANES):
-            self.index.open_lane(lane, snapshot, committed)
+            self.index.open_lane(lane, snapshot, known)
         return self
 
     def close(self) -> None:

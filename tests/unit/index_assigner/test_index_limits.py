@@ -90,7 +90,7 @@ def test_a_block_in_memory_never_overwrites_what_was_committed_since(assigners):
     one.ask([f"{key}-" for key in MANY])
     assert one.index.figures()["block_cache_bytes"] == 0
     one.close()
-    two = assigners(table).open(completion)
+    two = assigners(table).open(table.known(completion))
     assert {found.group for found in two.ask(list(MANY)).values()} == {9}
     assert two.index.figures()["shards_dropped"] == 0
 

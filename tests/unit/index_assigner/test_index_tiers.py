@@ -86,8 +86,8 @@ def test_a_snapshot_behind_the_last_committed_epoch_is_refused(assigners):
     completion = table.commit_rows({"b": (1, 1)})
     one = assigners(table)
     with pytest.raises(SnapshotBehindError):
-        one.index.open_lane(0, stale, completion)
-    one.open(completion)
+        one.index.open_lane(0, stale, table.known(completion))
+    one.open(table.known(completion))
     assert one.ask(["b"])["b"].group == 1
     with pytest.raises(SnapshotBehindError):
         one.index.open_lane(0, stale)
