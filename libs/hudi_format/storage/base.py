@@ -68,6 +68,12 @@ class Storage(Protocol):
         """Whether a file or folder is there."""
         ...
 
+    def folder_problem(self, path: str) -> str | None:
+        """Why no file may be written into this folder: it, or a folder on the way to it, is a file or a
+        link. None when it is a folder, or can be made.
+        """
+        ...
+
     def list(self, path: str) -> Listing:
         """The entries of one folder, ordered by name, `.crc` side files of Hadoop included; empty when
         absent.

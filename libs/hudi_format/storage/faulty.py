@@ -123,6 +123,9 @@ class FaultyStorage:
     def exists(self, path: str) -> bool:
         return self._call("exists", self._inner.exists, path)
 
+    def folder_problem(self, path: str) -> str | None:
+        return self._call("folder_problem", self._inner.folder_problem, path)
+
     def list(self, path: str) -> Listing:
         return self._call("list", self._inner.list, path)
 

@@ -92,9 +92,6 @@ class LocalStorage:
         return _file_info(path, found)
 
     def folder_problem(self, path: str) -> str | None:
-        """Why no file may be written into this folder: it, or a folder on the way to it, is a file or a
-        link. None when it is a folder, or can be made.
-        """
         at = self._base
         for part in checked_path(path).split("/"):
             at = os.path.join(at, part)

@@ -98,6 +98,15 @@ class InMemoryStorage:
     def exists(self, path: str) -> bool:
         return self.stat(path) is not None
 
+    def folder_problem(self, path: str) -> str | None:
+        parts = checked_path(path).split("/")
+        for count in range(1, len(parts) + 1):
+            at = "/".join(parts[:count])
+            info = self.stat(at)
+            if info is not None and not info.is_dir:
+                return f"{at!r} is a file"
+        return None
+
     def list(self, path: str) -> Listing:
         with self._mutex:
             # Within one folder the order of paths is that of names.
