@@ -136,7 +136,21 @@ def clean_voided(context: Context, action: CleanVoided) -> None:
 
 def rewind(context: Context, action: Rewind) -> None:
     """All lanes back to the last committed epoch; what other writers did is taken into account."""
-    context.log.append(*_rewound(context, action.reason, None))
+    if not action.hold_lock:
+        context.log.append(*_rewound(context, action.reason, None))
+        return
+    context.lock.acquire(context.lock_wait_ms)
+    try:
+        context.log.append(*_rewound(context, action.reason, None))
+    except BaseException:
+        give_back(context)
+        raise
+
+
+def free_kept_lock(context: Context) -> None:
+    """Gives the lock back that a rewind kept, if it is held still."""
+    if context.lock.is_held:
+        give_back(context)
 
 
 def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:

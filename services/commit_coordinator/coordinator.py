@@ -16,6 +16,7 @@ from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
 from commit_coordinator.attempt_effects import (
     clean_voided,
     close_empty,
+    free_kept_lock,
     open_planned,
     plan_epoch,
     rewind,
@@ -29,6 +30,7 @@ from commit_coordinator.domain.actions import (
     CloseEmpty,
     Decide,
     Finish,
+    FreeLock,
     OpenAttempt,
     Plan,
     Rewind,
@@ -36,6 +38,7 @@ from commit_coordinator.domain.actions import (
     Wait,
 )
 from commit_coordinator.domain.next_action import (
+    KEEP_LOCK_MS_MAX,
     AttemptProblem,
     Limits,
     Observed,
@@ -258,10 +261,20 @@ class Coordinator:
         elif isinstance(action, CleanVoided):
             clean_voided(context, action)
             seen.cleaned.update(action.voided)
-        elif isinstance(action, Rewind):
-            self._tell_rewinding()
-            rewind(context, action)
-            seen.rewind_due = None
+        elif isinstance(action, Rewind | FreeLock):
+            self._rewind_or_free(action)
+
+    def _rewind_or_free(self, action: Rewind | FreeLock) -> None:
+        context, seen = self._context, self.seen
+        if isinstance(action, FreeLock):
+            free_kept_lock(context)
+            seen.keeps_lock_until_ms = None
+            return
+        self._tell_rewinding()
+        rewind(context, action)
+        seen.rewind_due = None
+        if action.hold_lock:
+            seen.keeps_lock_until_ms = context.clock.now_ms() + KEEP_LOCK_MS_MAX
 
     def _tell_committing(self, planned: EpochPlanned) -> None:
         for listener in self._listeners:

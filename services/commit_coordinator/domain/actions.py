@@ -86,11 +86,21 @@ class CleanVoided:
 
 @dataclass(frozen=True)
 class Rewind:
-    """Append `Rewound` while no attempt is open."""
+    """Append `Rewound` while no attempt is open.
+
+    ``hold_lock``: keep the table's lock from here to the commit: other writers have made rewinds in a row
+    necessary, and no epoch was committed in between.
+    """
 
     reason: str
+    hold_lock: bool = False
+
+
+@dataclass(frozen=True)
+class FreeLock:
+    """Give the lock back that a rewind kept: nothing was tagged anew in time. No entry."""
 
 
 Action: TypeAlias = (
-    Wait | Plan | OpenAttempt | CloseEmpty | Decide | Finish | VoidAttempt | CleanVoided | Rewind
+    Wait | Plan | OpenAttempt | CloseEmpty | Decide | Finish | VoidAttempt | CleanVoided | Rewind | FreeLock
 )

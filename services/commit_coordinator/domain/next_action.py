@@ -19,6 +19,7 @@ from commit_coordinator.domain.actions import (
     CloseEmpty,
     Decide,
     Finish,
+    FreeLock,
     OpenAttempt,
     Plan,
     Rewind,
@@ -30,6 +31,10 @@ from epoch_protocol.entries import EpochPlanned, Topic
 from epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
+# The rewind that follows on so many without a commit in between keeps the lock until its epoch is committed.
+HOLD_LOCK_AFTER_REWINDS: Final = 2
+# For all that has to be claimed and tagged anew. Other writers give up after a minute (README).
+KEEP_LOCK_MS_MAX: Final = 20_000
 RETRY_MS_MAX: Final = 30_000
 AWAITED_LOOK_MS: Final = 2_000
 # As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
@@ -83,6 +88,7 @@ class Observed:
     ``trouble``: what is being tried again by itself.
     ``lock_held``: who held the table's lock too long when last something had to be done under it.
     ``awaited``: what has to end before the next epoch is planned.
+    ``keeps_lock_until_ms``: a rewind kept the lock for the epoch that follows, until then at most.
     """
 
     planned_at_ms: int = 0
@@ -101,6 +107,7 @@ class Observed:
     trouble: str | None = None
     lock_held: str | None = None
     awaited: AwaitedPlan | None = None
+    keeps_lock_until_ms: int | None = None
     tried_before: tuple[int, int] = (0, 0)
 
     def noted(self, state: FoldState, now_ms: int) -> None:
@@ -119,7 +126,7 @@ class Observed:
     def succeeded(self) -> None:
         """An epoch was committed."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
-        self.awaited = None
+        self.awaited = self.keeps_lock_until_ms = None
 
     def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
         """The next epoch is not planned before that clustering has ended."""
@@ -138,10 +145,12 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
     dirty = tuple(v for v in state.voided if v not in seen.cleaned)
     if dirty:
         return CleanVoided(dirty)
+    if seen.keeps_lock_until_ms is not None and (seen.halted or now_ms >= seen.keeps_lock_until_ms):
+        return FreeLock()
     if seen.halted is not None:
         return Wait(f"halted: {seen.halted}")
     if seen.rewind_due is not None:
-        return Rewind(seen.rewind_due)
+        return Rewind(seen.rewind_due, hold_lock=state.rewinds_in_row >= HOLD_LOCK_AFTER_REWINDS)
     return _on_idle(state, seen, limits, now_ms)
 
 
@@ -180,7 +189,8 @@ def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
         return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
-    due_ms = seen.planned_at_ms + limits.interval_ms
+    # After a rewind nothing is waited for: what other writers do next may make the next one necessary.
+    due_ms = 0 if state.rewinds_in_row else seen.planned_at_ms + limits.interval_ms
     full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
     if now_ms < seen.retry_at_ms:
         return Wait(
@@ -201,7 +211,8 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> A
         attempt=state.attempts + 1,
         through=through,
         has_rows=has_rows([t for t in state.tagged if t.offset <= through]),
-        hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS,
+        hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS
+        or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS,
     )
 
 
