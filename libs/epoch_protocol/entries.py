@@ -146,11 +146,26 @@ class TransactionTagged(msgspec.Struct, frozen=True, tag="transaction_tagged"):
     schema_id: str
 
 
+class TableLocation(msgspec.Struct, frozen=True):
+    """Where a table lies. ``path``: its folder's real path. ``file``: what its `hoodie.properties` is
+    whatever its path (device and inode); "" where that cannot be told.
+    """
+
+    path: str
+    file: str = ""
+
+
 class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed"):
-    """A coordinator takes over; the entry's offset is its term. Older terms' later entries are ignored."""
+    """A coordinator takes over; the entry's offset is its term. Older terms' later entries are ignored.
+
+    ``ledger``: the identity of table and ledger, the same in the table's folder; ``location``: where that
+    folder was when it was claimed. "" and None: of a version that kept neither.
+    """
 
     owner: str
     protocol: int = PROTOCOL_VERSION
+    ledger: str = ""
+    location: TableLocation | None = None
 
 
 class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):

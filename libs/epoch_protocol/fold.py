@@ -8,7 +8,8 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
 * A transaction counts if and only if, for every lane it names, its term is the lane's newest valid claim
   at that place, the generation is in force, and its consumed range starts at the lane's ``next``. It
   counts as a whole or not at all.
-* A decision of a coordinator term that is not the newest claim before it is ignored.
+* A decision of a coordinator term that is not the newest claim before it is ignored. A coordinator's claim
+  that names another ledger than the claims before it is none: it comes from before these topics were made.
 * A rewind to ledger offset ``to`` makes entries of older generations after ``to`` void. The rule depends
   on offsets alone, so the order in which a reader sees the two topics does not matter: a ledger entry of a
   generation not seen yet waits for the decisions, a decision that covers ledger entries not seen yet
@@ -68,6 +69,7 @@ class Verdict(Enum):
     STALE_GENERATION = "of a generation that was rewound"
     STALE_POSITION = "does not start at the lane's next position"
     STALE_COORDINATOR = "of a coordinator that was replaced"
+    OTHER_LEDGER = "of a coordinator of another ledger"
     OUT_OF_PLACE = "does not follow from the decisions before it"
     WAIT_FOR_DECISIONS = "of a generation not seen yet: read the decisions first"
     WAIT_FOR_LEDGER = "covers ledger entries not seen yet: read the ledger first"
@@ -120,11 +122,19 @@ class Fold:
             return Verdict.WAIT_FOR_LEDGER
         state.decisions_next = offset + 1
         if isinstance(entry, CoordinatorClaimed):
-            state.coordinator_term = offset
-            return Verdict.CLAIMED
+            return self._coordinator_claim(offset, entry)
         if entry.term != state.coordinator_term:
             return Verdict.STALE_COORDINATOR
         return self._decide(entry)
+
+    def _coordinator_claim(self, offset: int, entry: CoordinatorClaimed) -> Verdict:
+        state = self.state
+        if entry.ledger and state.ledger and entry.ledger != state.ledger:
+            return Verdict.OTHER_LEDGER
+        state.coordinator_term = offset
+        state.ledger = entry.ledger or state.ledger
+        state.location = entry.location or state.location
+        return Verdict.CLAIMED
 
     def _claim(self, offset: int, entry: LanesClaimed) -> Verdict:
         if entry.stage is Stage.ASSIGN and entry.generation != self.state.generation_at(offset):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from epoch_protocol.entries import BatchShuffled, CommitDecided, Counts, EpochPlanned, TransactionTagged
+from epoch_protocol.entries import (
+    BatchShuffled,
+    CommitDecided,
+    Counts,
+    EpochPlanned,
+    TableLocation,
+    TransactionTagged,
+)
 from epoch_protocol.seen import Known, SeenInstants
 
 
@@ -96,6 +103,8 @@ class FoldState(msgspec.Struct):
     dead_letters: int = 0
     paused: bool = False
     pause_reason: str = ""
+    ledger: str = ""
+    location: TableLocation | None = None
 
     @property
     def generation(self) -> int:

@@ -29,6 +29,8 @@ from commit_coordinator.input_ends import holds_records, input_ends
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.input_watch import InputView, InputWatch
+from commit_coordinator.ledger_identity import check_identity, ledger_id
+from commit_coordinator.ledger_record import LedgerRecorder
 from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
@@ -129,6 +131,7 @@ class CoordinatorService:
         self._with_page = with_page
         self._page: WebPage | None = None
         self._context: Context | None = None
+        self._ledger = ""
         self.metrics = CoordinatorMetrics(config, ports.clock, lambda: self._log.term)
         self._security = server_security(config, ports.clock, self.metrics.metrics.refused)
         self._log = DecisionsLog(
@@ -161,9 +164,11 @@ class CoordinatorService:
         """Opens the table, answers calls, takes the table over; the caller runs the rounds, and closes."""
         ports, config = self._ports, self._config
         self._admin.check_broker()
+        check_identity(config, ports.storage, self._admin, self._log, lambda: self._reader.fold)
         table = open_beside_predecessor(
             lambda pending: open_table(config, ports.storage, ports.clock, pending), self._has_begun
         )
+        self._ledger = ledger_id(ports.storage, ports.ids)
         opened = open_inputs(config, ports.storage, self._admin)
         check_recorded(ports.storage, ensure_topics(config, self._admin))
         check_lane_source(config, ports.storage)
@@ -177,7 +182,7 @@ class CoordinatorService:
         schemas = SchemaRegistry(ports.storage, config.table.name, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
         owner = f"coordinator-{ports.ids.uuid()}"
-        folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner)
+        folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner, self._ledger)
         show_owner(ports.storage, folder, owner)
         self._shown_owner = owner
         self._inputs.took_over(folder, opened.recorded)
@@ -188,7 +193,8 @@ class CoordinatorService:
         self._server.set_serving(True)
         self._show_health(self._board.current)
         _log.info("coordinating %s as term %d", config.table.path, self._log.term)
-        return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board)
+        recorder = LedgerRecorder(ports.storage, folder)
+        return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board, recorder.keep)
 
     @property
     def ready(self) -> threading.Event:
@@ -260,7 +266,7 @@ class CoordinatorService:
         status = self._status_source(table, lag, members, inputs)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
         commit = CommitService(
-            facts_of(config, table),
+            facts_of(config, table, self._ledger),
             members,
             placement,
             self._desk,
@@ -361,7 +367,14 @@ class CoordinatorService:
             clock=ports.clock,
             ids=ports.ids,
             log=self._log,
-            lock=TableLock(ports.storage, ports.clock, ports.ids, term=self._log.term, term_dir=folder),
+            lock=TableLock(
+                ports.storage,
+                ports.clock,
+                ports.ids,
+                term=self._log.term,
+                term_dir=folder,
+                ledger=self._ledger,
+            ),
             instants=InstantGenerator(ports.clock),
             fold=lambda: self._reader.fold,
             lock_wait_ms=LOCK_WAIT_MS,

@@ -59,6 +59,7 @@ class Facts:
     lanes: int
     lease_ms: int
     protocol_version: int
+    ledger: str = ""
 
 
 class CommitService(rpc.CommitCoordinatorServicer):
@@ -103,6 +104,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             num_shards=self._facts.num_shards,
             lanes=self._facts.lanes,
             schema_id=schema_id,
+            ledger=self._facts.ledger,
         )
 
     def Renew(self, request: pb.RenewRequest, _: object) -> pb.RenewResponse:  # noqa: N802

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from commit_coordinator.errors import OutOfPlaceError, SupersededError
-from epoch_protocol.entries import CoordinatorClaimed, Decision, encode_entry
+from commit_coordinator.errors import DivergedError, OutOfPlaceError, SupersededError
+from epoch_protocol.entries import CoordinatorClaimed, Decision, TableLocation, encode_entry
 from epoch_protocol.fold import Verdict
 from ledger_client.fold_reader import Applied, FoldReader
 from stream_runtime.clock import Clock
@@ -53,21 +53,28 @@ class DecisionsLog:
         self._unsettled = False
         self.term = -1
 
-    def claim(self, owner: str) -> int:
+    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
         """Takes the coordinatorship: fences the predecessor's producer, claims, reads everything before it.
 
-        Returns the term. ``owner`` is this claim's alone. Raises SupersededError when somebody else claimed
-        meanwhile, DeadlineExceededError when no claim of ours could be committed, KafkaError when the broker
-        refuses for good or answers no new producer.
+        Returns the term. ``owner`` is this claim's alone; ``ledger`` and ``location``: of the table that it
+        is about. Raises SupersededError when somebody else claimed meanwhile, DivergedError when the topics
+        are another ledger's, DeadlineExceededError when no claim of ours could be committed, KafkaError when
+        the broker refuses for good or answers no new producer.
         """
         self._replace_producer()
         self.catch_up()
+        claim = CoordinatorClaimed(owner=owner, ledger=ledger, location=location)
         for _ in range(_TRIES_MAX):
-            ours = self._try_claim(owner)
+            ours = self._try_claim(claim)
             if ours is None:
                 self._replace_producer()
                 ours = self._own_claim(owner, self._reader.catch_up())
             if ours is not None:
+                held = self._reader.fold.state.ledger
+                if ledger and held != ledger:
+                    raise DivergedError(
+                        f"{self._topic_partition.topic} is of ledger {held}, ours is {ledger}"
+                    )
                 if ours != self._reader.fold.state.coordinator_term:
                     raise SupersededError("another coordinator claimed this table at the same time")
                 self.term = ours
@@ -128,11 +135,11 @@ class DecisionsLog:
             self._producer.close()
             self._producer = None
 
-    def _try_claim(self, owner: str) -> int | None:
+    def _try_claim(self, claim: CoordinatorClaimed) -> int | None:
         """One transaction; the offset of our claim, None when nobody knows yet."""
-        former = self._reader.fold.state.coordinator_term
+        former, owner = self._reader.fold.state.coordinator_term, claim.owner
         try:
-            self._transact([encode_entry(CoordinatorClaimed(owner=owner))])
+            self._transact([encode_entry(claim)])
         except FencedError as error:
             # Our transaction ran out of time, or another coordinator took the id: then its claim is near.
             deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS

@@ -15,25 +15,34 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import CoordinatorError
-from commit_coordinator.input_starts import INPUT_STARTS
+from commit_coordinator.ledger_identity import (
+    TABLE_ID,
+    MovedOrCopiedError,
+    is_same_place,
+    location_of,
+    moved_or_copied_text,
+)
+from commit_coordinator.ledger_record import read_ledger_record
+from commit_coordinator.new_ledger_inputs import inputs_of_new_ledger, positions_held, record_starts
 from commit_coordinator.staging import ROOT, end_older_terms, load_document, remove_ended, store_document
-from commit_coordinator.table_state import load_timelines
+from commit_coordinator.table_state import Timelines, load_timelines
 from commit_coordinator.takeover import EPOCH_KEY, newest_epoch, take_over
 from commit_coordinator.topics_setup import LANE_SOURCE, RECORD, ensure_topics
 from epoch_protocol.entries import SnapshotTaken
+from epoch_protocol.errors import ProtocolError
 from epoch_protocol.fold import Fold
-from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
 from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import Committed, FoldState, LaneState, Rewind
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import LOCK_PATH, TableLock, read_lock
 from hudi_format.commit.rollback import rollback_pending
-from hudi_format.errors import LockHeldError
+from hudi_format.errors import HudiFormatError, LockHeldError
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import Action
@@ -42,9 +51,9 @@ from hudi_format.timeline.identity import judged_instants
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import InputPartitioning, TableConfigFile
-from stream_runtime.errors import ErrorKind
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.ids import IdSource
-from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition
+from stream_runtime.kafka.ports import Admin, KafkaClient, OffsetOutOfRangeError
 from stream_runtime.kafka.topics import TopicNames
 
 _LOCK_WAIT_MS: Final = 5_000
@@ -75,34 +84,43 @@ def new_ledger(
 ) -> NewLedger:
     """Ends all terms, deletes Tidemark's own topics (dead letters stay), begins a ledger. Repeatable.
 
-    No service of the table may run. Raises LockHeldError, PendingWriteError, KafkaError.
+    No service of the table may run. Raises LockHeldError, PendingWriteError, MovedOrCopiedError when the
+    topics are those of a table elsewhere, TopicsChangedError for a misspelt input topic, KafkaError; all of
+    them before anything is deleted.
     """
     _refuse_live_writers(storage, clock)
-    end_older_terms(storage, sys.maxsize)
-    remove_ended(storage, sys.maxsize)
-    _free_own_lock(storage)
     topics, admin = TopicNames(config.table.name), kafka.admin()
     try:
+        check_replaceable(config, kafka, storage, clock)
+        inputs, other_topics = inputs_of_new_ledger(config, storage, admin)
+        end_older_terms(storage, sys.maxsize)
+        remove_ended(storage, sys.maxsize)
+        _free_own_lock(storage)
+        # From here on neither topics nor caches of the former ledger are taken for this table's.
+        ledger = ids.uuid()
+        storage.replace(TABLE_ID, ledger.encode())
         admin.delete_topics(
             [topics.keyed, topics.data, topics.index, topics.tombstones, topics.ledger, topics.epochs]
         )
         storage.delete(RECORD)
         storage.delete(LANE_SOURCE)
-        storage.delete(INPUT_STARTS)
         ensure_topics(config, admin)
-        reader = FoldReader(
-            kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
-        )
+        reader = _reader(config, kafka, storage, clock)
         log = DecisionsLog(
             kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
         )
         try:
-            folder = take_over(storage, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}")
-            lock = TableLock(storage, clock, ids, term=log.term, term_dir=folder)
+            folder = take_over(storage, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)
+            lock = TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger)
             lock.acquire(_LOCK_WAIT_MS)
             try:
                 rolled_back = _roll_back_dead(storage, clock)
-                begun, state = _first_state(config, storage, admin, clock, log.term)
+                begun, state = _first_state(
+                    config, storage, admin, clock, log.term, inputs.topics, other_topics
+                )
+                state.ledger, state.location = ledger, location_of(storage)
+                record_starts(config, storage, admin, inputs, begun.positions)
+                storage.replace(INPUT_TOPICS_PATH, encode_input_topics(InputTopics(inputs.topics)))
                 path, sha256 = store_document(storage, Fold(state).snapshot())
                 log.append(SnapshotTaken(log.term, path, sha256, 0))
             finally:
@@ -116,6 +134,47 @@ def new_ledger(
         admin.close()
     begun.rolled_back.extend(rolled_back)
     return begun
+
+
+def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
+    """Raises MovedOrCopiedError when the topics of that name are the ledger of a table elsewhere: to delete
+    them would end the production of that table. Topics that cannot be read say nothing: they are why this is
+    done.
+    """
+    former = former_state(config, kafka, storage, clock)
+    if former is None or former.location is None:
+        return
+    here = location_of(storage)
+    if not is_same_place(former.location, here):
+        raise MovedOrCopiedError(moved_or_copied_text(config.table.name, former.location.path, here.path))
+
+
+def former_state(
+    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock
+) -> FoldState | None:
+    """What the topics say as they are; None when they are not there, or cannot be read. Raises KafkaError."""
+    names, admin = TopicNames(config.table.name), kafka.admin()
+    try:
+        if any(admin.partitions(name) is None for name in (names.ledger, names.epochs)):
+            return None
+    finally:
+        admin.close()
+    reader = _reader(config, kafka, storage, clock)
+    try:
+        reader.catch_up()
+    except (ProtocolError, HudiFormatError, DeadlineExceededError, OffsetOutOfRangeError):
+        # The claims that were read say where the table lies, also when what follows them is damaged.
+        return reader.fold.state
+    finally:
+        reader.close()
+    return reader.fold.state
+
+
+def _reader(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> FoldReader:
+    names = TopicNames(config.table.name)
+    return FoldReader(
+        kafka, names.ledger, names.epochs, lambda path, sha: load_document(storage, path, sha), clock
+    )
 
 
 def _refuse_live_writers(storage: Storage, clock: Clock) -> None:
@@ -151,10 +210,15 @@ def _roll_back_dead(storage: Storage, clock: Clock) -> list[str]:
 
 
 def _first_state(
-    config: TableConfigFile, storage: Storage, admin: Admin, clock: Clock, term: int
+    config: TableConfigFile,
+    storage: Storage,
+    admin: Admin,
+    clock: Clock,
+    term: int,
+    inputs: Mapping[str, InputTopic],
+    other_topics: frozenset[str],
 ) -> tuple[NewLedger, FoldState]:
     timelines = load_timelines(storage)
-    newest = newest_epoch(storage, timelines)
     generation = clock.now_ms() // 1_000
     seen = SeenInstants(start=timelines.data.first_active or "")
     seen.add(judged_instants(timelines.data))
@@ -166,45 +230,51 @@ def _first_state(
         stamps_from=generation,
         rewinds=[Rewind(generation, -1)],
     )
-    if newest is None:
+    last = _last_commit(config, storage, timelines)
+    if last is None:
         return NewLedger(0, None, {}), state
+    held, anew = positions_held(config, admin, last.positions, inputs, other_topics)
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    lanes = {lane: LaneState(next=position) for lane, position in held.items()}
+    if sharded:
+        state.assign_lanes = lanes
+    else:
+        state.shuffle_lanes = lanes
+    positions = {"keyed_next": held} if sharded else {"source_next": held}
+    state.committed = Committed(last.epoch, -1, last.instant, last.completion, **positions)
+    return NewLedger(last.epoch, last.instant, held, anew), state
+
+
+class _LastCommit(NamedTuple):
+    """``positions``: per input lane, or per assign lane where the input is partitioned by lane."""
+
+    epoch: int
+    instant: str | None
+    completion: str | None
+    positions: Mapping[str, int]
+
+
+def _last_commit(config: TableConfigFile, storage: Storage, timelines: Timelines) -> _LastCommit | None:
+    """Our newest one: by the active timeline, or by the table's own record when others archived it."""
+    newest, record = newest_epoch(storage, timelines), read_ledger_record(storage)
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    if record is not None and record.committed.epoch > (newest[0] if newest is not None else 0):
+        kept = record.committed
+        # A table that was restored to an earlier state no longer has what the record is about.
+        if kept.instant is not None and timelines.data.is_committed(kept.instant):
+            positions = kept.keyed_next if sharded else kept.source_next
+            return _LastCommit(kept.epoch, kept.instant, kept.completion, positions)
+    if newest is None:
+        return None
     epoch, instant = newest
     found = timelines.data.find(instant)
     assert found is not None
     extra = decode_commit_metadata(storage.read(instant_path(found))).extra_metadata
     assert extra[EPOCH_KEY] == str(epoch)
-    positions, anew = _positions(config, admin, extra)
-    lanes = {lane: LaneState(next=position) for lane, position in positions.items()}
-    if config.input.partitioning is InputPartitioning.SHARD:
-        state.assign_lanes = lanes
-        state.committed = Committed(epoch, -1, instant, found.completion, keyed_next=positions)
-    else:
-        state.shuffle_lanes = lanes
-        state.committed = Committed(epoch, -1, instant, found.completion, source_next=positions)
-    return NewLedger(epoch, instant, positions, anew), state
-
-
-def _positions(
-    config: TableConfigFile, admin: Admin, extra: Mapping[str, str]
-) -> tuple[dict[str, int], list[str]]:
-    """Positions that the input topics still hold, and the lanes whose position they do not."""
-    sharded = config.input.partitioning is InputPartitioning.SHARD
-    positions: dict[str, int] = {}
-    anew: list[str] = []
-    for topic, partitions in json.loads(extra.get(_SOURCES_KEY, "{}")).items():
-        if topic not in config.input.topics:
-            continue
-        for partition, (_, position) in partitions.items():
-            at = TopicPartition(topic, int(partition))
-            lane = partition if sharded else shuffle_lane(*at)
-            if _holds(admin, at, position):
-                positions[lane] = position
-            else:
-                anew.append(lane)
-    return positions, anew
-
-
-def _holds(admin: Admin, at: TopicPartition, position: int) -> bool:
-    if at.partition >= (admin.partitions(at.topic) or 0):
-        return False
-    return admin.start_offset(at) <= position <= admin.end_offset(at, Isolation.READ_COMMITTED)
+    sources = {
+        partition if sharded else f"{log}:{partition}": position
+        for log, partitions in json.loads(extra.get(_SOURCES_KEY, "{}")).items()
+        for partition, (_, position) in partitions.items()
+        if not sharded or log == config.input.topics[0]
+    }
+    return _LastCommit(epoch, instant, found.completion, sources)

@@ -45,7 +45,7 @@ def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list
     return {Stage.SHUFFLE: [] if sharded else view.lanes(), Stage.ASSIGN: [assign_lane(n) for n in tagging]}
 
 
-def facts_of(config: TableConfigFile, table: OpenedTable) -> Facts:
+def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> Facts:
     """What joining processes are told."""
     return Facts(
         table=config.table.name,
@@ -53,6 +53,7 @@ def facts_of(config: TableConfigFile, table: OpenedTable) -> Facts:
         lanes=config.table.index.lanes,
         lease_ms=config.limits.lease_ms,
         protocol_version=PROTOCOL_VERSION,
+        ledger=ledger,
     )
 
 

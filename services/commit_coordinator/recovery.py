@@ -15,6 +15,7 @@ from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
 from commit_coordinator.errors import AttemptLostError
+from commit_coordinator.ledger_identity import check_belongs, ledger_id, location_of
 from commit_coordinator.staging import load_document
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, take_over
@@ -58,9 +59,12 @@ def recover(
         kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
     )
     try:
-        folder = take_over(storage, log, lambda: reader.fold, f"recover-{ids.uuid()}")
+        reader.catch_up()
+        ledger = ledger_id(storage, ids)
+        check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
+        folder = take_over(storage, log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger)
         check_agreement(storage, load_timelines(storage), reader.fold.state)
-        context = _context(config, storage, clock, ids, log, folder, reader)
+        context = _context(config, storage, clock, ids, log, folder, reader, ledger)
         return _end_what_is_open(context)
     finally:
         log.close()
@@ -110,6 +114,7 @@ def _context(
     log: DecisionsLog,
     folder: str,
     reader: FoldReader,
+    ledger: str,
 ) -> Context:
     table = read_table_config(storage)
     action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
@@ -121,7 +126,7 @@ def _context(
         clock=clock,
         ids=ids,
         log=log,
-        lock=TableLock(storage, clock, ids, term=log.term, term_dir=folder),
+        lock=TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger),
         instants=InstantGenerator(clock),
         fold=lambda: reader.fold,
         lock_wait_ms=_LOCK_WAIT_MS,

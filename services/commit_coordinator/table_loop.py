@@ -17,6 +17,7 @@ from commit_coordinator.coordinator import Coordinator, is_curable
 from commit_coordinator.inbox import Inbox, PauseTagging, Request, RetryEpoch, WantRewind
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard, take_view
+from epoch_protocol.state import FoldState
 from hudi_format.errors import HudiFormatError
 from stream_runtime.errors import DeadlineExceededError, ErrorKind
 from stream_runtime.kafka.ports import KafkaError
@@ -32,8 +33,16 @@ class TableLoop:
     """Runs in the thread that took the table over."""
 
     def __init__(
-        self, coordinator: Coordinator, context: Context, trimmer: Trimmer, inbox: Inbox, board: ViewBoard
+        self,
+        coordinator: Coordinator,
+        context: Context,
+        trimmer: Trimmer,
+        inbox: Inbox,
+        board: ViewBoard,
+        keep: Callable[[FoldState], None] = lambda _: None,
     ) -> None:
+        """``keep``: keeps with the table what is committed; given the fold's state in each round."""
+        self._keep = keep
         self._coordinator = coordinator
         self._context = context
         self._trimmer = trimmer
@@ -77,6 +86,7 @@ class TableLoop:
         generation = self._context.fold().state.generation
         if generation != self._generation and self._guarded(load_sizes, "listing the table's files"):
             self._generation = generation
+        self._guarded(lambda: self._keep(self._context.fold().state), "keeping the ledger's record")
         self._guarded(lambda: self._trimmer.run_if_due(self._context), "trimming")
         self._show()
 

@@ -5,6 +5,7 @@ Nothing is written before everything was checked.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,7 @@ from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import IndexKind
 from stream_runtime.config.model import TableType as ConfiguredType
+from stream_runtime.config.origins import read_origins
 from stream_runtime.errors import ErrorKind
 
 _LOOKS_MAX: Final = 5
@@ -73,6 +75,7 @@ def open_table(
     schema = union_with_table(storage, config, configured)
     _check_columns(file, schema)
     shards = MetadataTableSnapshot.load(storage).num_shards
+    check_shards(file, shards)
     return OpenedTable(config, shards, schema, created)
 
 
@@ -102,6 +105,18 @@ def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
     KeyGenerator.for_table(schema, file.table.record_key, file.table.partition)
     if file.table.ordering is not None:
         OrderingField.of(schema, file.table.ordering)
+
+
+def check_shards(file: TableConfigFile, shards: int) -> None:
+    """Raises TableMismatchError when another `table.index.shards` is given than the index has."""
+    wanted = file.table.index.shards
+    is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
+    if is_given and wanted != shards:
+        raise TableMismatchError(
+            f"{file.file}: table.index.shards is {wanted}, the record index of {file.table.path} has "
+            f"{shards} shards: the number counts only when the index is made. Set it to {shards}, or leave "
+            "it out"
+        )
 
 
 def create_new_table(

@@ -7,6 +7,7 @@ from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import DivergedError, SupersededError
+from commit_coordinator.ledger_identity import location_of
 from commit_coordinator.staging import end_older_terms, open_term, remove_ended
 from commit_coordinator.table_state import Timelines
 from epoch_protocol.fold import Fold
@@ -19,13 +20,16 @@ from hudi_format.timeline.avro_records import decode_commit_metadata
 EPOCH_KEY: Final = "tidemark.epoch"
 
 
-def take_over(storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], owner: str) -> str:
-    """Claims, ends all older terms, opens this term's folder; returns the folder.
+def take_over(
+    storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], owner: str, ledger: str = ""
+) -> str:
+    """Claims, ends all older terms, opens this term's folder; returns the folder. ``ledger``: the table's
+    (`ledger_identity`); the claim names it, and where the table lies now.
 
     The second look at the topics closes the gap between claim and folder: a coordinator that was frozen in
     between, and replaced, stops here instead of opening a door for its writers.
     """
-    term = log.claim(owner)
+    term = log.claim(owner, ledger, location_of(storage) if ledger else None)
     end_older_terms(storage, term)
     folder = open_term(storage, term)
     log.catch_up()

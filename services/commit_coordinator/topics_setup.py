@@ -71,18 +71,21 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
     return counts
 
 
-def open_inputs(config: TableConfigFile, storage: Storage, admin: Admin) -> OpenedInputs:
+def open_inputs(
+    config: TableConfigFile, storage: Storage, admin: Admin, begins_anew: bool = False
+) -> OpenedInputs:
     """The input topics as the table read them so far, or as it begins to read them. Writes nothing.
 
-    Creates input topics for a table that has read none yet. Raises TopicsChangedError when a topic left the
-    configuration, is new to it and does not exist, or does not fit `input.partitioning: shard`.
+    Creates input topics for a table that has read none yet. ``begins_anew``: a new ledger follows, for which
+    the configuration alone says what is read. Raises TopicsChangedError when a topic left the configuration,
+    is new to it and does not exist, or does not fit `input.partitioning: shard`.
     """
     recorded = read_record(storage)
     former = dict(recorded.topics) or _former_record(config, storage)
     gone = [name for name, topic in former.items() if name not in config.input.topics and not topic.removed]
     states = admin.topic_states(config.input.topics)
     unknown = [name for name in config.input.topics if name not in former and name not in states]
-    if gone:
+    if gone and (unknown or not begins_anew):
         raise TopicsChangedError(_gone_text(config, gone, unknown))
     if unknown and former:
         raise TopicsChangedError(_unknown_text(config, unknown, former))
@@ -93,7 +96,8 @@ def open_inputs(config: TableConfigFile, storage: Storage, admin: Admin) -> Open
             continue
         state = states.get(spec.name) or _created(config, admin, spec)
         topics[spec.name] = first_read(SeenTopic(state.partitions, state.id))
-    _check_shard(config, topics, states)
+    if not begins_anew:
+        _check_shard(config, topics, states)
     return OpenedInputs(topics, recorded)
 
 

@@ -42,6 +42,7 @@ class JoinFacts:
     num_shards: int
     lanes: int
     schema_id: str
+    ledger: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ class MembershipClient:
         if self._lease is not None:
             request.preferred_slot = self._lease.slot
         answer = call(self._stub.Join, request, _CALL_TIMEOUT_S)
-        facts = JoinFacts(answer.num_shards, answer.lanes, answer.schema_id)
+        facts = JoinFacts(answer.num_shards, answer.lanes, answer.schema_id, answer.ledger)
         if self._facts is not None and self._facts != facts:
             self._refused = SetupError(
                 f"table {identity.table} is another now: {self._facts} became {facts}: start it again"

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from commit_coordinator.ledger_identity import known_ledger_id
+from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import new_ledger
 from commit_coordinator.staging import ROOT
 from commit_coordinator.table_open import OpenedTable, open_table
@@ -21,9 +23,10 @@ from stream_runtime.config import TableConfigFile
 from stream_runtime.config.run_file import read_run_file
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from stream_runtime.kafka.topics import TopicNames, topic_specs
 from stream_runtime.rpc.health import is_serving
 from stream_runtime.security.client import client_security
-from tidemark_cli.errors import CliError
+from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.reachable_kafka import reachable_kafka
 
 _LOCK_WAIT_MS: Final = 5_000
@@ -69,13 +72,40 @@ def adopt_table(
     return document, lines
 
 
-def begin_new_ledger(
+def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
+    """For `confirm`; empty when nothing is deleted."""
+    deleted = []
+    if stats:
+        deleted.append(f"column and partition stats of {config.table.path}, if it has any")
+    if new_ledger:
+        names = TopicNames(config.table.name)
+        own = (names.keyed, names.data, names.index, names.tombstones, names.ledger, names.epochs)
+        deleted.append(f"the topics {', '.join(own)} on {config.kafka.bootstrap_servers}, if they are there")
+    return deleted
+
+
+def move_ledger(
     config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None]
+) -> list[str]:
+    """See `commit_coordinator.moved_table`. Raises CliError while services run."""
+    refuse_while_serving(config)
+    with reachable_kafka(config, clock, say, "tidemark table adopt --moved") as reachable:
+        client = ConfluentKafkaClient.from_config(reachable, clock=clock)
+        moved = take_over_moved(reachable, client, open_storage(config.table.path), clock, ids)
+    return [f"the ledger goes on with the table at {moved.path}"]
+
+
+def begin_new_ledger(
+    config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None], copied: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """See `commit_coordinator.new_ledger`. Raises CliError while services run."""
+    """See `commit_coordinator.new_ledger`. ``copied``: no topics of the name may be there. Raises CliError
+    while services run.
+    """
     refuse_while_serving(config)
     with reachable_kafka(config, clock, say, "tidemark table adopt --new-ledger") as reachable:
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
+        if copied:
+            refuse_topics(reachable, client)
         begun = new_ledger(reachable, client, open_storage(config.table.path), clock, ids)
     lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
     lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
@@ -92,6 +122,23 @@ def begin_new_ledger(
     return document, lines
 
 
+def refuse_topics(config: TableConfigFile, client: ConfluentKafkaClient) -> None:
+    """Raises CliError when there are topics of the table's name: they are those of the table it was copied
+    from, or of another one.
+    """
+    admin = client.admin()
+    try:
+        there = [spec.name for spec in topic_specs(config) if admin.partitions(spec.name) is not None]
+    finally:
+        admin.close()
+    if there:
+        raise CliError(
+            f"{config.file}: a copy needs a table.name of its own: topic {there[0]} is on "
+            f"{config.kafka.bootstrap_servers} already",
+            WRONG_USE,
+        )
+
+
 def refuse_while_serving(config: TableConfigFile) -> None:
     """Raises CliError when a `run` or a coordinator of this table is there."""
     running = read_run_file(config.state.path)
@@ -106,7 +153,7 @@ def refuse_while_serving(config: TableConfigFile) -> None:
 def _table_lock(storage: Storage, clock: Clock, ids: IdSource) -> Iterator[None]:
     folder = join_path(ROOT, f"adopt-{ids.uuid()}")
     storage.make_dir(folder, exclusive=True)
-    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder)
+    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
     try:
         try:
             lock.acquire(_LOCK_WAIT_MS)

@@ -75,17 +75,17 @@ def test_lost_topics_are_replaced_by_a_new_ledger(lives: Lives):
     # What tombstones know is lost with their topic.
     events.nothing_late()
     last = lives.go_on()
-    assert "stop it first" in running.cli("table", "adopt", "--new-ledger", code=1)["error"]
+    assert "stop it first" in running.cli("table", "adopt", "--new-ledger", "--yes", code=1)["error"]
     assert running.stop() == 0
     # The input topic is still there: what it holds goes on where the table ends.
-    kept = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
+    kept = running.cli("table", "adopt", "--new-ledger", "--yes")["new_ledger"]
     assert kept["epoch"] == last["epoch"]
     assert sorted(kept["positions"]) == ["accounts-in:0", "accounts-in:1"]
     lives.go_on()
     check_against_model(running, events)
     assert running.stop() == 0
     shutil.rmtree(running.folder / "state" / "kafka")
-    lost = running.cli("table", "adopt", "--new-ledger")["new_ledger"]
+    lost = running.cli("table", "adopt", "--new-ledger", "--yes")["new_ledger"]
     assert (lost["positions"], sorted(lost["begin_anew"])) == ({}, ["accounts-in:0", "accounts-in:1"])
     events.model.broken = 0
     lives.go_on()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,3 +135,47 @@ def test_a_misspelt_topic_is_refused_and_a_topic_that_leaves_is_asked_for(pipeli
     pipeline.start_process("coordinator", other)
     pipeline.wait("the coordinator", pipeline.coordinator_answers)
     assert OTHER not in pipeline.status()["input_topics"]
+
+
+def test_a_copy_does_not_take_the_table_over_and_gets_a_ledger_of_its_own(pipeline: Pipeline) -> None:
+    pipeline.stop()
+    copy = pipeline.folder / "copy"
+    shutil.copytree(pipeline.table, copy)
+    place = {"table": {"path": str(copy)}, "input": {"topics": [pipeline.topic]}}
+    config = pipeline.write_config("copy.yaml", place)
+    pipeline.start_process("coordinator", config)
+    assert pipeline.exit_code("coordinator") == 2
+    assert "was the table moved or copied?" in pipeline.log("coordinator")
+    for arguments, said in (
+        (("recover",), "moved or copied"),
+        (("table", "adopt", "--new-ledger", "--yes"), "moved or copied"),
+        (("table", "adopt", "--moved"), "this one is a copy"),
+        (("table", "adopt", "--copied", "--yes"), "a table.name of its own"),
+        (("table", "adopt", "--copied"), "add --yes"),
+    ):
+        refused = pipeline.command(*arguments, config=config)
+        assert refused.returncode != 0
+        assert said in " ".join(refused.stderr.split()), arguments
+    own = pipeline.write_config("own.yaml", {**place, "table": {"path": str(copy), "name": "changing-copy"}})
+    adopted = pipeline.command("table", "adopt", "--copied", "--yes", "--json", config=own)
+    assert adopted.returncode == 0, adopted.stderr
+    kept = json.loads(adopted.stdout)["new_ledger"]["positions"]
+    assert kept[f"{pipeline.topic}@2:0"] == 200
+    pipeline.start_process("coordinator", pipeline.folder / "other.yaml")
+    pipeline.wait("the table that was copied", pipeline.coordinator_answers)
+    pipeline.stop()
+
+
+def test_a_moved_table_goes_on_where_it_is_now(pipeline: Pipeline) -> None:
+    moved = pipeline.folder / "moved"
+    # As between file systems: other files, and the former ones are gone.
+    shutil.copytree(pipeline.table, moved)
+    shutil.rmtree(pipeline.table)
+    place = {"table": {"path": str(moved)}, "input": {"topics": [pipeline.topic]}}
+    config = pipeline.write_config("moved.yaml", place)
+    pipeline.start_process("coordinator", config)
+    assert pipeline.exit_code("coordinator") == 2
+    told = pipeline.command("table", "adopt", "--moved", config=config)
+    assert told.returncode == 0, told.stderr
+    pipeline.start_process("coordinator", config)
+    pipeline.wait("the coordinator", pipeline.coordinator_answers)

@@ -189,7 +189,7 @@ def test_takes_over_a_table_of_spark(judge: HudiJudge, make_pipeline: MakePipeli
     assert "column_stats" in refused.stderr
     assert "tidemark table adopt --drop-stats" in refused.stderr
     assert files == sorted(str(each) for each in table.path.rglob("*"))
-    adopted = pipeline.command("table", "adopt", "--drop-stats", "--json")
+    adopted = pipeline.command("table", "adopt", "--drop-stats", "--yes", "--json")
     assert adopted.returncode == 0, adopted.stderr
     assert json.loads(adopted.stdout)["dropped"] == ["column_stats", "partition_stats"]
 

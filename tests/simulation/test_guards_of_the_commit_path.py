@@ -15,6 +15,7 @@ from commit_coordinator.recovery import recover
 from commit_coordinator.staging import term_dir
 from commit_coordinator.takeover import take_over
 from epoch_protocol.batches import DataOp
+from epoch_protocol.entries import TableLocation
 from hudi_format.commit.lock import LOCK_PATH
 from hudi_format.errors import LockLostError
 from hudi_format.table_config import TableType
@@ -106,8 +107,8 @@ class _FrozenAfterItsClaim(DecisionsLog):
 
     path: CommitPath
 
-    def claim(self, owner: str) -> int:
-        term = super().claim(owner)
+    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
+        term = super().claim(owner, ledger, location)
         self.path.start_coordinator()
         return term
 

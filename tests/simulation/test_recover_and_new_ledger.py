@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import commit_coordinator.new_ledger as new_ledger_module
+from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.input_starts import INPUT_STARTS
+from commit_coordinator.ledger_identity import MovedOrCopiedError, known_ledger_id, ledger_id, location_of
+from commit_coordinator.ledger_record import LedgerRecorder
+from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import PendingWriteError, new_ledger
 from commit_coordinator.recovery import recover
+from commit_coordinator.staging import term_dir
+from epoch_protocol.entries import TableLocation
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
 from hudi_format.commit import heartbeat
 from hudi_format.commit.lock import read_lock
 from hudi_format.errors import LockHeldError
-from hudi_format.table_config import TableType
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH, TableType
 from hudi_format.timeline import load_timeline
 from hudi_format.validation import check_servable
-from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.config import InputStart, TableConfigFile, load_config
 from stream_runtime.failpoint import FailpointAction, FailpointHitError
-from stream_runtime.kafka.ports import MissingTopicError
+from stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
 from table_verification.verify import verify_table
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
@@ -224,3 +237,96 @@ def test_new_ledger_may_be_begun_twice(path: CommitPath, config: TableConfigFile
     second_epoch(path)
     path.run_until_idle()
     check_end(path)
+
+
+def test_new_ledger_knows_our_last_epoch_when_others_archived_its_commit(
+    path: CommitPath, config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
+):
+    first_epoch(path)
+    path.run_until_idle()
+    state = path.state()
+    assert path.context is not None
+    kept = msgspec.structs.replace(state.committed, source_next={"in:0": 7})
+    state.committed = kept
+    path.client.admin().create_topics([TopicSpec("in", 1)])
+    for _ in range(9):
+        path.broker.produce(TopicPartition("in", 0), None, b"x", ())
+    path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
+    LedgerRecorder(path.storage, term_dir(path.context.term)).keep(state)
+    lose_topics(path)
+    monkeypatch.setattr(new_ledger_module, "newest_epoch", lambda *_: None)
+    begun = new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert (begun.epoch, begun.instant, begun.positions) == (1, kept.instant, {"in:0": 7})
+
+
+def test_new_ledger_gives_the_table_another_identity(path: CommitPath, config: TableConfigFile):
+    first_epoch(path)
+    path.run_until_idle()
+    lose_topics(path)
+    new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    first = known_ledger_id(path.storage)
+    state = path.state()
+    assert state.ledger == first
+    assert state.location == location_of(path.storage)
+    path.clock.advance(5)
+    new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert known_ledger_id(path.storage) not in ("", first)
+
+
+def test_new_ledger_leaves_the_topics_of_a_table_elsewhere_alone(path: CommitPath, config: TableConfigFile):
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    claim_from(path, TableLocation("/production", "1:1"))
+    before = path.state()
+    with pytest.raises(MovedOrCopiedError, match=r"/production.*--moved.*--copied"):
+        new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    with pytest.raises(MovedOrCopiedError, match="/production"):
+        recover(config, path.client, path.storage, path.clock, path.ids)
+    assert path.state() == before, "nothing was touched"
+    assert take_over_moved(config, path.client, path.storage, path.clock, path.ids) == location_of(
+        path.storage
+    )
+    recover(config, path.client, path.storage, path.clock, path.ids)
+
+
+def test_moved_is_refused_while_the_former_table_is_still_there(
+    path: CommitPath, config: TableConfigFile, tmp_path: Path
+):
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    former = LocalStorage(tmp_path / "former")
+    former.create(PROPERTIES_PATH, b"production's")
+    claim_from(path, location_of(former))
+    with pytest.raises(MovedOrCopiedError, match="this one is a copy"):
+        take_over_moved(config, path.client, path.storage, path.clock, path.ids)
+
+
+def test_with_latest_a_new_ledger_passes_over_no_record(path: CommitPath, config: TableConfigFile):
+    """Lane 0 never counted and was to begin at 2, lane 1 came while the topic was read."""
+    latest = replace(config, input=replace(config.input, start=InputStart.LATEST))
+    path.client.admin().create_topics([TopicSpec("in", 2)])
+    for partition, count in ((0, 5), (1, 3)):
+        for _ in range(count):
+            path.broker.produce(TopicPartition("in", partition), None, b"x", ())
+    path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
+    path.storage.replace(INPUT_STARTS, b'{"in:0": 2}')
+    new_ledger(latest, path.client, path.storage, path.clock, path.ids)
+    assert json.loads(path.storage.read(INPUT_STARTS)) == {"in:0": 2, "in:1": 0}
+
+
+def recorded_input(path: CommitPath, name: str) -> bytes:
+    state = path.client.admin().topic_states([name])[name]
+    return encode_input_topics(InputTopics({name: InputTopic(state.partitions, state.partitions, state.id)}))
+
+
+def claim_from(path: CommitPath, location: TableLocation) -> None:
+    """A coordinator of this version claimed from there."""
+    reader = path.fold_reader()
+    log = DecisionsLog(
+        path.client, path.topics.epochs, f"{TABLE}-coordinator", reader, path.clock, lambda _: None
+    )
+    log.claim("production", ledger_id(path.storage, path.ids), location)
+    log.close()
+    reader.close()

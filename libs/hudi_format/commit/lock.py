@@ -79,12 +79,13 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
 @dataclass(frozen=True, slots=True)
 class LockHolder:
     """Who holds the lock. `term` and `nonce` are None for another engine's lock; `since_ms` is the time of
-    its file, for ours the time when the term made its directory.
+    its file, for ours the time when the term made its directory. Terms are numbers within a `ledger`.
     """
 
     term: int | None
     nonce: str | None
     since_ms: int
+    ledger: str = ""
 
     @property
     def is_foreign(self) -> bool:
@@ -103,11 +104,14 @@ class TableLock:
     `term_dir` is the term's staging folder, made by the coordinator before.
     """
 
-    def __init__(self, storage: Storage, clock: Clock, ids: IdSource, *, term: int, term_dir: str) -> None:
+    def __init__(
+        self, storage: Storage, clock: Clock, ids: IdSource, *, term: int, term_dir: str, ledger: str = ""
+    ) -> None:
         self._storage = storage
         self._clock = clock
         self._ids = ids
         self._term = term
+        self._ledger = ledger
         self._term_dir = term_dir
         self._own_nonce: str | None = None
         self._nonce: str | None = None
@@ -130,13 +134,18 @@ class TableLock:
         if holder is not None:
             if holder.term is None:
                 return False
-            if holder.term > self._term:
+            # Terms of another ledger say nothing here: its folders were renamed away when this one began.
+            if self._is_comparable(holder) and holder.term > self._term:
                 raise LockLostError(f"{LOCK_PATH} is held by term {holder.term}, this is term {self._term}")
             if holder.nonce == self._own_nonce:  # taken by a call whose outcome was not known
                 self._nonce = holder.nonce
                 return True
             self._take_away(holder)
         return self._put_in_place()
+
+    def _is_comparable(self, holder: LockHolder) -> bool:
+        """Locks of versions that named no ledger are taken for this one's."""
+        return not (holder.ledger and self._ledger) or holder.ledger == self._ledger
 
     def acquire(self, timeout_ms: int) -> None:
         """Takes the lock, waiting up to `timeout_ms`. Raises `LockHeldError`, and what `try_acquire`
@@ -230,7 +239,8 @@ class TableLock:
         return StagingGoneError(f"{self._term_dir} is gone: a newer coordinator ended term {self._term}")
 
     def _content(self, nonce: str) -> bytes:
-        return json.dumps({_OWNER_KEY: {"term": self._term, "nonce": nonce}}).encode()
+        owner = {"term": self._term, "nonce": nonce, **({"ledger": self._ledger} if self._ledger else {})}
+        return json.dumps({_OWNER_KEY: owner}).encode()
 
     def _held_text(self) -> str:
         holder = read_lock(self._storage)
@@ -250,18 +260,18 @@ def _holder_at(storage: Storage, path: str) -> LockHolder | None:
         if not info.is_dir:
             break
         try:
-            term, nonce = _parse(storage.read(join_path(path, _OWNER_FILE)))
+            term, nonce, ledger = _parse(storage.read(join_path(path, _OWNER_FILE)))
         except FileMissingError:  # it changed hands between the two looks
             continue
-        return LockHolder(term, nonce, since_ms)
+        return LockHolder(term, nonce, since_ms, ledger)
     return LockHolder(None, None, since_ms)
 
 
-def _parse(content: bytes) -> tuple[int | None, str | None]:
-    """Term and nonce of an owner file of ours, (None, None) for any other content."""
+def _parse(content: bytes) -> tuple[int | None, str | None, str]:
+    """Term, nonce and ledger of an owner file of ours, (None, None, "") for any other content."""
     try:
         parsed: Any = json.loads(content)
         owner = parsed[_OWNER_KEY]
-        return int(owner["term"]), str(owner["nonce"])
-    except (ValueError, KeyError, TypeError):
-        return None, None
+        return int(owner["term"]), str(owner["nonce"]), str(owner.get("ledger", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, None, ""

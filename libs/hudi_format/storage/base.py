@@ -14,7 +14,7 @@ Invariants that every implementation keeps (tests/contract/test_storage.py runs 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -27,7 +27,8 @@ FileContent: TypeAlias = bytes | bytearray | memoryview
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One entry of a listing. `size` is in bytes (0 for a folder), `mtime_ms` in milliseconds since the Unix
-    epoch.
+    epoch. `file_id` (of `stat` alone) is the same for one file under whatever path it is reached, and another
+    for a copy of it; "" where that cannot be told, as for a file with several hard links.
     """
 
     path: str
@@ -35,6 +36,7 @@ class FileInfo:
     size: int
     mtime_ms: int
     is_dir: bool
+    file_id: str = field(default="", compare=False)
 
 
 Listing: TypeAlias = list[FileInfo]

@@ -15,6 +15,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +90,8 @@ class LocalStorage:
             found = os.stat(self._absolute(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return _file_info(path, found)
+        one_path = found.st_nlink == 1 and not stat.S_ISDIR(found.st_mode)
+        return replace(_file_info(path, found), file_id=f"{found.st_dev}:{found.st_ino}" if one_path else "")
 
     def folder_problem(self, path: str) -> str | None:
         at = self._base

@@ -25,14 +25,28 @@ def add(commands: Commands) -> None:
         "take over a table that Hudi on Spark made, or whose topics were lost",
         "  tidemark table adopt -c flights.yaml                  check it, set its time zone to UTC\n"
         "  tidemark table adopt -c flights.yaml --drop-stats     also switch column and partition stats off\n"
-        "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline",
+        "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline\n"
+        "  tidemark table adopt -c flights.yaml --moved          the table's folder was moved: go on here\n"
+        "  tidemark table adopt -c flights.yaml --copied         it is a copy: a ledger of its own",
     )
     adopt.add_argument(
         "--drop-stats",
         action="store_true",
         help="switch the metadata table's column and partition stats off: Tidemark does not maintain them",
     )
-    adopt.add_argument(
+    ledger = adopt.add_mutually_exclusive_group()
+    ledger.add_argument(
+        "--moved",
+        action="store_true",
+        help="the table was moved here with its ledger: take note of the place, go on where it stood",
+    )
+    ledger.add_argument(
+        "--copied",
+        action="store_true",
+        help="the table is a copy, and table.name a new one: begin a ledger of its own (as --new-ledger)",
+    )
+    adopt.add_argument("--yes", action="store_true", help="for scripts: delete without asking")
+    ledger.add_argument(
         "--new-ledger",
         action="store_true",
         help="delete Tidemark's own topics and begin anew at the input positions of the newest commit; what "
@@ -65,13 +79,25 @@ def run_adopt(options: argparse.Namespace) -> int:
     from stream_runtime.clock import SystemClock
     from stream_runtime.config import load_config
     from stream_runtime.ids import SystemIds
-    from tidemark_cli.tables import adopt_table, begin_new_ledger
+    from tidemark_cli.confirmation import confirm
+    from tidemark_cli.tables import (
+        adopt_table,
+        begin_new_ledger,
+        move_ledger,
+        refuse_while_serving,
+        what_adopt_deletes,
+    )
 
     config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
-    output = Output(options.json)
-    document, lines = adopt_table(config, clock, ids, options.drop_stats, options.new_ledger)
-    if options.new_ledger:
-        begun, more = begin_new_ledger(config, clock, ids, output.say)
+    output, anew = Output(options.json), options.new_ledger or options.copied
+    refuse_while_serving(config)
+    if deleted := what_adopt_deletes(config, options.drop_stats, anew):
+        confirm(config.table.name, deleted, options.yes)
+    document, lines = adopt_table(config, clock, ids, options.drop_stats, anew)
+    if options.moved:
+        lines += move_ledger(config, clock, ids, output.say)
+    if anew:
+        begun, more = begin_new_ledger(config, clock, ids, output.say, copied=options.copied)
         document["new_ledger"] = begun
         lines += more
     output.answer(document, lines)

@@ -330,3 +330,28 @@ def test_foreign_writers_are_told_to_use_the_same_name_without_expiry() -> None:
         options["hoodie.write.lock.client.wait_time_ms_between_retry"]
     )
     assert waits_ms == 60_000
+
+
+def test_terms_are_compared_within_a_ledger(table: Table) -> None:
+    table.storage.make_dir("terms/900")
+    table.storage.make_dir("terms/2")
+    former = TableLock(table.storage, table.clock, table.ids, term=900, term_dir="terms/900", ledger="former")
+    former.acquire(0)
+    holder = read_lock(table.storage)
+    assert holder is not None
+    assert (holder.term, holder.ledger) == (900, "former")
+    with pytest.raises(LockLostError):
+        TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="former").acquire(
+            0
+        )
+    lock = TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="new")
+    lock.acquire(0)
+    lock.check()
+
+
+def test_a_lock_of_a_version_that_named_no_ledger_is_this_ledger_s(table: Table) -> None:
+    table.term(9).acquire(0)
+    table.storage.make_dir("terms/2")
+    lock = TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="new")
+    with pytest.raises(LockLostError):
+        lock.acquire(0)

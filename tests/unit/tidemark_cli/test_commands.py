@@ -246,7 +246,7 @@ def test_adopt_drops_stats_only_when_asked(config: str, tmp_path: Path, capsys: 
     properties.write_text(properties.read_text().replace(key, f"{key}column_stats,"))
     assert main(["table", "adopt", "-c", config]) == 2
     assert "--drop-stats" in capsys.readouterr().err
-    assert main(["table", "adopt", "-c", config, "--drop-stats", "--json"]) == 0
+    assert main(["table", "adopt", "-c", config, "--drop-stats", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dropped"] == ["column_stats"]
     assert "column_stats" not in properties.read_text()
     assert not (tmp_path / "table" / ".hoodie" / "lock").exists()

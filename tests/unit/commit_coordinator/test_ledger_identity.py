@@ -1,0 +1,135 @@
+"""Do the folder and the topics that meet belong to each other? Moved, copied, mistaken, lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator.errors import DivergedError
+from commit_coordinator.ledger_identity import (
+    MovedOrCopiedError,
+    check_belongs,
+    check_topics_there,
+    is_same_place,
+    known_ledger_id,
+    ledger_id,
+    location_of,
+)
+from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecorder, read_ledger_record
+from epoch_protocol.entries import (
+    CoordinatorClaimed,
+    TableLocation,
+    TaggingPaused,
+    decode_decision,
+    encode_entry,
+)
+from epoch_protocol.fold import Fold, Verdict
+from epoch_protocol.state import Committed, FoldState
+from hudi_format.errors import StagingGoneError
+from hudi_format.storage import InMemoryStorage
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH
+from stream_runtime.ids import SeededIds
+
+THERE = TableLocation("/a", "1:1")
+
+
+def table_at(folder: Path) -> LocalStorage:
+    storage = LocalStorage(str(folder))
+    storage.create(PROPERTIES_PATH, b"x")
+    return storage
+
+
+def test_the_identity_is_made_once_and_kept() -> None:
+    storage, ids = InMemoryStorage(), SeededIds(1)
+    assert known_ledger_id(storage) == ""
+    first = ledger_id(storage, ids)
+    assert first
+    assert ledger_id(storage, ids) == known_ledger_id(storage) == first
+
+
+def test_topics_without_an_identity_belong_to_whoever_comes_first() -> None:
+    check_belongs(FoldState(), "t", "mine", TableLocation("/b", "2:2"))
+
+
+def test_the_same_place_is_the_path_or_the_file() -> None:
+    assert is_same_place(None, THERE)
+    assert is_same_place(THERE, TableLocation("/a", "9:9")), "its properties were written anew"
+    assert is_same_place(THERE, TableLocation("/b", "1:1")), "a mount, or moved within the file system"
+    assert not is_same_place(THERE, TableLocation("/b", "2:2"))
+    assert not is_same_place(TableLocation("/a", ""), TableLocation("/b", "")), "unknown is not the same"
+
+
+def test_a_copied_folder_is_asked_for_with_a_command_for_each_case() -> None:
+    state = FoldState(ledger="l", location=THERE)
+    with pytest.raises(MovedOrCopiedError, match=r"at /a, and table.path is /b: was.*--moved.*--copied"):
+        check_belongs(state, "t", "l", TableLocation("/b", "2:2"))
+    check_belongs(state, "t", "l", TableLocation("/b", "1:1"))
+
+
+@pytest.mark.parametrize("ledger", ["other", ""])
+def test_another_table_does_not_take_the_topics(ledger: str) -> None:
+    state = FoldState(ledger="l", location=THERE)
+    with pytest.raises(DivergedError, match=r"of the table at /a.*Each table needs a table.name of its own"):
+        check_belongs(state, "t", ledger, TableLocation("/b", "2:2"))
+    with pytest.raises(DivergedError, match=r"given up: `tidemark table adopt --new-ledger`"):
+        check_belongs(state, "t", ledger, THERE)
+
+
+def test_topics_that_are_not_there_are_not_made_anew_beside_a_ledger_that_began() -> None:
+    with pytest.raises(DivergedError, match=r"not on k:1.*--new-ledger"):
+        check_topics_there(True, False, "t", "k:1")
+    for recorded, exists in ((False, False), (False, True), (True, True)):
+        check_topics_there(recorded, exists, "t", "k:1")
+
+
+def test_links_and_moves_are_told_from_copies(tmp_path: Path) -> None:
+    here = location_of(table_at(tmp_path / "t"))
+    os.symlink(tmp_path / "t", tmp_path / "link")
+    assert location_of(LocalStorage(str(tmp_path / "link"))) == here
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    assert not is_same_place(here, location_of(LocalStorage(str(tmp_path / "copy"))))
+    (tmp_path / "t").rename(tmp_path / "moved")
+    assert is_same_place(here, location_of(LocalStorage(str(tmp_path / "moved"))))
+    shutil.copytree(tmp_path / "moved", tmp_path / "linked", copy_function=os.link)
+    assert location_of(LocalStorage(str(tmp_path / "linked"))).file == "", "one file under two paths"
+
+
+def test_a_claim_of_another_ledger_does_not_count() -> None:
+    fold = Fold()
+    assert fold.apply_decision(0, CoordinatorClaimed("former version")) is Verdict.CLAIMED
+    assert fold.apply_decision(1, CoordinatorClaimed("a", ledger="l", location=THERE)) is Verdict.CLAIMED
+    assert (fold.state.ledger, fold.state.location) == ("l", THERE)
+    assert fold.apply_decision(2, CoordinatorClaimed("zombie", ledger="k")) is Verdict.OTHER_LEDGER
+    assert fold.state.coordinator_term == 1
+    assert fold.apply_decision(3, TaggingPaused(2, True, "x")) is Verdict.STALE_COORDINATOR
+    assert fold.apply_decision(4, CoordinatorClaimed("b", ledger="l")) is Verdict.CLAIMED
+    assert fold.state.location == THERE
+    assert Fold.restore(fold.snapshot()).state == fold.state
+
+
+def test_claims_of_former_versions_are_read() -> None:
+    assert decode_decision(b'{"type": "coordinator_claimed", "owner": "c"}') == CoordinatorClaimed("c")
+    claim = CoordinatorClaimed("c", ledger="l", location=THERE)
+    assert decode_decision(encode_entry(claim)) == claim
+
+
+def test_what_is_committed_is_kept_behind_the_term_s_fence() -> None:
+    storage = InMemoryStorage()
+    storage.make_dir("terms/1")
+    recorder = LedgerRecorder(storage, "terms/1")
+    state = FoldState(ledger="l", committed=Committed(3, 9, "i", "c", source_next={"in:0": 7}))
+    recorder.keep(state)
+    record = read_ledger_record(storage)
+    assert record is not None
+    assert (record.ledger, record.committed) == ("l", state.committed)
+    storage.delete_tree("terms/1")
+    recorder.keep(state)
+    state.committed = Committed(4, 12)
+    with pytest.raises(StagingGoneError):
+        recorder.keep(state)
+    storage.replace(LEDGER_RECORD, b"{")
+    assert read_ledger_record(storage) is None
