@@ -19,7 +19,6 @@ from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.coordinator_metrics import CoordinatorMetrics
 from commit_coordinator.dead_letter_desk import DeadLetterDesk
 from commit_coordinator.decisions_log import DecisionsLog
-from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.farewells import Farewell, Farewells
 from commit_coordinator.history import EpochHistory
@@ -35,7 +34,15 @@ from commit_coordinator.listeners import CommitFollowUp
 from commit_coordinator.lookups import KeyLookups
 from commit_coordinator.members import Members
 from commit_coordinator.open_transactions import OpenTransactions
-from commit_coordinator.opening import facts_of, free_lock, is_sharded, lanes_by_stage, stopped_by_topic
+from commit_coordinator.opening import (
+    facts_of,
+    free_lock,
+    is_sharded,
+    lanes_by_stage,
+    own_lock,
+    planning_limits,
+    stopped_by_topic,
+)
 from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
@@ -62,7 +69,6 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from commit_coordinator.web.open_page import Shown, open_page
 from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import Topic
-from hudi_format.commit.lock import TableLock
 from hudi_format.errors import LockLostError, StagingGoneError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
@@ -80,8 +86,6 @@ from stream_runtime.rpc.server import RpcServer
 from stream_runtime.security.client import client_security
 from stream_runtime.security.server import server_security
 
-RETRY_MS: Final = 500
-GATHER_MS_MAX: Final = 500
 LOCK_WAIT_MS: Final = 5_000
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -367,14 +371,7 @@ class CoordinatorService:
             clock=ports.clock,
             ids=ports.ids,
             log=self._log,
-            lock=TableLock(
-                ports.storage,
-                ports.clock,
-                ports.ids,
-                term=self._log.term,
-                term_dir=folder,
-                ledger=self._ledger,
-            ),
+            lock=own_lock(ports.storage, ports.clock, ports.ids, self._log.term, folder, self._ledger),
             instants=InstantGenerator(ports.clock),
             fold=lambda: self._reader.fold,
             lock_wait_ms=LOCK_WAIT_MS,
@@ -385,11 +382,7 @@ class CoordinatorService:
         if sharded is None:
             roles[Topic.KEYED] = topics.keyed
         trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
-        gather_ms = min(config.epoch.interval_ms, GATHER_MS_MAX)
-        attempts_max = config.limits.epoch_attempts
-        limits = Limits(
-            config.epoch.interval_ms, config.epoch.max_bytes, attempts_max, gather_ms, retry_ms=RETRY_MS
-        )
+        limits = planning_limits(config)
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
         coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification, self.metrics])
         free_lock(context)

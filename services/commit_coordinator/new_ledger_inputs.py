@@ -88,10 +88,10 @@ def record_starts(
     for name in inputs.topics.keys() & known.keys():
         for lane in lanes_of(name, inputs.topics[name]):
             at = TopicPartition(*parse_shuffle_lane(lane))
-            if lane in former and lane not in held and _holds(admin, at, former[lane]):
-                starts[lane] = former[lane]
-            elif lane not in held:
-                starts[lane] = admin.start_offset(at)
+            if held.get(lane, 0) > 0:
+                continue
+            is_held = lane in former and _holds(admin, at, former[lane])
+            starts[lane] = former[lane] if is_held else admin.start_offset(at)
     storage.replace(INPUT_STARTS, json.dumps(starts, sort_keys=True, indent=2).encode())
 
 

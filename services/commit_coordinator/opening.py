@@ -8,17 +8,23 @@ from typing import Final
 
 from commit_coordinator.commit_service import Facts
 from commit_coordinator.context import Context
+from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.input_watch import InputView
 from commit_coordinator.table_open import OpenedTable
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage
 from epoch_protocol.input_topics import lanes_of
 from epoch_protocol.lanes import assign_lane
 from epoch_protocol.stopped_lanes import StoppedLane
-from hudi_format.commit.lock import read_lock
+from hudi_format.commit.lock import TableLock, read_lock
 from hudi_format.errors import LockLostError
+from hudi_format.storage.base import Storage
+from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import InputPartitioning
+from stream_runtime.ids import IdSource
 
+RETRY_MS: Final = 500
+GATHER_MS_MAX: Final = 500
 _log: Final = logging.getLogger("tidemark.coordinator")
 
 
@@ -72,3 +78,20 @@ def free_lock(context: Context) -> None:
 def is_sharded(config: TableConfigFile) -> bool:
     """Whether the assign stage reads the input itself."""
     return config.input.partitioning is InputPartitioning.SHARD
+
+
+def planning_limits(config: TableConfigFile) -> Limits:
+    """When epochs are planned, and how often one is tried."""
+    interval_ms = config.epoch.interval_ms
+    return Limits(
+        interval_ms,
+        config.epoch.max_bytes,
+        config.limits.epoch_attempts,
+        min(interval_ms, GATHER_MS_MAX),
+        retry_ms=RETRY_MS,
+    )
+
+
+def own_lock(storage: Storage, clock: Clock, ids: IdSource, term: int, folder: str, ledger: str) -> TableLock:
+    """The table's lock for this term of this ledger."""
+    return TableLock(storage, clock, ids, term=term, term_dir=folder, ledger=ledger)

@@ -12,13 +12,11 @@ from typing import Final
 
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
-from hudi_format.commit.create_table import create_table
+from commit_coordinator.table_creation import create_or_finish, is_half_made
 from hudi_format.commit.instants import instant_path
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.keys import KeyGenerator
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import InstantGenerator
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import SchemaError, TableSchema, union
 from hudi_format.storage.base import Storage
@@ -66,10 +64,11 @@ def open_table(
     if file.table.index.kind is not IndexKind.GLOBAL:
         raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
     configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
-    created = not storage.exists(PROPERTIES_PATH)
+    definition = definition_of(file, configured)
+    created = not storage.exists(PROPERTIES_PATH) or is_half_made(storage, definition)
     if created:
         _check_columns(file, configured)
-        create_new_table(file, storage, clock, configured)
+        create_or_finish(storage, definition, file.table.index.shards, clock)
     config = check_servable(storage, own_pending)
     check_same(file, config)
     schema = union_with_table(storage, config, configured)
@@ -119,18 +118,16 @@ def check_shards(file: TableConfigFile, shards: int) -> None:
         )
 
 
-def create_new_table(
-    file: TableConfigFile, storage: Storage, clock: Clock, schema: TableSchema
-) -> TableConfig:
-    """An empty table with its record index. Raises TableMismatchError for a folder in use."""
-    used = [info.name for info in storage.list("") if info.name != ".hoodie"]
-    if used:
-        raise TableMismatchError(
-            f"table.path {storage.base_uri} is no Hudi table, and not empty (it holds {used[0]!r}): "
-            "choose another path, or empty it"
-        )
+def is_half_made_here(file: TableConfigFile, storage: Storage) -> bool:
+    """Whether the configured table's creation was begun and not ended: `open_table` goes on with it."""
+    schema = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+    return is_half_made(storage, definition_of(file, schema))
+
+
+def definition_of(file: TableConfigFile, schema: TableSchema) -> TableDefinition:
+    """The table that the configuration asks for."""
     table = file.table
-    definition = TableDefinition(
+    return TableDefinition(
         name=table.name,
         table_type=_TYPES[table.type],
         record_key_fields=table.record_key,
@@ -140,9 +137,6 @@ def create_new_table(
         url_encode_partitioning=is_true(file, URL_ENCODE),
         schema=schema.avro_json,
     )
-    config = create_table(storage, definition)
-    bootstrap_metadata_table(storage, table.index.shards, InstantGenerator(clock))
-    return config
 
 
 def table_schema(storage: Storage, config: TableConfig) -> TableSchema | None:

@@ -10,7 +10,7 @@ from commit_coordinator.ledger_identity import known_ledger_id
 from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import new_ledger
 from commit_coordinator.staging import ROOT
-from commit_coordinator.table_open import OpenedTable, open_table
+from commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table
 from hudi_format.commit.lock import TableLock
 from hudi_format.errors import LockLostError
 from hudi_format.storage.base import Storage, join_path
@@ -37,7 +37,7 @@ _NO_TERM: Final = -1
 def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
     """A new table. Raises CliError when there is one, TableMismatchError for a folder in use."""
     storage = open_storage(config.table.path)
-    if storage.exists(PROPERTIES_PATH):
+    if storage.exists(PROPERTIES_PATH) and not is_half_made_here(config, storage):
         raise CliError(
             f"{storage.base_uri} is a Hudi table already: `tidemark table describe` shows it, "
             "`tidemark table adopt` takes it over"

@@ -9,6 +9,7 @@ metadata table, after it one with a record index. A run that died in between is 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from hudi_format import table_keys as keys
@@ -38,12 +39,19 @@ _INITIAL_TOKEN: Final = "0-0-0"
 
 
 def bootstrap_metadata_table(
-    storage: Storage, num_shards: int, instants: InstantGenerator, *, partitioned: bool = False
+    storage: Storage,
+    num_shards: int,
+    instants: InstantGenerator,
+    *,
+    partitioned: bool = False,
+    completions: Sequence[str] = (),
 ) -> None:
     """Gives a new, empty table its metadata table with a record index.
 
     `num_shards` is durable from here on. A partitioned index (`partitioned`) starts without any file group:
-    each data partition's are made by the commit that first writes it, and `num_shards` is not used. Hold
+    each data partition's are made by the commit that first writes it, and `num_shards` is not used.
+    `completions`: completion times of the two bootstrap commits, for who may be repeated beside another; by
+    default those of now. Hold
     the table's lock, or be the only one who knows the table. Raises UnsupportedTableError for a table with
     commits or with another metadata table, and for a number of shards out of range.
     """
@@ -64,10 +72,11 @@ def bootstrap_metadata_table(
     _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
     instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
     shards = [] if partitioned else [record_index_file_id(shard) for shard in range(num_shards)]
+    times = completions or [instants.next(), instants.next()]
     for number, (partition, file_ids) in enumerate(
         ((FILES_PARTITION, [FILES_FILE_ID]), (RECORD_INDEX_PARTITION, shards))
     ):
-        _bootstrap_partition(storage, f"{number:017d}", partition, file_ids, instants)
+        _bootstrap_partition(storage, f"{number:017d}", partition, file_ids, times[number])
     _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned))
     update_properties(
         storage,
@@ -79,7 +88,7 @@ def bootstrap_metadata_table(
 
 
 def _bootstrap_partition(
-    storage: Storage, instant: str, partition: str, file_ids: list[str], instants: InstantGenerator
+    storage: Storage, instant: str, partition: str, file_ids: list[str], completion: str
 ) -> None:
     """The folder, its file groups, and the deltacommit that makes them count."""
     folder = join_path(METADATA_TABLE_PATH, partition)
@@ -97,7 +106,7 @@ def _bootstrap_partition(
     metadata = CommitMetadata(
         extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
     )
-    complete(storage, inflight, instants.next(), encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
+    complete(storage, inflight, completion, encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:
