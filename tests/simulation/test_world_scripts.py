@@ -8,7 +8,7 @@ import pytest
 
 from commit_coordinator import attempt_effects
 from commit_coordinator.decisions_log import DecisionsLog
-from hudi_format.timeline import Timeline
+from index_assigner.index.shown_timeline import ShownTimeline
 from tests.simulation.world.checkers import judge as judge_module
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import replayed
@@ -225,11 +225,15 @@ def test_an_epoch_that_completed_after_a_compaction_and_was_archived_keeps_its_r
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert run_script(parse(ARCHIVED_AFTER_A_COMPACTION)).violations == ()
-    # It reaches the case: whoever looks at the active timeline alone is stuck.
-    monkeypatch.setattr(Timeline, "newest_completion", Timeline.latest_completion)
+    # It reaches the case: whoever takes what is not active for undone never opens a lane.
+    monkeypatch.setattr(ShownTimeline, "shows", _is_active)
     found = run_script(parse(ARCHIVED_AFTER_A_COMPACTION)).violations
     assert found
     assert found[0].startswith("G6: the world does not come to rest: lane 0 is tagged"), found[0]
+
+
+def _is_active(shown: ShownTimeline, instant: str | None) -> bool:
+    return instant is None or shown.timeline.contains(instant)
 
 
 def test_a_script_read_from_its_text_runs_as_the_seed_does() -> None:

@@ -10,6 +10,7 @@ from commit_coordinator import coordinator as coordinator_module
 from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.context import Context, Report
 from commit_coordinator.domain.actions import Decide, Finish, Plan
+from commit_coordinator.timeline_look import TimelineLook
 from epoch_protocol.entries import EpochCommitted, EpochPlanned
 from hudi_format.metadata_table.validity import InstantValidity
 from hudi_format.storage.base import FileContent, parent_of
@@ -62,7 +63,7 @@ def completion_times_chosen_before_the_lock(ground: Ground) -> None:
     Here they are chosen when the attempt is opened: what other engines complete meanwhile comes after them.
 
     Alone it changes nothing: what is asked again before the decision is carried out finds the later instant,
-    and decides anew. So this takes that away, too.
+    and takes it back. So this takes that away, too.
     """
     times: dict[str, list[str]] = {}
     real_open, real_decide = attempt_effects.open_planned, commit_effects.decide
@@ -82,7 +83,7 @@ def completion_times_chosen_before_the_lock(ground: Ground) -> None:
     ground.replace(attempt_effects, "open_planned", open_planned)
     ground.replace(coordinator_module, "open_planned", open_planned)
     ground.replace(coordinator_module, "decide", decide)
-    ground.replace(commit_effects, "_standing", lambda context, planned, decided, *_: decided)
+    ground.replace(commit_effects, "_check_standing", lambda *args: False)
 
 
 @planted("G1", "G2", "G4", "G5", "G6")
@@ -158,8 +159,9 @@ def no_rewind_after_a_foreign_commit(ground: Ground) -> None:
     """4, Void and rewind: a completed instant of another writer voids the attempt and rewinds every lane.
     Here it is not looked for: tags that were made without it are committed.
     """
+    nothing = TimelineLook("", (), (), (), (), False, None, False)
     for module in (attempt_effects, commit_effects):
-        ground.replace(module, "refuse_foreign", lambda *args: None)
+        ground.replace(module, "refuse_surprises", lambda *args: nothing)
 
 
 @planted("G5")

@@ -91,10 +91,11 @@ def start_from_the_table_alone(ground: Ground) -> None:
     ground.replace(LaneOpener, "_load_counted", lambda self, lane, chunk: None)
 
 
-@planted("G1", "G2", "G3")
+@planted("G1", "G2", "G3", "G6")
 def index_topic_read_to_its_end(ground: Ground) -> None:
     """3.3: what exists is what counting entries name. Here a successor takes all of the index topic from the
-    first named message on, whoever wrote it.
+    first named message on, whoever wrote it. Where that
+    leads to rows for a file group that has no files, the writer refuses, and the epoch never ends (G6).
     """
 
     def read(
@@ -121,11 +122,12 @@ def index_topic_read_to_its_end(ground: Ground) -> None:
     ground.replace(LaneOpener, "_read", read)
 
 
-@planted("G1", "G2", "G3")
+@planted("G1", "G2", "G3", "G6")
 def uncounted_entries_promoted(ground: Ground) -> None:
     """3.3, 3.4: after an abort, a doubt or an uncounted entry an owner drops all that it holds for the lane.
     Here it keeps what it had staged: entries of a transaction that does not count go on with the next one
-    that does, and are promoted with it.
+    that does, and are promoted with it. Where that
+    leads to rows for a file group that has no files, the writer refuses, and the epoch never ends (G6).
     """
     real_prepare, real_open = AssignWork.prepare, LaneOpener.open
 
