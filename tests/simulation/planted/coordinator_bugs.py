@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from commit_coordinator import attempt_effects, commit_effects, commit_metadata
+from commit_coordinator import attempt_effects, commit_effects, commit_metadata, timeline_look
 from commit_coordinator import coordinator as coordinator_module
 from commit_coordinator.attempt_desk import AttemptDesk
 from commit_coordinator.context import Context, Report
@@ -13,8 +13,9 @@ from commit_coordinator.domain.actions import Decide, Finish, Plan
 from commit_coordinator.timeline_look import TimelineLook
 from epoch_protocol.entries import EpochCommitted, EpochPlanned
 from hudi_format.metadata_table.validity import InstantValidity
-from hudi_format.storage.base import FileContent, parent_of
+from hudi_format.storage.base import FileContent, Storage, parent_of
 from hudi_format.storage.memory import InMemoryStorage
+from hudi_format.timeline import Action, Instant
 from tests.simulation.planted.mutant import Ground, planted
 
 
@@ -92,12 +93,20 @@ def not_pending_counts_as_valid(ground: Ground) -> None:
     Here, as in Hudi's own rule, it is enough that it is not pending there: an instant that was requested
     after the data listing and completed in the MDT before its own listing is taken for committed. Where that
     leads to rows for a file group that has no files, the writer refuses, and the epoch never ends (G6).
+
+    Alone it is healed: such an instant is completed, or rolled back, which is foreign: all caches are filled
+    anew, and all is tagged anew. So this takes that away, too.
     """
+    real_harmless = timeline_look._is_harmless
+
+    def is_harmless(storage: Storage, instant: Instant, ours: set[str | None]) -> bool:
+        return instant.action is Action.ROLLBACK or real_harmless(storage, instant, ours)
 
     def is_valid(self: InstantValidity, instant: str) -> bool:
         found = self.data.find(instant)
         return self.metadata.is_committed(instant) and (found is None or found.is_completed)
 
+    ground.replace(timeline_look, "_is_harmless", is_harmless)
     ground.replace(InstantValidity, "is_valid", is_valid)
 
 
