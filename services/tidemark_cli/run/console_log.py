@@ -20,7 +20,8 @@ KEPT: Final = 2
 _READ_MAX: Final = 1 << 20
 _LINE_MAX: Final = 4_000
 _TAIL_LINES: Final = 20
-_MESSAGE: Final = re.compile(r"\bmessage=(\"(?:[^\"\\]|\\.)*\"|\S+)")
+# A line that was cut ends within the quotes.
+_MESSAGE: Final = re.compile(r"\bmessage=(\"(?:[^\"\\]|\\.)*(?:\"|\\?$)|\S+)")
 _LEVEL: Final = re.compile(r"\blevel=(\w+)")
 _NOTABLE: Final = re.compile(
     r"\blevel=(warning|error|critical)\b|\"level\": \"(warning|error|critical)\"|^tidemark \w+:"
@@ -34,8 +35,19 @@ def short_line(line: str) -> str:
     level, message = _LEVEL.search(line), _MESSAGE.search(line)
     if level is None or message is None:
         return line
-    text = json.loads(message[1]) if message[1].startswith('"') else message[1]
-    return f"{level[1]}: {text}"
+    return f"{level[1]}: {_unquoted(message[1])}"
+
+
+def _unquoted(text: str) -> str:
+    """Never raises: others write to these files as well, and what is too long was cut anywhere."""
+    if not text.startswith('"'):
+        return text
+    for whole in (text, f'{text}"'):
+        try:
+            return str(json.loads(whole))
+        except ValueError:
+            continue
+    return text.strip('"')
 
 
 def _short_json(line: str) -> str:

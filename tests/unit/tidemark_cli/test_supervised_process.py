@@ -201,6 +201,25 @@ def test_warnings_are_handed_on_and_the_rest_stays_in_the_file(tmp_path: Path):
     assert console.last_lines()[-1] == "level=error message=halfway"
 
 
+@pytest.mark.parametrize("form", ['level=error message="{}"', '{{"level": "error", "message": "{}"}}'])
+@pytest.mark.parametrize("length", [3_970, 3_990, 5_000, 200_000])
+def test_line_that_is_too_long_is_handed_on_as_far_as_it_goes(tmp_path: Path, form: str, length: int):
+    """A stack trace of Spark is longer than what is kept of a line."""
+    lines: list[str] = []
+    log = tmp_path / "x.log"
+    console = ConsoleLog(log, lines.append)
+    log.write_text(form.format("Spark gave up: " + "\\n\\tat x" * (length // 8)) + "\n")
+    console.poll()
+    (line,) = lines
+    assert "error" in line
+    assert "Spark gave up" in line
+
+
+@pytest.mark.parametrize("message", ['"', '"a', '"a\\', '"\\x41"', '"\\ud800"', '"\\', '""'])
+def test_message_in_broken_quotes_stays_readable(message: str):
+    assert short_line(f"level=warning message={message}").startswith("warning: ")
+
+
 def test_json_logs_are_handed_on_too(tmp_path: Path):
     lines: list[str] = []
     console = ConsoleLog(tmp_path / "x.log", lines.append)

@@ -1,0 +1,47 @@
+"""When a flush is over: everything of the call's moment is committed, or there never was a record."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from commit_coordinator.admin.flush import FlushWait
+from commit_coordinator.inbox import Inbox
+from commit_coordinator.view import CoordinatorView, ViewBoard
+from stream_runtime.errors import DeadlineExceededError
+
+LANE = "orders:0"
+
+
+def view(taken: int, committed: int) -> CoordinatorView:
+    return CoordinatorView(taken_next={LANE: taken}, source_next={LANE: committed})
+
+
+def flush_on(board: ViewBoard, end: int, *, input_holds_records: bool) -> FlushWait:
+    return FlushWait(board, Inbox(), lambda: {LANE: end}, lambda *_: input_holds_records)
+
+
+def test_what_was_taken_is_waited_for_although_retention_deleted_it_from_the_input():
+    board = ViewBoard()
+    board.show(view(taken=10, committed=4))
+    flush = flush_on(board, 10, input_holds_records=False)
+    with pytest.raises(DeadlineExceededError, match="most orders:0 by 6 offsets"):
+        flush.wait(2.5)
+    committed = threading.Timer(1.0, board.show, [view(taken=10, committed=10)])
+    committed.start()
+    assert flush.wait(60.0).source_next == {LANE: 10}
+    committed.join()
+
+
+def test_offsets_without_a_record_are_not_waited_for():
+    board = ViewBoard()
+    board.show(view(taken=4, committed=4))
+    assert flush_on(board, 10, input_holds_records=False).wait(60.0).source_next == {LANE: 4}
+
+
+def test_records_that_nobody_has_read_are_waited_for():
+    board = ViewBoard()
+    board.show(view(taken=4, committed=4))
+    with pytest.raises(DeadlineExceededError):
+        flush_on(board, 10, input_holds_records=True).wait(0.5)
