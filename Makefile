@@ -6,6 +6,7 @@ PYTHON ?= python3.11
 PYTEST_ARGS ?=
 SIMULATE_ARGS ?=
 CHAOS_ARGS ?=
+SOAK_ARGS ?=
 COMPOSE_TEST_ARGS ?=
 PROFILES ?=
 DOWN_ARGS ?=
@@ -34,7 +35,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -101,6 +102,9 @@ simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 
 
 chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minutes 10 --seed 7" (python -m tests.chaos --help)
 	$(PY) -m tests.chaos --spark $(CHAOS_ARGS)
+
+soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--minutes 60" (docs/soak.md)
+	$(PY) -m tests.soak $(SOAK_ARGS)
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)

@@ -37,6 +37,7 @@ INSIDE: Final = (
     "docs/kafka-behaviour.md",
     "docs/simulation.md",
     "docs/chaos.md",
+    "docs/soak.md",
     "CONTRIBUTING.md",
 )
 DECISIONS: Final = "docs/adr/"

@@ -11,6 +11,7 @@ from tests.longest_first import Together, in_this_order
 LONGEST_FIRST = (
     "test_chaos",
     "test_lives",
+    "test_soak",
     "test_page_in_browser.py::test_the_page",
     "test_notebook.py::test_notebook_runs",
     "test_security",

@@ -1,0 +1,150 @@
+"""What a run uses, sampled while it works: memory and descriptors of each kind of process, disk, topics.
+
+Names of figures: `memory: KIND` (bytes), `descriptors: KIND`, `disk: FOLDER` (bytes that are allocated),
+`topic: NAME` (messages that are kept). Processes of one kind are added up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tests.chaos.memory_watch import kind_of
+
+_EVERY_S: Final = 2.0
+# A JVM that starts a program is there twice for a moment, with all its memory in both.
+GROWN_UP_S: Final = 2.0
+_BLOCK: Final = 512
+_KAFKA_S: Final = 30.0
+
+Roles = Mapping[str, list[int]]
+
+
+def process_figures(roles: Roles) -> dict[str, float]:
+    """`roles`: role -> process ids. A child counts with its parent, unless it has a role itself."""
+    found: dict[str, float] = defaultdict(float)
+    known = {pid for pids in roles.values() for pid in pids}
+    for role, pids in roles.items():
+        for pid in pids:
+            for process, first in _family(pid, known):
+                with contextlib.suppress(psutil.Error, OSError):
+                    kind = kind_of(role, process, first)
+                    with process.oneshot():
+                        memory, descriptors = process.memory_info().rss, process.num_fds()
+                    found[f"memory: {kind}"] += memory
+                    found[f"descriptors: {kind}"] += descriptors
+    return found
+
+
+def _family(pid: int, known: set[int]) -> Iterator[tuple[psutil.Process, bool]]:
+    """The process (True), then its descendants (False), but no branch that has a role of its own."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        yield process, True
+        queue = process.children()
+        while queue:
+            child = queue.pop()
+            with contextlib.suppress(psutil.Error):
+                if child.pid not in known and time.time() - child.create_time() > GROWN_UP_S:
+                    queue += child.children()
+                    yield child, False
+
+
+def allocated_bytes(folder: Path) -> int:
+    """What the files below a folder take on disk; what vanishes meanwhile counts nothing."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * _BLOCK
+    return total
+
+
+def kept_messages(admin: AdminClient, prefix: str) -> dict[str, float]:
+    """Topic -> messages between its first and its last offset, of all topics that begin so."""
+    topics = admin.list_topics(timeout=_KAFKA_S).topics
+    lanes = [
+        TopicPartition(name, partition)
+        for name, topic in topics.items()
+        if name.startswith(prefix)
+        for partition in topic.partitions
+    ]
+    found: dict[str, float] = defaultdict(float)
+    if lanes:
+        for sign, spec in ((1, OffsetSpec.latest()), (-1, OffsetSpec.earliest())):
+            asked = admin.list_offsets(
+                dict.fromkeys(lanes, spec),
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=_KAFKA_S,
+            )
+            for lane, answer in asked.items():
+                found[lane.topic] += sign * answer.result().offset
+    return found
+
+
+class Gauges:
+    """A thread that samples every two seconds. `figures` has the greatest value of each minute."""
+
+    def __init__(
+        self, roles: Callable[[], Roles], folders: Mapping[str, Path], bootstrap: str, topics: str
+    ) -> None:
+        """`folders`: name -> folder; `topics`: what the names of the watched topics begin with."""
+        self._roles, self._folders, self._topics = roles, folders, topics
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="soak gauges", daemon=True)
+        self._lock = threading.Lock()
+        self._figures: dict[str, dict[int, float]] = defaultdict(dict)
+        self._started_s = 0.0
+        self.failures: list[str] = []
+
+    def start(self) -> None:
+        """Minute 0 begins now."""
+        self._started_s = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(60.0)
+
+    def of_minute(self, minute: int) -> dict[str, float]:
+        with self._lock:
+            return {name: values[minute] for name, values in self._figures.items() if minute in values}
+
+    def figures(self, minutes: int) -> dict[str, list[float]]:
+        """The first whole minutes; a figure that a minute lacks is 0 there."""
+        with self._lock:
+            return {
+                name: [values.get(minute, 0.0) for minute in range(minutes)]
+                for name, values in self._figures.items()
+            }
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_EVERY_S):
+                self._note(self._sample())
+        except Exception as error:
+            self.failures.append(f"the gauges ended: {type(error).__name__}: {error}")
+
+    def _sample(self) -> dict[str, float]:
+        found = process_figures(self._roles())
+        found |= {f"disk: {name}": float(allocated_bytes(at)) for name, at in self._folders.items()}
+        kept = kept_messages(self._admin, self._topics)
+        return found | {f"topic: {name}": count for name, count in kept.items()}
+
+    def _note(self, sample: Mapping[str, float]) -> None:
+        minute = int((time.monotonic() - self._started_s) // 60)
+        with self._lock:
+            for name, value in sample.items():
+                self._figures[name][minute] = max(self._figures[name].get(minute, 0.0), value)

@@ -1,0 +1,70 @@
+"""What the gauges measure is there: memory, descriptors and files that are planted show up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.soak.gauges import GROWN_UP_S, allocated_bytes, process_figures
+
+HOLDER = """
+import sys
+kept = bytearray(int(sys.argv[1]))
+files = [open(sys.executable, "rb") for _ in range(int(sys.argv[2]))]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def figures_of_holder(size: int, files: int) -> dict[str, float]:
+    command = [sys.executable, "-c", HOLDER, str(size), str(files)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = process_figures({"assigner": [process.pid]})
+        process.communicate()
+    return found
+
+
+def test_memory_and_descriptors_that_a_process_holds_are_measured():
+    small, large = figures_of_holder(0, 0), figures_of_holder(32 << 20, 50)
+    assert large["memory: assigner"] - small["memory: assigner"] > 30 << 20
+    assert large["descriptors: assigner"] - small["descriptors: assigner"] == 50
+
+
+def test_child_counts_with_its_parent_unless_it_has_a_role_itself():
+    script = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'input()'], "
+        "stdin=subprocess.PIPE); print(child.pid, flush=True); input(); child.communicate(b'\\n')"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        time.sleep(GROWN_UP_S + 0.5)
+        alone = process_figures({"run": [parent.pid], "coordinator": [child]})
+        together = process_figures({"run": [parent.pid]})
+        parent.communicate(b"\n")
+    assert set(together) == {"memory: run", "descriptors: run"}
+    assert together["memory: run"] > alone["memory: run"] > 0
+    assert alone["memory: coordinator"] > 0
+
+
+def test_process_that_is_gone_counts_nothing():
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as process:
+        process.wait()
+    assert process_figures({"assigner": [process.pid]}) == {}
+
+
+def test_disk_is_what_is_allocated(tmp_path: Path):
+    before = allocated_bytes(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "whole").write_bytes(os.urandom(1 << 20))
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(64 << 20)
+    os.sync()
+    assert 1 << 20 <= allocated_bytes(tmp_path) - before < 2 << 20
