@@ -23,6 +23,7 @@ _PRODUCE_VERSION: Final = 8
 """The last one without varints in the request's frame (KIP-482)."""
 _TIMEOUT_S: Final = 60.0
 _MAGIC: Final = 2
+_LZ4_BLOCK: Final = 65_536
 _CLIENT: Final = b"raw-producer"
 
 
@@ -79,9 +80,24 @@ def compressed(codec: Codec, content: bytes) -> bytes:
         return content
     if codec is Codec.GZIP:
         return gzip.compress(content, 6)
-    name = {Codec.SNAPPY: "snappy", Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}[codec]
+    if codec is Codec.LZ4:
+        return _lz4_frame(content)
+    name = {Codec.SNAPPY: "snappy", Codec.ZSTD: "zstd"}[codec]
     made: bytes = pa.compress(content, codec=name, asbytes=True)
     return made
+
+
+def _lz4_frame(content: bytes) -> bytes:
+    """Independent blocks, the only ones that Kafka's broker takes; Arrow's own frames link theirs."""
+    parts = [b"\x04\x22\x4d\x18\x60\x40\x82"]
+    for first in range(0, len(content), _LZ4_BLOCK):
+        plain = content[first : first + _LZ4_BLOCK]
+        small: bytes = pa.compress(plain, codec="lz4_raw", asbytes=True)
+        if len(small) < len(plain):
+            parts += [struct.pack("<I", len(small)), small]
+        else:
+            parts += [struct.pack("<I", len(plain) | 1 << 31), plain]
+    return b"".join(parts) + struct.pack("<I", 0)
 
 
 def batch(
@@ -141,7 +157,9 @@ class RawProducer:
         at = 4 + 4 + 2 + len(name) + 4
         _, error, offset = struct.unpack_from(">ihq", answer, at)
         if error:
-            raise RefusedBatchError(f"{topic}[{partition}]: Kafka's error {error}: {answer[at + 14 :]!r}")
+            raise RefusedBatchError(
+                f"{topic}[{partition}]: Kafka's error {error}: {answer[at + 14 :][:200]!r}"
+            )
         return int(offset)
 
     def close(self) -> None:

@@ -47,6 +47,16 @@ class Consumed(msgspec.Struct, frozen=True):
     next: int
 
 
+class Skipped(msgspec.Struct, frozen=True):
+    """Offsets of an input lane that an operator had passed over unread, both inclusive; a dead letter says
+    why.
+    """
+
+    lane: str
+    first: int
+    last: int
+
+
 class Produced(msgspec.Struct, frozen=True):
     """The batches that a transaction produced into one topic-partition.
 
@@ -117,7 +127,8 @@ class TransactionBegun(msgspec.Struct, frozen=True, tag="transaction_begun"):
 class BatchShuffled(msgspec.Struct, frozen=True, tag="batch_shuffled"):
     """A transaction of the shuffle stage: input ranges in, keyed batches and dead letters out.
 
-    ``terms`` maps each consumed lane (``topic:partition``) to the claim it rests on.
+    ``terms`` maps each consumed lane (``topic:partition``) to the claim it rests on. ``skipped`` ranges are
+    parts of the consumed ones, and count as one record and one dead letter each.
     """
 
     slot: int
@@ -127,6 +138,7 @@ class BatchShuffled(msgspec.Struct, frozen=True, tag="batch_shuffled"):
     produced: list[Produced]
     records: int
     dead_letters: int
+    skipped: list[Skipped] = []
 
 
 class TransactionTagged(msgspec.Struct, frozen=True, tag="transaction_tagged"):

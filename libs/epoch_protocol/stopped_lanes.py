@@ -8,6 +8,7 @@ coordinator with each renewal of their lease, and a new owner finds the same cau
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -56,3 +57,22 @@ class StoppedLane(msgspec.Struct, frozen=True):
             f"{self.topic}[{self.partition}] is not read any further than offset {self.offset} "
             f"({self.reason.value}): {self.detail}"
         )
+
+
+class SkipOrder(NamedTuple):
+    """A stopped lane is to move past the record batch at ``offset``, where it stands."""
+
+    id: str
+    lane: str
+    offset: int
+
+
+class SkipResult(NamedTuple):
+    """What became of an order: offsets ``first`` to ``last`` are passed over with the owner's next
+    transaction. ``failure``: why nothing is; empty otherwise.
+    """
+
+    id: str
+    first: int
+    last: int
+    failure: str = ""

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
-from commit_coordinator.admin.limits import SERVICE_NAME
+from commit_coordinator.admin.limits import SERVICE_NAME, SKIP_S
 from commit_coordinator.admin.messages import epoch_message, status_message, table_message
 from commit_coordinator.admin.refusals import (
     BadRequestError,
@@ -29,8 +29,9 @@ from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.input_topics import InputTopic
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipResult, StoppedLane
 from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.rpc.deadlines import left_s
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc as rpc
@@ -63,6 +64,7 @@ class AdminSources:
     targets: Targets
     holds_records: HoldsRecords
     stopped_lanes: Callable[[], Sequence[StoppedLane]]
+    skip: Callable[[TopicPartition, int, float], SkipResult]
     lookup: KeyLookup
     served: Callable[[], tuple[str, str]]
     dead_letters: DeadLetterCalls
@@ -170,6 +172,12 @@ class AdminService(rpc.AdminServicer):
         _log.info("tagging is to go on, as asked")
         self._from.inbox.put(PauseTagging(False, ""))
         return pb.ResumeResponse()
+
+    def SkipInput(self, request: pb.SkipInputRequest, _: object) -> pb.SkipInputResponse:  # noqa: N802
+        self._check_table(request.table)
+        place = TopicPartition(request.topic, request.partition)
+        done = self._from.skip(place, request.offset, max(left_s(SKIP_S) - _ANSWER_S, _ANSWER_S))
+        return pb.SkipInputResponse(first=done.first, last=done.last)
 
     def ListDeadLetters(  # noqa: N802
         self, request: pb.ListDeadLettersRequest, _: object

@@ -27,6 +27,7 @@ from commit_coordinator.inbox import Inbox
 from commit_coordinator.input_ends import holds_records, input_ends
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
+from commit_coordinator.input_skips import InputSkips
 from commit_coordinator.input_watch import InputView, InputWatch
 from commit_coordinator.ledger_identity import check_identity, ledger_id
 from commit_coordinator.ledger_record import LedgerRecorder
@@ -269,6 +270,7 @@ class CoordinatorService:
         lag = InputLag(ends, awaited, self._ports.clock)
         status = self._status_source(table, lag, members, inputs)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
+        skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids)
         commit = CommitService(
             facts_of(config, table, self._ledger),
             members,
@@ -278,15 +280,11 @@ class CoordinatorService:
             lambda stage: pause_of(stage, self._board.current, members.uncommitted_entries(), config.limits),
             self._ready.is_set,
             self._inbox,
+            skips,
             self._farewells.say,
         )
-        lookups = KeyLookups(
-            config.table.name,
-            members,
-            table.num_shards,
-            config.table.index.lanes,
-            client_security(config, self._ports.clock),
-        )
+        security, lanes_count = client_security(config, ports.clock), config.table.index.lanes
+        lookups = KeyLookups(config.table.name, members, table.num_shards, lanes_count, security)
         letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock)
         sources = AdminSources(
             board=self._board,
@@ -297,6 +295,7 @@ class CoordinatorService:
             accept_topic=inputs.accept,
             holds_records=awaited,
             stopped_lanes=members.stopped_lanes.current,
+            skip=skips.skip,
             lookup=lookups.lookup,
             served=lambda: (ports.storage.base_uri, self._shown_owner),
             dead_letters=DeadLetterCalls(letters),

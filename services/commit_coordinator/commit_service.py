@@ -15,13 +15,14 @@ from commit_coordinator.context import RecordIndexFile, Report
 from commit_coordinator.domain.next_action import AttemptProblem
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.inbox import Inbox, WantRewind
+from commit_coordinator.input_skips import InputSkips
 from commit_coordinator.members import Members
 from commit_coordinator.pausing import Pause
 from commit_coordinator.placement import Placement, Want
 from commit_coordinator.staging import attempt_dir
 from epoch_protocol.entries import Stage, Topic
 from epoch_protocol.state import CountedTagged
-from epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.errors import ErrorKind
 from tidemark.commit.v1 import commit_pb2 as pb
@@ -75,6 +76,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         pause: Callable[[Stage], Pause],
         ready: Callable[[], bool],
         inbox: Inbox,
+        skips: InputSkips,
         gave_up: Callable[[Stage, str, str], None] = lambda *_: None,
     ) -> None:
         """``gave_up``: told (stage, process, reason) of each process that leaves because it cannot go on."""
@@ -86,6 +88,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._pause = pause
         self._ready = ready
         self._inbox = inbox
+        self._skips = skips
         self._gave_up = gave_up
 
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
@@ -118,8 +121,14 @@ class CommitService(rpc.CommitCoordinatorServicer):
             [stopped_lane(_stage(request.stage), each) for each in request.stopped],
         )
         pause = self._pause(_stage(request.stage))
+        self._skips.done(SkipResult(each.id, each.first, each.last, each.failure) for each in request.skips)
+        orders = self._skips.orders(_stage(request.stage), request.lanes_held)
         return pb.RenewResponse(
-            lanes=grant.lanes, claim_token=grant.claim_token, paused=pause.paused, pause_reason=pause.reason
+            lanes=grant.lanes,
+            claim_token=grant.claim_token,
+            paused=pause.paused,
+            pause_reason=pause.reason,
+            skips=[pb.Skip(**order._asdict()) for order in orders],
         )
 
     def Leave(self, request: pb.LeaveRequest, _: object) -> pb.LeaveResponse:  # noqa: N802

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,7 @@ class Lease:
     current: bool = True
     paused: bool = False
     pause_reason: str = ""
+    skips: tuple[SkipOrder, ...] = ()
 
 
 class StageReport(NamedTuple):
@@ -27,6 +28,7 @@ class StageReport(NamedTuple):
     uncommitted_entries: int = 0
     figures: Mapping[str, float] = {}
     stopped: Sequence[StoppedLane] = ()
+    skips: Sequence[SkipResult] = ()
 
 
 class SlotLease(Protocol):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, StoppedLane
 from index_assigner.errors import SetupError
 from index_assigner.lease import Lease, StageReport
 from stream_runtime.clock import Clock
@@ -172,10 +172,12 @@ class MembershipClient:
             uncommitted_entries=report.uncommitted_entries,
             figures=dict(report.figures),
             stopped=map(_stopped_message, report.stopped),
+            skips=[pb.SkipResult(**each._asdict()) for each in report.skips],
             **self._base(),
         )
         answer = call(self._stub.Renew, request, _CALL_TIMEOUT_S)
-        lease = Lease(slot, frozenset(answer.lanes), True, answer.paused, answer.pause_reason)
+        skips = tuple(SkipOrder(each.id, each.lane, each.offset) for each in answer.skips)
+        lease = Lease(slot, frozenset(answer.lanes), True, answer.paused, answer.pause_reason, skips)
         with self._state:
             self._lease, self._heard_s = lease, asked_s
         self._joined = True

@@ -219,8 +219,13 @@ class SlotLoop:
     def _report(self) -> None:
         held = self._lanes.names(LaneStatus.CLAIMED, LaneStatus.CURRENT)
         figures = {**self._work.figures(), **self.counters.figures()}
-        stopped = self._work.stopped_lanes()
-        report = StageReport(held, self._work.uncommitted_entries(), figures, stopped)
+        report = StageReport(
+            held,
+            self._work.uncommitted_entries(),
+            figures,
+            self._work.stopped_lanes(),
+            self._work.skip_results(),
+        )
         self._parts.lease.report(report)
         self._reported_s = self._parts.clock.monotonic_s()
 
@@ -267,6 +272,8 @@ class SlotLoop:
         if lease.paused or not lease.current:
             self._parts.clock.sleep(_IDLE_WAIT_S)
             return
+        if lease.skips:
+            self._work.skip(lease.skips)
         self._gather()
         if self._pending is None and self._pace.is_due():
             self._run_transaction()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from epoch_protocol.entries import Consumed, LedgerEntry, Stage
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.keyed_source import Budget
 from ledger_client.fold_reader import Applied
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
@@ -92,6 +92,14 @@ class StageWork(Protocol):
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """Lanes held whose input cannot be read any further; the others go on."""
+        ...
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        """Stopped lanes are to move past what they stand at; the same orders may come again and again."""
+        ...
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        """What became of the latest orders."""
         ...
 
     def figures(self) -> Mapping[str, float]:

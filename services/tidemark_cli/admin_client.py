@@ -28,6 +28,7 @@ from tidemark_cli.served_table import check_served
 _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
+_SKIP_S: Final = 180.0
 _LETTERS_S: Final = DEAD_LETTERS_S + _MARGIN_S
 
 
@@ -111,6 +112,12 @@ class AdminClient:
             "partitions": answer.partitions,
             "from_start": answer.from_start,
         }
+
+    def skip_input(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+        """Moves a partition past what it stands at; returns when the ledger has it."""
+        request = pb.SkipInputRequest(table=self._table, topic=topic, partition=partition, offset=offset)
+        done = self._call(self._stub.SkipInput, request, _SKIP_S)
+        return {"topic": topic, "partition": partition, "first": done.first, "last": done.last}
 
     def pause(self, reason: str) -> None:
         """Tagging stops."""

@@ -59,6 +59,7 @@ Errors show their traceback with TIDEMARK_DEBUG=1.
 _GROUPS: Final = (
     demo,
     init,
+    input_topics,
     config,
     doctor,
     run,
@@ -68,7 +69,6 @@ _GROUPS: Final = (
     recover,
     admin,
     epoch,
-    input_topics,
     dead_letter,
     verify,
     token,

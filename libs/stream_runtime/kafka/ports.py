@@ -309,3 +309,9 @@ class KafkaClient(Protocol):
     def range_reader(self) -> RangeReader: ...
 
     def admin(self) -> Admin: ...
+
+    def last_of_batch(self, topic_partition: TopicPartition, offset: int) -> int:
+        """The last offset of the record batch that holds this one, where nobody can read it; the offset
+        itself where its record can be read. Takes seconds; raises KafkaUnavailableError.
+        """
+        ...

@@ -17,8 +17,8 @@ class Role(Enum):
     READ = "read"
     """Look: status, lookups, epochs, dead letters with their records, metrics, the web page."""
     OPERATE = "operate"
-    """Also change how the table is served: flush, pause, resume, retry, replay, accept a topic; or have it
-    read: verify.
+    """Also change how the table is served (flush, pause, resume, retry, replay, skip, accept topics), or
+    have it read (verify).
     """
     SERVICE = "service"
     """Be one of the table's own processes: take leases, begin and report epochs."""
@@ -61,6 +61,7 @@ _ADMIN: Final[Mapping[str, Role]] = {
     "Pause": Role.OPERATE,
     "Resume": Role.OPERATE,
     "ReplayDeadLetters": Role.OPERATE,
+    "SkipInput": Role.OPERATE,
     "Verify": Role.OPERATE,
 }
 _COMMIT: Final[Mapping[str, Role]] = {

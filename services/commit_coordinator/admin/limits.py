@@ -14,6 +14,7 @@ _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE_NAME: Final[str] = _SERVICE.full_name
 FLUSH_S: Final = 24 * 3_600.0
 DEAD_LETTERS_S: Final = 150.0
+SKIP_S: Final = 180.0
 _VERIFY_MARGIN_S: Final = 60.0
 _DEAD_LETTERS: Final = ("ListDeadLetters", "ShowDeadLetter", "ReplayDeadLetters")
 
@@ -29,6 +30,7 @@ def longest_s(verify_timeout_s: float) -> dict[str, float]:
     """
     return {
         path("Flush"): FLUSH_S,
+        path("SkipInput"): SKIP_S,
         path("Verify"): 2 * verify_timeout_s + _VERIFY_MARGIN_S,
         **{path(method): DEAD_LETTERS_S for method in _DEAD_LETTERS},
     }
@@ -37,6 +39,7 @@ def longest_s(verify_timeout_s: float) -> dict[str, float]:
 CALL_GROUPS: Final = (
     CallGroup("calls of the admin service", frozenset(map(path, _SERVICE.methods_by_name)), 10),
     CallGroup("calls of Flush and RetryEpoch", frozenset({path("Flush"), path("RetryEpoch")}), 4),
+    CallGroup("calls of SkipInput", frozenset({path("SkipInput")}), 2),
     CallGroup("calls of Verify", frozenset({path("Verify")}), 2),
     CallGroup("calls about dead letters", frozenset(map(path, _DEAD_LETTERS)), 2),
 )

@@ -70,6 +70,21 @@ class LaneStoppedError(StatusError):
         }
 
 
+class LaneNotStoppedError(StatusError):
+    """A skip of what does not stand still, or stands elsewhere."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    error_reason = "LANE_NOT_STOPPED"
+
+
+class SkipFailedError(CoordinatorError):
+    """The lane's owner could not tell where the record batch ends."""
+
+    kind = ErrorKind.RETRYABLE
+    error_reason = "SKIP_FAILED"
+    retry_after_s = 5.0
+
+
 class DeadLetterUnknownError(StatusError):
     """There is no letter of that id."""
 

@@ -26,7 +26,7 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Verdict
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from hudi_format.schema import TableSchema
 from index_assigner.assign.emit import Emitter, outgoing, tagged_entry
 from index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
@@ -285,6 +285,12 @@ class AssignWork:
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._parts.source.stopped_lanes()
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        self._parts.source.skip(orders)
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        return self._parts.source.skip_results()
 
     def figures(self) -> Mapping[str, float]:
         now_s = self._parts.clock.monotonic_s()

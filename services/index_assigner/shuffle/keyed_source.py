@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 
@@ -66,6 +66,14 @@ class KeyedSource(Protocol):
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """Lanes assigned whose input cannot be read any further; the others go on."""
+        ...
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        """Stopped lanes are to move past what they stand at; the same orders may come again and again."""
+        ...
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        """What became of the latest orders."""
         ...
 
     def lags(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import CountedShuffle
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from ledger_client.fold_reader import FoldReader
@@ -124,6 +124,12 @@ class KeyedTopicSource:
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """None: what is damaged in our own topic is read again from the input, see `_incomplete`."""
+        return ()
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        """No lane of our own topic ever stands still."""
+
+    def skip_results(self) -> Sequence[SkipResult]:
         return ()
 
     def lags(self) -> dict[str, int]:

@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import shuffle_lane
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from index_assigner.shuffle.lane_skips import LaneSkips
 from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.same_topics import StaleLogs, none_stale
@@ -54,6 +55,7 @@ class ShardedInputSource:
         stale: StaleLogs = none_stale,
     ) -> None:
         self._stops = LaneStops(Stage.ASSIGN, clock)
+        self._skips = LaneSkips(self._stops, client.last_of_batch)
         self._topic = topic
         self._stale = stale
         self._keyer = keyer
@@ -77,6 +79,7 @@ class ShardedInputSource:
 
     def release(self, lane: str) -> None:
         self._stops.forget([lane])
+        self._skips.forget([lane])
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
             self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
@@ -84,6 +87,12 @@ class ShardedInputSource:
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
             return []
+        if self._skips.waiting() and self._is_stale():
+            self._rest()
+            return []
+        skipped = [each for lane in self._skips.waiting() if (each := self._skipped(lane)) is not None]
+        if skipped:
+            return skipped
         messages = self._undecoded or self._read(budget, timeout_s)
         if messages and self._is_stale():
             self._rest()
@@ -123,6 +132,24 @@ class ShardedInputSource:
             self._reader.remove([place])
             _log.error("lane %d stands still, the others go on: %s", lane, error)
 
+    def _skipped(self, lane: str) -> KeyedSlice | None:
+        """The range that an operator wants passed over, as one dead letter; the lane is read behind it."""
+        taken, start = self._skips.take(lane), self._next.get(int(lane))
+        if taken is None or start is None:
+            return None
+        result, record, refusal = taken
+        letters = dead_letters([record], [refusal], self._dead_letter_topic, self._record_bytes_max)
+        after = result.last + 1
+        self._next[int(lane)] = after
+        self._reader.add({self._partition(int(lane)): after})
+        return KeyedSlice(lane, start, after, [], letters)
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        self._skips.follow(orders)
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        return self._skips.results()
+
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._stops.current()
 
@@ -142,6 +169,7 @@ class ShardedInputSource:
         }
 
     def close(self) -> None:
+        self._skips.close()
         self._reader.close()
         self._admin.close()
 

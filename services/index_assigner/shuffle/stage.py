@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from epoch_protocol.entries import BatchShuffled, Consumed, Stage
+from epoch_protocol.entries import BatchShuffled, Consumed, Skipped, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, split_lane
-from epoch_protocol.stopped_lanes import StoppedLane
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.lane_skips import LaneSkips
 from index_assigner.shuffle.lane_stops import LaneStops
+from index_assigner.shuffle.refusals import Refusal
 from index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from index_assigner.shuffle.shuffle_batch import (
     encode_lanes,
@@ -85,6 +87,7 @@ class ShuffleWork:
         self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings, clock: Clock
     ) -> None:
         self._stops = LaneStops(Stage.SHUFFLE, clock)
+        self._skips = LaneSkips(self._stops, client.last_of_batch)
         self._keyer = keyer
         self._settings = settings
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
@@ -100,6 +103,7 @@ class ShuffleWork:
 
     def drop(self, lanes: Collection[str]) -> None:
         self._stops.forget(lanes)
+        self._skips.forget(list(lanes))
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
@@ -130,7 +134,7 @@ class ShuffleWork:
             size = self._sort(messages)
             self._record_bytes = max(size // len(messages), 1)
             self._gathered_bytes += size
-        waiting = sum(len(lane.messages) for lane in self._lanes.values())
+        waiting = sum(len(lane.messages) for lane in self._lanes.values()) + len(self._skips.waiting())
         return Gathered(waiting, self._gathered_bytes, waiting > 0 and not messages and timeout_s >= _QUIET_S)
 
     def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
@@ -157,7 +161,7 @@ class ShuffleWork:
         self._rest_stale([name for name, lane in self._lanes.items() if lane.messages])
         filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
         if not filled:
-            return None
+            return self._prepare_skip(nonce)
         messages = [message for lane in filled.values() for message in lane.messages]
         # First, as it may have to wait: nothing that was gathered is given up before.
         keyed = self._keyer.key_records(messages)
@@ -168,6 +172,37 @@ class ShuffleWork:
             lane.start, lane.messages = after, []
         self._gathered_bytes = 0
         return self._transaction(nonce, messages, keyed, consumed)
+
+    def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
+        """Ranges that an operator wants passed over, each as one dead letter: what came before them of their
+        lanes is in former transactions. The lanes are read behind them.
+        """
+        records: list[Message] = []
+        refused: list[Refusal] = []
+        consumed: list[Consumed] = []
+        skipped: list[Skipped] = []
+        self._skips.forget(self._rest_stale([name for name in self._skips.waiting() if name in self._lanes]))
+        for name in self._skips.waiting():
+            taken, lane = self._skips.take(name), self._lanes.get(name)
+            if taken is None or lane is None:
+                continue
+            result, record, refusal = taken
+            refused.append(refusal._replace(position=len(records)))
+            records.append(record)
+            skipped.append(Skipped(name, result.first, result.last))
+            consumed.append(Consumed(name, lane.start, result.last + 1))
+            lane.start = result.last + 1
+            self._reader.add({_partition(name): lane.start})
+        if not consumed:
+            return None
+        keyed = replace(self._keyer.key_records([]), refused=refused)
+        return self._transaction(nonce, records, keyed, consumed, skipped)
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        self._skips.follow(orders)
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        return self._skips.results()
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         self._records += self._last.records
@@ -189,6 +224,7 @@ class ShuffleWork:
         }
 
     def close(self) -> None:
+        self._skips.close()
         self._reader.close()
         self._admin.close()
 
@@ -218,7 +254,12 @@ class ShuffleWork:
         return resting
 
     def _transaction(
-        self, nonce: str, messages: Sequence[Message], keyed: KeyedRows, consumed: list[Consumed]
+        self,
+        nonce: str,
+        messages: Sequence[Message],
+        keyed: KeyedRows,
+        consumed: list[Consumed],
+        skipped: Sequence[Skipped] = (),
     ) -> PreparedTransaction:
         settings = self._settings
         encoded = encode_lanes(keyed, settings.batch_bytes, settings.message_bytes)
@@ -237,6 +278,7 @@ class ShuffleWork:
                 produced=produced_ranges(batches, offsets[: len(batches)]),
                 records=len(messages),
                 dead_letters=len(refused),
+                skipped=list(skipped),
             )
 
         published = keyed_messages(batches, settings.topics.keyed, nonce, settings.schema_id)

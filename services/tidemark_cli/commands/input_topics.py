@@ -1,11 +1,13 @@
-"""`tidemark input accept-topic`, `remove-topic`: what an operator says about the topics that are read."""
+"""`tidemark input skip`, `accept-topic`, `remove-topic`: how to go on with input that stands still."""
 
 from __future__ import annotations
 
 import argparse
 
-from tidemark_cli.commands.arguments import Commands, add_command, add_group
+from tidemark_cli.commands.arguments import Commands, add_command, add_group, whole_number
 from tidemark_cli.output import Output
+
+_MAX = 2**63 - 1
 
 
 def add(commands: Commands) -> None:
@@ -35,6 +37,25 @@ def add(commands: Commands) -> None:
         "  tidemark input remove-topic returns -c orders.yaml",
     )
     remove.add_argument("topic", metavar="NAME", help="the topic that left input.topics")
+    skipped = add_command(
+        group,
+        "input skip",
+        run_skip,
+        "move a partition past the offset at which it stands still: the whole record batch there, if it "
+        "cannot be read; prints the first and the last offset skipped. What was in it is not in the table",
+        "  tidemark input skip --topic flights --partition 3 --offset 4711 -c flights.yaml",
+    )
+    skipped.add_argument("--topic", required=True, metavar="T", help="the input topic")
+    skipped.add_argument(
+        "--partition", required=True, type=whole_number(0, 2**31 - 1), metavar="P", help="the partition"
+    )
+    skipped.add_argument(
+        "--offset",
+        required=True,
+        type=whole_number(0, _MAX),
+        metavar="O",
+        help="where it stands, as `tidemark status` says it",
+    )
 
 
 def run_accept(options: argparse.Namespace) -> int:
@@ -66,4 +87,18 @@ def run_remove(options: argparse.Namespace) -> int:
             "again, it goes on where it stood"
         ],
     )
+    return 0
+
+
+def run_skip(options: argparse.Namespace) -> int:
+    """Returns when the ledger has it; 2 when the partition does not stand still at the offset."""
+    from tidemark_cli.admin_client import connect
+
+    with connect(options.config) as client:
+        done = client.skip_input(options.topic, options.partition, options.offset)
+    text = (
+        f"{options.topic}[{options.partition}] goes on behind offset {done['last']}: skipped "
+        f"{done['first']} to {done['last']}. `tidemark dead-letter list --reason skipped` keeps account"
+    )
+    Output(options.json).answer(done, [text])
     return 0

@@ -13,6 +13,7 @@ from commit_coordinator.inbox import Inbox
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.input_topics import InputTopic
+from epoch_protocol.stopped_lanes import SkipResult
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
@@ -30,6 +31,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "targets": dict,
         "holds_records": lambda *_: True,
         "stopped_lanes": tuple,
+        "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
         "served": lambda: ("", ""),
         "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from epoch_protocol.entries import Stage
-from epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from epoch_protocol.entries import (
+    BatchShuffled,
+    Consumed,
+    Skipped,
+    Stage,
+    decode_ledger_entry,
+    encode_entry,
+)
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
 from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from index_assigner.stage_work import ClaimFacts, PreparedTransaction
 from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.shuffle_world import LANES, World, order
 
@@ -104,3 +114,92 @@ def test_a_lane_of_input_partitioned_by_shard_stops_alike(world: World) -> None:
     ]
     source.release("1")
     assert not source.stopped_lanes()
+
+
+ORDER = SkipOrder("first", "orders-in:1", 2)
+
+
+def skipped(world: World, work: ShuffleWork, order: SkipOrder) -> PreparedTransaction:
+    """What the stage makes of an order that comes again and again."""
+    for number in range(200):
+        work.skip([order])
+        if work.gather(PLENTY, 0.0).records:
+            prepared = work.prepare(f"skip-{number}")
+            assert prepared is not None
+            return prepared
+        time.sleep(0.05)
+    raise AssertionError(f"nothing is skipped: {work.skip_results()}")
+
+
+def test_a_skip_is_a_consumed_range_with_one_dead_letter_and_the_lane_goes_on(world: World) -> None:
+    work = shuffle(world)
+    consumed(world, work, 20)
+    prepared = skipped(world, work, ORDER)
+    assert prepared.consumed == [Consumed("orders-in:1", 2, 5)]
+    (letter,) = prepared.messages
+    headers = dict(letter.headers)
+    assert (headers["tm-reason"], headers["tm-offset"], letter.value) == (b"skipped", b"2", None)
+    assert b"offsets 2 to 4 were skipped" in headers["tm-detail"]
+    entry = prepared.build_entry([7], ClaimFacts(0, {"orders-in:1": 3}, 0))
+    assert isinstance(entry, BatchShuffled)
+    assert (entry.records, entry.dead_letters, entry.produced) == (1, 1, [])
+    assert entry.skipped == [Skipped("orders-in:1", 2, 4)]
+    assert decode_ledger_entry(encode_entry(entry)) == entry
+    assert work.skip_results() == [SkipResult("first", 2, 4)]
+    assert not work.stopped_lanes()
+    work.skip([ORDER])
+    assert consumed(world, work, 5) == {"orders-in:1": (5, 6)}
+
+
+def test_a_skip_whose_transaction_does_not_count_is_done_again(world: World) -> None:
+    work = shuffle(world)
+    consumed(world, work, 20)
+    first = skipped(world, work, ORDER)
+    work.drop(["orders-in:1"])
+    work.start({"orders-in:1": 2})
+    consumed(world, work, 20)
+    again = skipped(world, work, ORDER)
+    assert again.consumed == first.consumed
+    assert [each.headers for each in again.messages] == [each.headers for each in first.messages]
+
+
+def test_an_order_for_another_offset_or_lane_is_passed_over(world: World) -> None:
+    work = shuffle(world)
+    consumed(world, work, 20)
+    for wrong in (SkipOrder("a", "orders-in:1", 3), SkipOrder("b", "orders-in:0", 6)):
+        work.skip([wrong])
+        assert work.gather(PLENTY, 0.0).records == 0
+    assert not work.skip_results()
+    assert len(work.stopped_lanes()) == 1
+
+
+def test_entries_of_former_versions_have_no_skipped_ranges() -> None:
+    old = (
+        b'{"type":"batch_shuffled","slot":0,"nonce":"n","terms":{},"consumed":[],"produced":[],"records":1,'
+        b'"dead_letters":0}'
+    )
+    entry = decode_ledger_entry(old)
+    assert isinstance(entry, BatchShuffled)
+    assert entry.skipped == []
+
+
+def test_a_lane_of_input_partitioned_by_shard_is_skipped_alike(world: World) -> None:
+    source = ShardedInputSource(
+        world.client, "orders-in", world.keyer, earliest, world.names.dead_letter, 1 << 20, world.clock
+    )
+    source.assign("1", 0)
+    for _ in range(20):
+        source.poll(PLENTY, 0.5)
+        world.clock.advance(0.5)
+    wanted = SkipOrder("first", "1", 2)
+    found: list[KeyedSlice] = []
+    for _ in range(200):
+        source.skip([wanted])
+        found = source.poll(PLENTY, 0.0)
+        if found:
+            break
+        time.sleep(0.05)
+    (slice_,) = found
+    assert (slice_.lane, slice_.start, slice_.next, slice_.records) == ("1", 2, 5, 1)
+    assert not source.stopped_lanes()
+    assert [(each.start, each.next) for each in source.poll(PLENTY, 0.5)] == [(5, 6)]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+
+import pytest
 from msgspec.structs import replace
 
+from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
 from commit_coordinator.commit_service import stopped_lane
+from commit_coordinator.input_skips import InputSkips
 from commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
+from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
-from epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from index_assigner.membership import _stopped_message
 from stream_runtime.clock import ManualClock
+from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 1_000)
 OTHER = StoppedLane(Stage.SHUFFLE, "in:0", "in", 0, 3, StopReason.DIED_TWICE, "killed", 2_000)
@@ -55,3 +64,44 @@ def test_the_coordinators_own_reason_goes_first_until_it_is_released() -> None:
     assert stopped_documents([OTHER])[0]["offset"] == 3
     (warning,) = stopped_warnings([BROKEN])
     assert "in[1] is not read any further than offset 7 (unreadable): broken zstd" in warning
+
+
+def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
+    recreated = replace(OTHER, reason=StopReason.TOPIC_RECREATED)
+    skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1))
+    for place, offset, said in (
+        (TopicPartition("in", 1), 8, "stands at offset 7, not at 8"),
+        (TopicPartition("in", 2), 7, "does not stand still"),
+        (TopicPartition("other", 1), 7, "does not stand still"),
+        (TopicPartition("in", 0), 3, "accept-topic in"),
+    ):
+        with pytest.raises(LaneNotStoppedError, match=said):
+            skips.skip(place, offset, 5.0)
+    assert not skips.orders(Stage.SHUFFLE, ["in:1"])
+    with pytest.raises(DeadlineExceededError, match=r"in\[1\]"):
+        skips.skip(TopicPartition("in", 1), 7, 0.3)
+
+
+@pytest.mark.parametrize("failure", ["", "no answer"])
+def test_a_skip_returns_once_the_ledger_has_it_or_says_why_not(failure: str) -> None:
+    board = ViewBoard()
+    skips = InputSkips(lambda: [BROKEN], board, SeededIds(1))
+
+    def owner() -> None:
+        while not (orders := skips.orders(Stage.SHUFFLE, ["in:0", "in:1"])):
+            pass
+        (order,) = orders
+        assert (order.lane, order.offset) == ("in:1", 7)
+        assert not skips.orders(Stage.SHUFFLE, ["in:0"])
+        assert not skips.orders(Stage.ASSIGN, ["in:1"])
+        skips.done([SkipResult("unknown", 1, 2), SkipResult(order.id, 7, 30, failure)])
+        board.show(CoordinatorView(taken_next={"in:1": 31}))
+
+    thread = threading.Thread(target=owner)
+    thread.start()
+    if failure:
+        with pytest.raises(SkipFailedError, match=failure):
+            skips.skip(TopicPartition("in", 1), 7, 60.0)
+    else:
+        assert skips.skip(TopicPartition("in", 1), 7, 60.0)[1:3] == (7, 30)
+    thread.join()

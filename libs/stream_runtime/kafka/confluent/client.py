@@ -8,15 +8,17 @@ from typing import Final
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config.model import TableConfigFile
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from stream_runtime.kafka.confluent.batch_probe import BatchProbe, last_of_batch
 from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
 from stream_runtime.kafka.confluent.plain_producer import ConfluentPlainProducer
 from stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.confluent.transactional_producer import ConfluentTransactionalProducer
-from stream_runtime.kafka.ports import Isolation
+from stream_runtime.kafka.ports import Isolation, TopicPartition
 
 _READER_GROUP: Final = "tidemark-reader"
+_PROBE_GROUP: Final = "tidemark-probe"
 
 
 class ConfluentKafkaClient:
@@ -68,6 +70,16 @@ class ConfluentKafkaClient:
 
     def admin(self) -> ConfluentAdmin:
         return ConfluentAdmin(self._settings, self._clock)
+
+    def last_of_batch(self, topic_partition: TopicPartition, offset: int) -> int:
+        admin = self.admin()
+        try:
+            end = admin.end_offset(topic_partition, Isolation.READ_UNCOMMITTED)
+        finally:
+            admin.close()
+        settings = self._settings.one_batch_reader(_PROBE_GROUP)
+        with BatchProbe(settings, topic_partition) as probe:
+            return last_of_batch(probe.ask, offset, end)
 
     def inspection(self) -> ClusterInspection:
         """For diagnosis; no service needs it."""

@@ -89,6 +89,19 @@ class ClientSettings:
             },
         )
 
+    def one_batch_reader(self, group: str) -> dict[str, Any]:
+        """Fetches as little as a broker gives: the record batch that holds the offset."""
+        return self._consumer(
+            Isolation.READ_UNCOMMITTED,
+            group,
+            {
+                "fetch.wait.max.ms": 10,
+                "fetch.message.max.bytes": 1,
+                "queued.min.messages": 1,
+                "queued.max.messages.kbytes": 1,
+            },
+        )
+
     def range_reader(self) -> dict[str, Any]:
         """Small prefetch: the default one was measured to fetch 133 MB to read a range of 1 MB."""
         return self._consumer(

@@ -109,5 +109,8 @@ class MemoryKafkaClient:
     def range_reader(self) -> MemoryRangeReader:
         return MemoryRangeReader(self._broker)
 
+    def last_of_batch(self, topic_partition: TopicPartition, offset: int) -> int:
+        return self._broker.faults.unreadable_to(topic_partition, offset)
+
     def admin(self) -> MemoryAdmin:
         return MemoryAdmin(self._broker)

@@ -107,6 +107,11 @@ class Faults:
         batches = self._unreadable.get(topic_partition, ())
         return next((base for base, last in batches if last >= position), None)
 
+    def unreadable_to(self, topic_partition: TopicPartition, offset: int) -> int:
+        """The last offset of the unreadable batch that holds this one; the offset itself when none does."""
+        batches = self._unreadable.get(topic_partition, ())
+        return next((last for base, last in batches if base <= offset <= last), offset)
+
     def lose_acknowledgements(self, topic: str, count: int = 1) -> None:
         """The next messages of transactions to the topic are stored, but their producer never learns the
         offset.

@@ -1,0 +1,218 @@
+"""Input from a producer that writes its own record batches: no record ends, stops or starves a table.
+
+The bulk goes in batches of every codec to one running table; a good record stands behind each of them.
+`TIDEMARK_HOSTILE_SEED` replays a run, `TIDEMARK_HOSTILE_RECORDS` sets how many bad records there are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+import pytest
+
+from stream_runtime.errors import StreamRuntimeError
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tests.hostile_records import Hostile, hostile_records, row
+from tests.input_model import SCHEMA
+from tests.interop.verdict import hudi_rs_snapshot
+from tests.pipeline import Pipeline
+from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+PARTITIONS: Final = 3
+RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "10000"))
+BATCH: Final = 100
+BOMB_BYTES: Final = 48 << 20
+MEMORY_MAX: Final = 768 << 20
+"""What the container of an assigner may use (deploy)."""
+TIMESTAMPS: Final = (0, 1, 1_700_000_000_000, 253_402_300_799_999, 4_102_444_800_000)
+
+
+class Table:
+    """A running table, and what it has to hold in the end."""
+
+    def __init__(self, pipeline: Pipeline, kafka: EmbeddedKafka) -> None:
+        self.pipeline, self.kafka = pipeline, kafka
+        self.raw = RawProducer(kafka.bootstrap_servers)
+        self.ids: set[str] = set()
+        self.letters = 0
+
+    def new_id(self) -> str:
+        self.ids.add(made := f"good-{len(self.ids)}")
+        return made
+
+    def good(self) -> RawRecord:
+        return RawRecord(json.dumps(row(self.new_id())).encode(), b"k")
+
+    def send(self, partition: int, content: bytes) -> int:
+        """As soon as the partition has its leader."""
+        deadline = time.monotonic() + 60.0
+        while True:
+            try:
+                return self.raw.send(self.pipeline.topic, partition, content)
+            except RefusedBatchError as error:
+                if "error 6" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def assert_whole(self) -> None:
+        """Every good record is committed."""
+        self.pipeline.flush()
+        found = Counter(each["id"] for each in hudi_rs_snapshot(self.pipeline.table))
+        assert self.ids - set(found) == set(), "good records that are not there"
+        assert [key for key, count in found.items() if count > 1] == []
+
+    def stopped(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.pipeline.status()["stopped_lanes"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def table(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
+    settings = {"name": "hostile", "record_key": ["id"], "partition": ["region"], "ordering": "ts"}
+    folder = tmp_path_factory.mktemp("hostile")
+    with Pipeline(
+        folder,
+        kafka.bootstrap_servers,
+        settings,
+        SCHEMA,
+        input_partitions=PARTITIONS,
+        # Timestamps of any time, and records of any time are kept.
+        input_settings={"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"},
+        spark=False,
+    ) as pipeline:
+        pipeline.start()
+        made = Table(pipeline, kafka)
+        yield made
+        made.raw.close()
+
+
+def peak_memory(pipeline: Pipeline) -> int:
+    process = psutil.Process(pipeline._processes["assigner"].pid)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lost(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("TIDEMARK_HOSTILE_SEED", "7"))
+    dice = random.Random(seed)
+    sent: dict[tuple[int, int], Hostile] = {}
+    codecs: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    codec_of = list(Codec)
+    for number, first in enumerate(range(0, RECORDS, BATCH)):
+        made = hostile_records(dice, min(BATCH, RECORDS - first), table.new_id)
+        codec, partition = codec_of[number % len(codec_of)], number % PARTITIONS
+        behind = Hostile("good record behind", table.good(), frozenset(), "")
+        records = [each.record for each in (*made, behind)]
+        base = table.send(partition, batch(records, codec, dice.choice(TIMESTAMPS)))
+        sent |= {(partition, base + at): each for at, each in enumerate(made)}
+        codecs[codec.name] += len(made)
+        kinds.update(each.kind for each in made)
+    for codec in codec_of[1:]:
+        # Each unpacks to many times its size, in records of a megabyte and in one that is too large.
+        pieces = [RawRecord(b"\0" * (1 << 20)) for _ in range(BOMB_BYTES >> 20)]
+        base = table.send(0, batch([*pieces, table.good()], codec))
+        for at, record in enumerate(pieces):
+            sent[0, base + at] = Hostile("record of a bomb", record, frozenset({"not-json"}))
+        whole = RawRecord(b" " * BOMB_BYTES)
+        base = table.send(1, batch([whole, table.good()], codec))
+        sent[1, base] = Hostile("bomb of one record", whole, frozenset({"record-too-large"}))
+        kinds.update({"record of a bomb": len(pieces), "bomb of one record": 1})
+    table.assert_whole()
+    letters = {(each.partition, each.offset): each for each in table.pipeline.dead_letters()}
+    wrong = [
+        (place, each.kind, letters[place].reason if place in letters else None)
+        for place, each in sent.items()
+        if (letters[place].reason if place in letters else "") not in (each.reasons or {""})
+    ]
+    assert not wrong[:10], f"seed {seed}: {len(wrong)} records came to something else"
+    assert letters.keys() <= sent.keys()
+    bad = Counter(sent[place].kind for place in letters)
+    lines = [f"{sum(bad.values())} bad records (seed {seed}), {len(sent)} in all, by kind:"]
+    for kind, count in sorted(kinds.items(), key=lambda each: -each[1]):
+        lines.append(f"  {count:>6}  {kind} ({bad[kind]} dead letters)")
+    peak = peak_memory(table.pipeline)
+    lines.append(f"  codecs: {dict(codecs)}; peak memory of the assigner: {peak >> 20} MiB")
+    with capsys.disabled():
+        sys.stderr.write("\n" + "\n".join(lines) + "\n")
+    assert sum(bad.values()) >= RECORDS
+    assert not table.stopped()
+    assert peak < MEMORY_MAX
+    listed = table.pipeline.command("dead-letter", "list", "--json")
+    assert listed.returncode == 0, listed.stderr
+    table.letters = len(letters)
+
+
+def check_stopped_and_skipped(table: Table, partition: int, offset: int, last: int) -> None:
+    """The lane stands at the offset, the others go on; a skip ends it, and what lies behind is committed."""
+    pipeline = table.pipeline
+    pipeline.wait("the lane to stand still", lambda: bool(table.stopped()))
+    (stopped,) = table.stopped()
+    assert (stopped["topic"], stopped["partition"]) == (pipeline.topic, partition)
+    assert (stopped["offset"], stopped["reason"]) == (offset, "unreadable")
+    assert any(f"{pipeline.topic}[{partition}]" in each for each in pipeline.status()["warnings"])
+    with pytest.raises(
+        StreamRuntimeError, match=rf"\[{partition}\] is not read any further than offset {offset}"
+    ):
+        pipeline.admin.flush(60_000)
+    elsewhere = (partition + 1) % PARTITIONS
+    base = table.send(elsewhere, batch([table.good()]))
+    lane = f"{pipeline.topic}:{elsewhere}"
+    pipeline.wait(
+        "another lane to be committed",
+        lambda: pipeline.admin.epochs(1)[0]["source_offsets"].get(lane, [0, 0])[1] > base,
+    )
+    place = ["--topic", pipeline.topic, "--partition", str(partition)]
+    wrong = pipeline.command("input", "skip", *place, "--offset", str(offset + 1))
+    assert wrong.returncode == 2, wrong.stderr
+    assert f"stands at offset {offset}" in wrong.stderr
+    skipped = pipeline.command("input", "skip", *place, "--offset", str(offset), "--json")
+    assert skipped.returncode == 0, skipped.stderr
+    done = json.loads(skipped.stdout)
+    assert (done["first"], done["last"]) == (offset, last)
+    table.assert_whole()
+    assert not table.stopped()
+    again = pipeline.command("input", "skip", *place, "--offset", str(offset))
+    assert again.returncode == 2, again.stderr
+    letters = [each for each in pipeline.dead_letters() if each.reason == "skipped"]
+    assert (letters[-1].partition, letters[-1].offset) == (partition, offset)
+    assert f"offsets {offset} to {last} were skipped" in letters[-1].detail
+
+
+def test_a_batch_that_unpacks_to_more_than_the_client_takes_is_skipped_whole(table: Table) -> None:
+    pieces = [RawRecord(b"\0" * 1_000_000) for _ in range(105)]
+    offset = table.send(1, batch(pieces, Codec.ZSTD))
+    table.send(1, batch([table.good()]))
+    check_stopped_and_skipped(table, 1, offset, offset + 104)
+
+
+def test_a_batch_that_was_damaged_on_the_brokers_disk_is_skipped_whole(table: Table) -> None:
+    pipeline, marker = table.pipeline, b"damage-me"
+    pipeline.stop("assigner")
+    table.send(2, batch([table.good(), table.good()]))
+    offset = table.send(2, batch([RawRecord(marker), RawRecord(b"{}"), RawRecord(b"{}")]))
+    table.send(2, batch([table.good()]))
+    segments = [
+        each
+        for each in table.kafka._folder.glob(f"**/{pipeline.topic}-2/*.log")
+        if marker in each.read_bytes()
+    ]
+    (segment,) = segments
+    with segment.open("r+b") as file:
+        file.seek(segment.read_bytes().index(marker))
+        file.write(b"DAMAGED")
+    pipeline.start("assigner")
+    check_stopped_and_skipped(table, 2, offset, offset + 2)

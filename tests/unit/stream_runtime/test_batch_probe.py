@@ -1,0 +1,49 @@
+"""The end of a record batch that nobody can read, by asking at other offsets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stream_runtime.kafka.confluent.batch_probe import Probe, last_of_batch
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2_000), st.sampled_from(["bad", "fatal", "good"])), min_size=1, max_size=8
+    )
+)
+def test_the_end_is_that_of_the_batch_that_holds_the_offset(batches: list[tuple[int, str]]) -> None:
+    """Neighbours are told apart by where they begin, but for those that a reader dies of."""
+    answers: list[Probe] = []
+    ends: list[int] = []
+    for size, kind in batches:
+        base = len(answers)
+        answers += [Probe(kind == "good", base if kind == "bad" else -1)] * size
+        ends.append(len(answers) - 1)
+    asked = 0
+
+    def ask(offset: int) -> Probe:
+        nonlocal asked
+        asked += 1
+        return answers[offset] if offset < len(answers) else Probe(True)
+
+    start = 0
+    for (size, kind), end in zip(batches, ends, strict=True):
+        for offset in (start, start + size // 2, end):
+            asked = 0
+            last = last_of_batch(ask, offset, len(answers))
+            assert asked <= 26
+            if kind == "good":
+                assert last == offset
+            elif kind == "bad":
+                assert last == end
+            else:
+                assert last >= end
+                assert all(each == Probe(False) for each in answers[offset : end + 1])
+        start = end + 1
+
+
+def test_a_batch_at_the_end_of_the_partition() -> None:
+    assert last_of_batch(lambda offset: Probe(offset < 10, 10), 10, 13) == 12
+    assert last_of_batch(lambda offset: Probe(False, 10), 12, 13) == 12
