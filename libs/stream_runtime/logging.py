@@ -25,11 +25,15 @@ ROOT: Final = "tidemark"
 _REDACTED: Final = "***"
 # Not the names of our own settings, nor of files: what follows them is prose.
 _SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)(?<![\w.\-/])((?!security\.token)[\w.\-]*(?:password|passwd|secret|token|credential|user\.info)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
+    r"(?i)(?<![\w.\-/])((?!security\.token)[\w.\-]*(?:password|passwd|passphrase|(?<![a-z0-9])pwd|secret|token|credential|user\.info|api[_.\-]?key|access[_.\-]?key|private[_.\-]?key)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
 )
 _USER_INFO: Final = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
 _TOKEN: Final = re.compile(r"(?i)tdm_[0-9a-f]{16,}|(?<=bearer )[\w.\-+/=]{16,}|(?<=basic )[\w+/=]{16,}")
 _PLAIN: Final = re.compile(r"[^\s=\"\\]+")
+_NOT_SHOWN: Final = re.compile(r"[^\x20-\x7e]")
+_PRIVATE_KEY: Final = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
 _OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 _NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -58,7 +62,10 @@ def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_text(text: str) -> str:
-    """`password=x`, `scheme://user:x@`, `Bearer x` without the x; our own tokens wherever they stand."""
+    """`password=x`, `api_key=x`, `scheme://user:x@`, `Bearer x` without the x; private keys (PEM) and our own
+    tokens wherever they stand.
+    """
+    text = _PRIVATE_KEY.sub(_REDACTED, text)
     named = _SECRET_IN_TEXT.sub(rf"\1{_REDACTED}", _TOKEN.sub(_REDACTED, text))
     return _USER_INFO.sub(rf"\1{_REDACTED}@", named)
 
@@ -100,7 +107,7 @@ class _Formatter(logging.Formatter):
         if record.exc_info:
             line["error"] = redact_text(self.formatException(record.exc_info))
         if self._format is LogFormat.JSON:
-            return json.dumps(line, default=str, ensure_ascii=False)
+            return one_line_json(line)
         return " ".join(f"{key}={_text(value)}" for key, value in line.items())
 
 
@@ -114,4 +121,16 @@ def _safe(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _text(value: Any) -> str:
     """Quoted whenever a plain reader could take it for two things; always one line."""
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    return text if text.isprintable() and _PLAIN.fullmatch(text) else one_line_json(text)
+
+
+def one_line_json(document: Any) -> str:
+    """JSON in which nothing is left that a terminal would obey or show as nothing: JSON itself escapes only
+    what lies below U+0020.
+    """
+    text = json.dumps(document, default=str, ensure_ascii=False)
+    return text if text.isprintable() else _NOT_SHOWN.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match.group() if match.group().isprintable() else json.dumps(match.group())[1:-1]

@@ -11,7 +11,7 @@ from typing import Final
 
 SECRET_NAME: Final = (
     r"(?i:pass(word|wd|phrase)?$|password|secret|token|credential|user\.info|sasl\.jaas|key\.pem|\.pem$|"
-    r"(private|access|account)[._-]?key|encryption\.key$|azure\.sas\.)"
+    r"(api|private|access|account)[._-]?key|(^|[._-])pwd$|encryption\.key$|azure\.sas\.)"
 )
 _SECRET_NAME: Final = re.compile(SECRET_NAME)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
+
+from stream_runtime.logging import one_line_json
 
 
 class Output:
@@ -21,15 +22,16 @@ class Output:
     def answer(self, document: Any, lines: Iterable[str]) -> None:
         """The command's answer: `document` with --json, else the lines."""
         if self.as_json:
-            self._stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+            self._stdout.write(one_line_json(document) + "\n")
         else:
+            # Keys, names and reasons come from outside: a terminal may not obey them.
             for line in lines:
-                self._stdout.write(line + "\n")
+                self._stdout.write(printable(line) + "\n")
         self._stdout.flush()
 
     def say(self, text: str) -> None:
         """Progress; a line on stderr."""
-        self._stderr.write(text + "\n")
+        self._stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         self._stderr.flush()
 
 

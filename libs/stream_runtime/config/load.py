@@ -37,6 +37,7 @@ from stream_runtime.config.spark_master import check_spark
 _LANES_DEFAULT_MAX: Final = 8
 _INPUT_PARTITIONS_DEFAULT: Final = 4
 _FILE_BYTES_MAX: Final = 1 << 20
+_NODES_MAX: Final = 100_000
 # What a dead letter has beside the record's key and value: its headers, at most 64 KiB, and ours.
 _LETTER_MARGIN_BYTES: Final = 128 << 10
 _SECTIONS: Final[Mapping[str, type[Any]]] = {
@@ -100,7 +101,9 @@ def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:
         )
     try:
         hidden, references = hide_references(raw.decode("utf-8"))
-        _reject_repeated_keys(yaml.compose(hidden, Loader=yaml.SafeLoader))
+        composed = yaml.compose(hidden, Loader=yaml.SafeLoader)
+        _reject_bombs(composed)
+        _reject_repeated_keys(composed)
         tree = yaml.safe_load(hidden)
     except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(str(file), "", f"is no valid YAML: {' '.join(str(error).split())}") from None
@@ -110,6 +113,29 @@ def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:
         )
     filled: dict[str, Any] = fill_references(tree, references, env, str(file))
     return filled
+
+
+def _reject_bombs(root: Any) -> None:
+    """Aliases of aliases make a file of a kilobyte stand for billions of values, and one may hold itself."""
+    sizes: dict[int, int] = {}
+
+    def size(node: Any) -> int:
+        if id(node) in sizes:
+            if not sizes[id(node)]:
+                raise yaml.YAMLError("an alias holds itself")
+            return sizes[id(node)]
+        sizes[id(node)] = 0
+        children: list[Any] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = node.value
+        elif isinstance(node, yaml.MappingNode):
+            children = [each for pair in node.value for each in pair]
+        sizes[id(node)] = total = 1 + sum(map(size, children))
+        if total > _NODES_MAX:
+            raise yaml.YAMLError(f"its aliases stand for more than {_NODES_MAX} values")
+        return total
+
+    size(root)
 
 
 def _reject_repeated_keys(node: Any) -> None:

@@ -178,3 +178,6 @@ def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
         return error_answer(_STATUS_OF_KIND[error.kind], str(error))
     except (HudiFormatError, OSError) as error:
         return error_answer(503, str(error))
+    except (OverflowError, ValueError) as error:
+        # A date of the year 10000 fits its column, and no Python object.
+        return error_answer(400, f"the key's row holds a value that cannot be shown here: {error}")

@@ -305,3 +305,17 @@ def test_schema_that_is_no_record_is_refused(write, tmp_path):
     (tmp_path / "flights.avsc").write_text('"string"')
     with pytest.raises(ConfigError, match="no Avro record schema"):
         load_config(file, {})
+
+
+def _bomb(levels: int, width: int) -> str:
+    lines = ["a0: &a0 [x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("bomb", [_bomb(30, 9), _bomb(9, 9), "a: &a [*a]", "a: &a {b: *a}"])
+def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(tmp_path: Path, bomb: str) -> None:
+    file = tmp_path / "bomb.yaml"
+    file.write_text(f"{bomb}\ntable: {{name: a}}\n")
+    with pytest.raises(ConfigError, match="alias"):
+        load_config(file, {})

@@ -156,3 +156,36 @@ def test_every_line_names_the_table_and_is_one_line_of_json(stream):
     expected = {"table": "flights", "service": "coordinator", "took_ms": {"job": 9.5}, **known}
     assert expected.items() <= found.items()
     assert found["message"] == "epoch 12 is\ncommitted"
+
+
+@pytest.mark.parametrize("log_format", list(LogFormat))
+@pytest.mark.parametrize(
+    "hostile", ["\x1b[2J", "x\x9b31m", "a\x7f", "b\u202e", "c\x85d", "\U000e0001", "plain\x07"]
+)
+def test_a_log_line_holds_nothing_that_a_terminal_obeys(log_format, hostile):
+    stream = io.StringIO()
+    configure_logging("assigner", log_format, stream=stream)
+    with bound(lane=hostile):
+        logging.getLogger("tidemark.x").warning("%s", hostile)
+    assert stream.getvalue().rstrip("\n").isprintable()
+    if log_format is LogFormat.JSON:
+        line = json.loads(stream.getvalue())
+        assert (line["message"], line["lane"]) == (hostile, hostile)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "refused api_key=hush-hush",
+        "refused apiKey: hush-hush, more",
+        "pwd=hush-hush",
+        "PWD='hush-hush'",
+        "ssl.key.passphrase=hush-hush",
+        "s3.access-key=hush-hush",
+        "-----BEGIN RSA PRIVATE KEY-----\nhush-hush\n-----END RSA PRIVATE KEY----- behind",
+        "-----BEGIN PRIVATE KEY-----hush-hush cut off",
+        "a -----BEGIN ENCRYPTED PRIVATE KEY-----\\nhush-hush\\n-----END ENCRYPTED PRIVATE KEY-----",
+    ],
+)
+def test_keys_in_free_text_are_hidden(text):
+    assert "hush" not in redact_text(text)
