@@ -29,9 +29,10 @@ def encoded() -> bytes:
         }
         for i in range(20)
     ]
-    return encode_batch(
+    content: bytes = encode_batch(
         pa.RecordBatch.from_pylist(rows, schema=with_user_columns(KEYED_COLUMNS, USER))
     ).to_pybytes()
+    return content
 
 
 def test_damaged_bytes_are_an_error_or_a_batch_whose_columns_can_be_used() -> None:
