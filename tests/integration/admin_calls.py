@@ -130,6 +130,9 @@ def check_refusals(calls: AdminCalls) -> None:
     """Statuses with details that programs can act on."""
     calls.refused(NOT_FOUND, "EPOCH_UNKNOWN", "ShowEpoch", {"epoch": 1_000_000})
     calls.refused(FAILED_PRECONDITION, "EPOCH_NOT_GIVEN_UP", "RetryEpoch", {"epoch": 1})
+    nothing = {"topic": "nothing", "partition": 0, "offset": 0}
+    calls.refused(FAILED_PRECONDITION, "LANE_NOT_STOPPED", "SkipInput", nothing)
+    calls.refused(FAILED_PRECONDITION, "TOPIC_NOT_ACCEPTED", "AcceptTopic", {"topic": "nothing"})
     wrong = calls.refused(INVALID_ARGUMENT, "WRONG_TABLE", "Status", {"table": "another"})
     (field,) = wrong.details["BadRequest"]["fieldViolations"]
     assert field["field"] == "table"

@@ -11,6 +11,7 @@ LONGEST_FIRST = (
     "test_spark_cluster",
     "test_two_assigners.py::test_members",
     "test_pipeline_edges.py::test_stops_starts",
+    "test_hostile_input",
     "test_bad_input",
     "test_two_assigners",
     "test_three_brokers",
@@ -24,13 +25,14 @@ LONGEST_FIRST = (
     "test_changing_topics",
     "test_input_start",
 )
-# Two workers of a Spark cluster, a running pipeline, three brokers, a Spark session.
+# Two workers of a Spark cluster, running pipelines, three brokers, a Spark session.
 WITH_ONE_FIXTURE = (
     "test_spark_cluster",
     "test_bad_input",
     "test_three_brokers",
     "test_spark_engine",
     "test_changing_topics",
+    "test_hostile_input",
 )
 
 
