@@ -1,5 +1,6 @@
 """What a Spark driver and its Python workers are given."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ def test_daemon_module_is_one_that_workers_can_run():
 
 
 def test_archives_leave_the_import_path_with_their_importers(monkeypatch, tmp_path):
+    # As plain files, wherever this test runs: an interpreter without them keeps the archives.
+    for package in ("pyspark", "py4j"):
+        importlib.import_module(package)
     archives = [str(tmp_path / name) for name in ("pyspark.zip", "py4j-0.10-src.zip", "spark-core.jar")]
     monkeypatch.setattr(sys, "path", [archives[0], "/plain", *archives[1:]])
     monkeypatch.setattr(sys, "path_importer_cache", {archives[0]: None, "/plain": None})
