@@ -58,6 +58,8 @@ def _check_metadata_commits(storage: Storage, validity: InstantValidity, finding
             continue
         where = instant_path(instant, METADATA_TABLE_ROOT)
         ours = data.find(instant.requested)
+        if validity.is_of_restore(instant.requested):
+            continue
         if ours is None and not data.is_archived(instant.requested):
             rolled_back = _rolled_back(storage, data) if rolled_back is None else rolled_back
             if instant.requested not in rolled_back:

@@ -71,6 +71,7 @@ from commit_coordinator.web.open_page import Shown, open_page
 from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import Topic
 from hudi_format.errors import LockLostError, StagingGoneError
+from hudi_format.file_group.readable_logs import ReadableLogs
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
@@ -137,6 +138,7 @@ class CoordinatorService:
         self._page: WebPage | None = None
         self._context: Context | None = None
         self._ledger = ""
+        self._logs: ReadableLogs | None = None
         self.metrics = CoordinatorMetrics(config, ports.clock, lambda: self._log.term)
         self._security = server_security(config, ports.clock, self.metrics.metrics.refused)
         self._log = DecisionsLog(
@@ -174,6 +176,7 @@ class CoordinatorService:
             lambda pending: open_table(config, ports.storage, ports.clock, pending), self._has_begun
         )
         self._ledger = ledger_id(ports.storage, ports.ids)
+        self._logs = table.logs
         opened = open_inputs(config, ports.storage, self._admin)
         check_recorded(ports.storage, ensure_topics(config, self._admin))
         check_lane_source(config, ports.storage)
@@ -390,6 +393,12 @@ class CoordinatorService:
         return coordinator, context, trimmer
 
     def load_sizes(self) -> None:
-        """Lists the table's files anew, for the file groups to lease."""
+        """Lists the table's files anew, for the file groups to lease.
+
+        Raises UnsupportedTableError where another engine wrote log files that cannot be read.
+        """
         snapshot = MetadataTableSnapshot.load(self._ports.storage)
-        self._placement.load(snapshot.files, TableView.of(self._ports.storage, snapshot.data_timeline))
+        view = TableView.of(self._ports.storage, snapshot.data_timeline)
+        if self._logs is not None:
+            self._logs.check(view.slices(snapshot.files.names()))
+        self._placement.load(snapshot.files, view)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hudi_format.commit.instants import instant_path
-from hudi_format.commit.lock import foreign_writer_options, read_lock
+from hudi_format.commit.lock import foreign_writer_options, procedure_options, read_lock
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
@@ -45,6 +45,7 @@ def describe_table(storage: Storage) -> dict[str, Any]:
         "servable": why_not is None,
         "not_servable": why_not,
         "foreign_writer_options": foreign_writer_options(storage.base_uri),
+        "procedure_options": procedure_options(),
     }
 
 

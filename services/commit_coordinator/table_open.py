@@ -15,12 +15,14 @@ from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from commit_coordinator.table_creation import create_or_finish, is_half_made
 from hudi_format.commit.instants import instant_path
 from hudi_format.errors import UnsupportedTableError
+from hudi_format.file_group.readable_logs import ReadableLogs
 from hudi_format.keys import KeyGenerator
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import SchemaError, TableSchema, union
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
+from hudi_format.table_view import TableView
 from hudi_format.timeline import Action, load_timeline
 from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 from hudi_format.validation import check_servable
@@ -46,12 +48,15 @@ class TableMismatchError(CoordinatorError):
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """The table as it stands. ``schema`` is the union of the table's and the configured one."""
+    """The table as it stands. ``schema`` is the union of the table's and the configured one. ``logs``: looks
+    at the log files that other engines add.
+    """
 
     config: TableConfig
     num_shards: int
     schema: TableSchema
     created: bool
+    logs: ReadableLogs
 
 
 def open_table(
@@ -59,7 +64,8 @@ def open_table(
 ) -> OpenedTable:
     """Creates or checks the table; ``own_pending`` as `check_servable`.
 
-    Raises TableMismatchError, UnsupportedTableError (other version, no record index, …), SchemaError.
+    Raises TableMismatchError, UnsupportedTableError (other version, no record index, log files that cannot be
+    read, …), SchemaError.
     """
     if file.table.index.kind is not IndexKind.GLOBAL:
         raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
@@ -73,9 +79,11 @@ def open_table(
     check_same(file, config)
     schema = union_with_table(storage, config, configured)
     _check_columns(file, schema)
-    shards = MetadataTableSnapshot.load(storage).num_shards
-    check_shards(file, shards)
-    return OpenedTable(config, shards, schema, created)
+    snapshot = MetadataTableSnapshot.load(storage)
+    check_shards(file, snapshot.num_shards)
+    logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
+    logs.check(TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names()))
+    return OpenedTable(config, snapshot.num_shards, schema, created, logs)
 
 
 def open_beside_predecessor(

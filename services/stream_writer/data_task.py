@@ -157,7 +157,8 @@ class DataPartitionWriter:
                 raise FileGroupChangedError(
                     f"file group {group.file_id} in partition {group.partition_path!r} has rows, but no "
                     f"files of {self._task.as_of} or before any more: another engine compacted and cleaned "
-                    "it after the epoch was planned, or removed it"
+                    "it after the epoch was planned, or removed it. If it stays: `tidemark verify` says "
+                    "whether the record index still names it"
                 )
         return slices
 

@@ -37,3 +37,5 @@ def description_lines(document: dict[str, Any]) -> Iterator[str]:
     yield "other writers (Hudi on Spark) need these options while Tidemark runs:"
     for key, value in document["foreign_writer_options"].items():
         yield f"  {key}={value}"
+    yield "Hudi's procedures need these, or they drop the record index (docs/hudi-beside.md):"
+    yield f"  options => '{document['procedure_options']}'"

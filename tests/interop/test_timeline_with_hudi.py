@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +209,46 @@ def test_a_table_that_we_created_takes_sparks_first_write(
     # Rewriting what Hudi has extended keeps every key.
     write_properties(storage, config.properties)
     assert len(judge.snapshot(table)) == 15
+
+
+def test_of_two_completed_files_of_one_instant_hudi_takes_one_and_we_the_earlier(
+    judge: HudiJudge, busy_table: Path, tmp_path: Path
+) -> None:
+    """Two executors of one plan leave them. Hudi's choice is the first of the folder's listing, which has no
+    order on a local file system.
+    """
+    table = tmp_path / "twice"
+    shutil.copytree(busy_table, table)
+    timeline = table / ".hoodie" / "timeline"
+    instants = load_timeline(LocalStorage(table)).instants
+    both: dict[str, set[str]] = {}
+    for completed in sorted(timeline.glob("*_*.*commit")):
+        requested, _, rest = completed.name.partition("_")
+        completion, _, word = rest.partition(".")
+        later = str(int(completion) + 7)
+        both[requested] = {completion, later}
+        shutil.copy(completed, timeline / f"{requested}_{later}.{word}")
+    assert both
+    assert load_timeline(LocalStorage(table)).instants == instants
+    theirs = described(meta_client(judge, table).getActiveTimeline())
+    assert {requested for requested, *_ in theirs} == {each.requested for each in instants}
+    for requested, _, _, completion in theirs:
+        assert completion is None or completion in both.get(requested, {completion})
+
+
+def test_with_an_empty_version_file_hudi_and_we_read_the_newest_manifest(
+    judge: HudiJudge, busy_table: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "unnumbered"
+    shutil.copytree(busy_table, table)
+    history = table / ".hoodie" / "timeline" / "history"
+    for crc in history.glob(".*.crc"):
+        crc.unlink()
+    (history / "_version_").write_bytes(b"")
+    theirs = {
+        (requested, completion)
+        for requested, _, _, completion in described(meta_client(judge, table).getArchivedTimeline())
+        if completion is not None
+    }
+    assert theirs
+    assert set(ArchivedTimeline(LocalStorage(table)).completion_times().items()) == theirs

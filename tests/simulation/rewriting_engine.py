@@ -43,6 +43,7 @@ from hudi_format.timeline.avro_records import (
 from hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
+    compaction_metrics,
     encode_compaction_plan,
 )
 from tests.simulation.other_engine import OtherEngine
@@ -132,6 +133,7 @@ class RewritingEngine(OtherEngine):
             base_instant=was.base_instant,
             log_files=was.log_files,
             base_file=was.base_file,
+            metrics=compaction_metrics([1 for _ in was.log_files], 1),
         )
         plan = encode_compaction_plan(CompactionPlan(operations=(operation,)))
         requested = create_requested(self._storage, self._instants.next(), Action.COMPACTION, plan)

@@ -76,6 +76,14 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
     }
 
 
+def procedure_options() -> str:
+    """What Hudi's procedures (`CALL run_clustering` and others) need in `options => '…'` to keep the record
+    index: those of `foreign_writer_options` that are about the metadata table.
+    """
+    options = foreign_writer_options("")
+    return ",".join(f"{key}={value}" for key, value in options.items() if key.startswith("hoodie.metadata."))
+
+
 @dataclass(frozen=True, slots=True)
 class LockHolder:
     """Who holds the lock. `term` and `nonce` are None for another engine's lock; `since_ms` is the time of

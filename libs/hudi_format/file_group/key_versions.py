@@ -7,7 +7,7 @@ Memory is bounded: of a base file one row group at a time, of a log file the who
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from hudi_format.errors import CorruptFileError
 from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY
 from hudi_format.file_group.changes import Changes
-from hudi_format.file_group.log_blocks import read_data_log
+from hudi_format.file_group.log_blocks import LogContent, read_data_log
 from hudi_format.file_group.merge import apply_log
 from hudi_format.file_group.names import parse_data_file
-from hudi_format.file_group.slice_reader import merge_columns
+from hudi_format.file_group.slice_reader import merge_columns, merge_files
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import NO_ORDERING, OrderingField
 from hudi_format.schema import TableSchema, cast_rows
@@ -85,24 +85,24 @@ class KeyReader:
         columns = merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
         base = self.base_row(file_slice, key, columns)
         versions = [] if base is None else self._rows_of(str(file_slice.base_file), base, is_base=True)
-        tables: list[pa.Table] = [columns.empty_table()]
-        parts: list[Changes] = []
+        logs: dict[str, LogContent] = {}
         left_out: list[str] = []
         for name in file_slice.log_files:
             self.check()
             path = join_path(file_slice.partition_path, name)
             info = self.storage.stat(path)
-            if len(versions) >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
+            found = sum(len(each.changes) for each in logs.values())
+            if found >= VERSIONS_MAX or (info is not None and info.size > self.file_bytes_max):
                 left_out.append(name)
                 continue
-            rows, changes = self._in_log(path, key, columns)
-            versions += self._changes_of(name, rows, changes)
-            tables.append(rows)
-            parts.append(changes)
+            logs[name] = self._in_log(path, key, columns)
+        order = merge_files({name: content.folds for name, content in logs.items()})
+        for name in order:
+            versions += self._changes_of(name, logs[name].rows, logs[name].changes)
         if left_out:
             return KeyVersions(tuple(versions), None, tuple(left_out))
-        changes = Changes.concat(parts, [table.num_rows for table in tables[1:]])
-        merged = apply_log(base, pa.concat_tables(tables), changes, self.mode, self.ordering).to_pylist()
+        log = LogContent.concat([logs[name] for name in order], columns)
+        merged = apply_log(base, log.rows, log.changes, self.mode, self.ordering, log.has).to_pylist()
         return KeyVersions(tuple(versions), merged[0] if merged else None)
 
     def base_row(self, file_slice: FileSlice, key: str, columns: pa.Schema | None = None) -> pa.Table | None:
@@ -147,17 +147,17 @@ class KeyReader:
                 return file.read_row_group(group, stored).slice(at, 1)
         return None
 
-    def _in_log(self, path: str, key: str, columns: pa.Schema) -> tuple[pa.Table, Changes]:
-        """The key's rows in a log file, and its changes, which point into them."""
+    def _in_log(self, path: str, key: str, columns: pa.Schema) -> LogContent:
+        """What a log file holds of the key."""
         content = read_data_log(self.storage, path, columns, self.mode, self.ordering)
         changes = content.changes.take(np.flatnonzero(np.asarray(pc.equal(content.changes.keys, key))))
         has_row = changes.row >= 0
-        rows = content.rows.take(pa.array(changes.row[has_row]))
+        positions = changes.row[has_row]
+        rows = content.rows.take(pa.array(positions))
         renumbered = np.full(len(changes), -1, np.int64)
         renumbered[has_row] = np.arange(rows.num_rows)
-        return rows, Changes(
-            changes.keys, changes.ordering, changes.is_delete, changes.unconditional, renumbered
-        )
+        has = None if content.has is None else content.has[positions]
+        return LogContent(rows, replace(changes, row=renumbered), content.folds, has)
 
     def _changes_of(self, name: str, rows: pa.Table, changes: Changes) -> list[KeyVersion]:
         found = iter(self._rows_of(name, rows, is_base=False))

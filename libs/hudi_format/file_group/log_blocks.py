@@ -2,12 +2,14 @@
 
 A file of ours holds one Parquet data block, then delete blocks: those with ordering values, then
 unconditional ones. hudi-rs refuses a delete block that mixes the two (Hudi format notes 4.4). Spark's own
-files hold Avro data blocks.
+files hold Avro data blocks; its log compaction writes blocks that stand for those of other files, its MERGE
+INTO blocks that hold some columns only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,10 +41,31 @@ _DELETE_OPERATIONS = pa.array(["D", "-U"])
 
 @dataclass(frozen=True, slots=True)
 class LogContent:
-    """A log file's data rows (the columns that were asked for) and its changes, which point into them."""
+    """A log file's data rows (the columns that were asked for) and its changes, which point into them.
+
+    `folds`: the instants that the file stands for, when a log compaction made it. `has`: per row and column
+    whether the row holds it; None when all rows are whole.
+    """
 
     rows: pa.Table
     changes: Changes
+    folds: frozenset[str] = frozenset()
+    has: BoolArray | None = None
+
+    @classmethod
+    def concat(cls, contents: Sequence[LogContent], columns: pa.Schema) -> LogContent:
+        """The contents one after the other, as one."""
+        rows = pa.concat_tables([columns.empty_table(), *(each.rows for each in contents)])
+        changes = Changes.concat(
+            [each.changes for each in contents], [each.rows.num_rows for each in contents]
+        )
+        has = None
+        if any(each.has is not None for each in contents):
+            whole = [np.ones((each.rows.num_rows, len(columns)), np.bool_) for each in contents]
+            has = np.concatenate(
+                [full if each.has is None else each.has for full, each in zip(whole, contents, strict=True)]
+            )
+        return cls(rows, changes, has=has)
 
 
 def data_log_bytes(
@@ -85,23 +108,21 @@ def read_data_log(
 
     Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for blocks that are not served.
     """
-    tables: list[pa.Table] = [columns.empty_table()]
-    parts: list[Changes] = []
-    rows_of_parts: list[int] = []
+    parts: list[LogContent] = []
+    folds: set[str] = set()
     for block in read_blocks(storage.read(path), path):
-        _refuse_special(block, path)
+        refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
+        folds.update(block.compacted_block_times)
         if block.block_type is BlockType.DELETE:
-            parts.append(Changes.of_deletes(read_deletes(block.content, ordering, path)))
-            rows_of_parts.append(0)
+            deletes = Changes.of_deletes(read_deletes(block.content, ordering, path))
+            parts.append(LogContent(columns.empty_table(), deletes))
             continue
-        rows, removed = _data_rows(block, path, columns)
+        rows, removed, has = _data_rows(block, path, columns)
         changes = changes_of_rows(rows, mode, ordering)
         if removed is not None:
             changes = replace(changes, is_delete=changes.is_delete | removed)
-        tables.append(rows)
-        parts.append(changes)
-        rows_of_parts.append(rows.num_rows)
-    return LogContent(pa.concat_tables(tables), Changes.concat(parts, rows_of_parts))
+        parts.append(LogContent(rows, changes, has=has))
+    return replace(LogContent.concat(parts, columns), folds=frozenset(folds))
 
 
 def read_log_deletes(
@@ -121,8 +142,8 @@ def read_log_deletes(
             if block.block_type is BlockType.DELETE:
                 parts.append(read_deletes(block.content, ordering, path))
                 continue
-            _refuse_special(block, path)
-            rows, removed = _data_rows(block, path, columns)
+            refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
+            rows, removed, _ = _data_rows(block, path, columns)
             changes = changes_of_rows(rows, mode, ordering)
             gone = np.flatnonzero(changes.is_delete if removed is None else changes.is_delete | removed)
             keys = changes.keys.take(pa.array(gone))
@@ -142,21 +163,42 @@ def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool
     return in_rows or block_type is BlockType.DELETE
 
 
-def _refuse_special(block: LogBlock, path: str) -> None:
+def check_log_blocks(storage: Storage, path: str, ordering_field: str | None) -> None:
+    """Raises `UnsupportedTableError` where a block of the log file could not be read. Reads headers only;
+    else raises as `read_data_log`.
+    """
+
+    def look(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
+        refuse_unreadable(block_type, headers, path, ordering_field)
+        return False
+
+    with storage.open_input(path) as file:
+        for _ in scan_blocks(file, path, look):
+            pass
+
+
+def refuse_unreadable(
+    block_type: BlockType, headers: Mapping[HeaderKey, str], path: str, ordering_field: str | None
+) -> None:
+    """Raises `UnsupportedTableError` for a block that this library does not read."""
     what = None
-    if HeaderKey.IS_PARTIAL in block.headers:
-        what = "partial updates"
-    elif block.compacted_block_times:
-        what = "blocks of a log compaction"
-    elif block.block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
-        what = f"a {block.block_type.name} block"
+    if block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
+        what = f"a {block_type.name} block"
+    elif HeaderKey.IS_PARTIAL in headers and ordering_field is not None:
+        schema = json.loads(headers.get(HeaderKey.SCHEMA) or "{}")
+        if ordering_field not in {field.get("name") for field in schema.get("fields", ())}:
+            what = f"partial updates without the ordering field {ordering_field}"
     if what is not None:
-        raise UnsupportedTableError(f"{path} holds {what}", "Compact this file group with Spark first.")
+        raise UnsupportedTableError(
+            f"{path} holds {what}", "Compact this file group with Spark (CALL run_compaction)"
+        )
 
 
-def _data_rows(block: LogBlock, path: str, columns: pa.Schema) -> tuple[pa.Table, BoolArray | None]:
-    """A data block's rows cast to `columns`, and which of them say in `_hoodie_operation` that they
-    delete.
+def _data_rows(
+    block: LogBlock, path: str, columns: pa.Schema
+) -> tuple[pa.Table, BoolArray | None, BoolArray | None]:
+    """A data block's rows cast to `columns`; which of them say in `_hoodie_operation` that they delete; and
+    which columns they hold (None: all).
     """
     if block.block_type is BlockType.PARQUET_DATA:
         wanted = [*columns.names, _OPERATION_FIELD]
@@ -165,7 +207,10 @@ def _data_rows(block: LogBlock, path: str, columns: pa.Schema) -> tuple[pa.Table
         if not block.schema:
             raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
         rows = decode_avro_rows(block.content, block.schema, path)
-    removed = None
+    removed = has = None
     if _OPERATION_FIELD in rows.column_names:
         removed = np.asarray(pc.is_in(rows.column(_OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
-    return cast_rows(rows, columns), removed
+    if HeaderKey.IS_PARTIAL in block.headers:
+        held = [name in rows.column_names for name in columns.names]
+        has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))
+    return cast_rows(rows, columns), removed, has

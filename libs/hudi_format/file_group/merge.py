@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from hudi_format.errors import HudiFormatError
 from hudi_format.file_group.base_file import FILE_NAME, RECORD_KEY, constant_column
 from hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
+from hudi_format.file_group.partial_rows import apply_partial_log
 from hudi_format.ordering import BoolArray, Int64Array, OrderingField
 from hudi_format.schema import IS_DELETED_FIELD
 from hudi_format.table_config import MergeMode
@@ -91,12 +92,16 @@ def apply_log(
     changes: Changes,
     mode: MergeMode,
     ordering: OrderingField | None,
+    has: BoolArray | None = None,
 ) -> pa.Table:
     """The live rows of a slice: its base rows (None without a base file) after the changes of its logs.
 
     `changes.row` points into `log_rows`; both tables have the same schema and hold at least the record
-    key and, by event time, the ordering column.
+    key and, by event time, the ordering column. `has`: per log row and column whether the row holds the
+    column; None when all rows are whole.
     """
+    if has is not None:
+        return apply_partial_log(base, log_rows, has, changes, mode, ordering)
     reduced = changes.reduce(mode)
     if base is None:
         return _taken(log_rows, reduced.row[~reduced.is_delete])

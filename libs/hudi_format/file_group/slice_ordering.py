@@ -17,7 +17,7 @@ import pyarrow as pa
 from hudi_format.file_group.changes import Changes, combined, positions_in
 from hudi_format.file_group.log_blocks import read_data_log
 from hudi_format.file_group.merge import changes_of_rows
-from hudi_format.file_group.slice_reader import merge_columns, read_base_rows
+from hudi_format.file_group.slice_reader import merge_columns, merge_files, read_base_rows
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import NO_ORDERING, BoolArray, Int64Array, OrderingField
 from hudi_format.schema import TableSchema
@@ -40,6 +40,14 @@ class SliceOrdering:
     is_deleted: BoolArray
 
 
+@dataclass(frozen=True, slots=True)
+class FileChanges:
+    """What a file says of keys; `folds` as in `LogContent`."""
+
+    changes: Changes
+    folds: frozenset[str] = frozenset()
+
+
 class SliceOrderingCache:
     """Decoded keys and ordering values of files, least recently used ones dropped at `bytes_max`. For one
     thread.
@@ -48,29 +56,29 @@ class SliceOrderingCache:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._files: OrderedDict[tuple[str, str], Changes] = OrderedDict()
+        self._files: OrderedDict[tuple[str, str], FileChanges] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Bytes held; never above `bytes_max`."""
         return self._bytes
 
-    def get(self, key: tuple[str, str]) -> Changes | None:
+    def get(self, key: tuple[str, str]) -> FileChanges | None:
         """What was decoded from the file (path, ordering field); None when it is not held."""
-        changes = self._files.get(key)
-        if changes is not None:
+        held = self._files.get(key)
+        if held is not None:
             self._files.move_to_end(key)
-        return changes
+        return held
 
-    def put(self, key: tuple[str, str], changes: Changes) -> None:
+    def put(self, key: tuple[str, str], held: FileChanges) -> None:
         """Keeps a file's content, unless it alone is above the limit."""
-        if changes.nbytes > self._bytes_max or key in self._files:
+        if held.changes.nbytes > self._bytes_max or key in self._files:
             return
-        self._files[key] = changes
-        self._bytes += changes.nbytes
+        self._files[key] = held
+        self._bytes += held.changes.nbytes
         while self._bytes > self._bytes_max:
             _, dropped = self._files.popitem(last=False)
-            self._bytes -= dropped.nbytes
+            self._bytes -= dropped.changes.nbytes
 
 
 def slice_ordering(
@@ -124,19 +132,21 @@ class _SliceFiles:
         if held is None:
             rows = read_base_rows(self.storage, self.file_slice, self._columns())
             assert rows is not None
-            held = changes_of_rows(rows, self.mode, self.ordering)
+            held = FileChanges(changes_of_rows(rows, self.mode, self.ordering))
             self.cache.put(key, held)
-        return held
+        return held.changes
 
     def logs(self) -> Changes:
-        parts = [self._log(name) for name in self.file_slice.log_files]
-        return Changes.concat(parts, [0] * len(parts))
+        files = {name: self._log(name) for name in self.file_slice.log_files}
+        order = merge_files({name: file.folds for name, file in files.items()})
+        return Changes.concat([files[name].changes for name in order], [0] * len(order))
 
-    def _log(self, name: str) -> Changes:
+    def _log(self, name: str) -> FileChanges:
         key = self._key(name)
         held = self.cache.get(key)
         if held is None:
-            held = read_data_log(self.storage, key[0], self._columns(), self.mode, self.ordering).changes
+            content = read_data_log(self.storage, key[0], self._columns(), self.mode, self.ordering)
+            held = FileChanges(content.changes, content.folds)
             self.cache.put(key, held)
         return held
 

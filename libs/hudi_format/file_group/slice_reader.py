@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.file_group.base_file import RECORD_KEY, read_base_file
-from hudi_format.file_group.changes import Changes
-from hudi_format.file_group.log_blocks import read_data_log
+from hudi_format.file_group.log_blocks import LogContent, read_data_log
 from hudi_format.file_group.merge import apply_log
+from hudi_format.file_group.names import LogFileName
 from hudi_format.file_group.slices import FileSlice
+from hudi_format.log_file.folding import merge_instants
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import IS_DELETED_FIELD, TableSchema, cast_rows
 from hudi_format.storage.base import Storage, join_path
@@ -38,15 +41,30 @@ def read_slice(
     base = read_base_rows(storage, file_slice, read)
     if not file_slice.log_files:
         return cast_rows(read.empty_table() if base is None else base, wanted)
-    contents = [
-        read_data_log(storage, join_path(file_slice.partition_path, name), read, mode, ordering)
+    contents = {
+        name: read_data_log(storage, join_path(file_slice.partition_path, name), read, mode, ordering)
         for name in file_slice.log_files
-    ]
-    rows = pa.concat_tables([content.rows for content in contents])
-    changes = Changes.concat(
-        [content.changes for content in contents], [content.rows.num_rows for content in contents]
-    )
-    return cast_rows(apply_log(base, rows, changes, mode, ordering), wanted)
+    }
+    order = merge_files({name: content.folds for name, content in contents.items()})
+    log = LogContent.concat([contents[name] for name in order], read)
+    return cast_rows(apply_log(base, log.rows, log.changes, mode, ordering, log.has), wanted)
+
+
+def merge_files(folds: Mapping[str, frozenset[str]]) -> list[str]:
+    """The log files of a slice that are merged, in this order. `folds`: name, in the order of the slice ->
+    the instants that a log compaction made the file of (none: an ordinary one).
+    """
+    if not any(folds.values()):
+        return list(folds)
+    of_instant: dict[str, list[str]] = {}
+    for name in folds:
+        parsed = LogFileName.parse(name)
+        if parsed is not None:
+            of_instant.setdefault(parsed.instant, []).append(name)
+    folded = {
+        instant: frozenset().union(*(folds[name] for name in names)) for instant, names in of_instant.items()
+    }
+    return [name for instant in merge_instants(list(of_instant), folded) for name in of_instant[instant]]
 
 
 def merge_columns(wanted: pa.Schema, schema: TableSchema, ordering: OrderingField | None) -> pa.Schema:

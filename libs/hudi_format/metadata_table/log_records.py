@@ -2,9 +2,9 @@
 merged.
 
 Invariants (Hudi format notes, index part, 2.6 and 5): blocks count by their own INSTANT_TIME; blocks of an
-instant that a rollback command names do not; blocks that log compaction folded are replaced, once, by the
-folded block, at the place of the newest of them. A folded block is used only if everything in it counts;
-otherwise its originals are.
+instant that a rollback command names do not; blocks that log compaction folded are replaced by the folded
+block (`log_file.folding`). A folded block is used only if everything in it counts; otherwise its originals
+are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.log_file import BlockType, LogBlock, read_blocks
+from hudi_format.log_file.folding import merge_instants
 from hudi_format.storage.base import Storage, join_path
 
 _DATA_TYPES = frozenset({BlockType.HFILE_DATA, BlockType.DELETE})
@@ -54,10 +55,13 @@ def merge_order(blocks: Sequence[SourcedBlock], is_valid: Callable[[str], bool])
         counting.append(each)
     if not any(each.block.compacted_block_times for each in counting):
         return counting
-    return _with_folded(counting, is_valid)
+    return _with_folded(counting, {each.block.instant_time for each in blocks}, is_valid)
 
 
-def _with_folded(blocks: list[SourcedBlock], is_valid: Callable[[str], bool]) -> list[SourcedBlock]:
+def _with_folded(
+    blocks: list[SourcedBlock], in_slice: set[str], is_valid: Callable[[str], bool]
+) -> list[SourcedBlock]:
+    """`in_slice`: all instants that have blocks there, also those that do not count."""
     by_instant: dict[str, list[SourcedBlock]] = {}
     for each in blocks:
         by_instant.setdefault(each.block.instant_time, []).append(each)
@@ -70,24 +74,13 @@ def _with_folded(blocks: list[SourcedBlock], is_valid: Callable[[str], bool]) ->
         for instant, times in covered.items()
         if times and all(is_valid(time) for time in _transitive(instant, covered))
     }
-    stands_for: dict[str, str] = {}
-    for folded in sorted(usable):  # a later folding, which may hold earlier ones, overrides them
-        for time in _transitive(folded, covered):
-            stands_for[time] = folded
-    result: list[SourcedBlock] = []
-    used: set[str] = set()
-    for instant in sorted(by_instant, reverse=True):
-        final = stands_for.get(instant, instant)
-        if covered[instant] and instant not in usable:
+    for instant in covered.keys() - usable:
+        # Of a folded block that is here without any original nothing is missing: it would not be used.
+        if not in_slice.isdisjoint(covered[instant]):
             _require_originals({time for time in covered[instant] if is_valid(time)}, by_instant)
-            continue
-        if covered[instant] and final == instant and any(time in by_instant for time in covered[instant]):
-            continue  # it is taken at the place of the newest instant that it holds
-        if final not in used:
-            used.add(final)
-            result.extend(reversed(by_instant[final]))
-    result.reverse()
-    return result
+    instants = sorted(instant for instant in by_instant if not covered[instant] or instant in usable)
+    order = merge_instants(instants, {instant: covered[instant] for instant in usable})
+    return [each for instant in order for each in by_instant[instant]]
 
 
 def _transitive(instant: str, covered: dict[str, frozenset[str]]) -> set[str]:

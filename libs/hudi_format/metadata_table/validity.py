@@ -3,8 +3,9 @@ before.
 
 Stricter than Hudi's own rule ("completed here and not pending there"): a deltacommit counts only if its
 instant is completed in the data listing, or older than that listing's first active instant, or is bootstrap
-(ARCHITECTURE.md, "Cache tiers"). Otherwise an instant that was requested after the data listing and completed
-here before the metadata listing would be taken for committed.
+(ARCHITECTURE.md, "Cache tiers"), or if a restore made it: Hudi ends a restore with a deltacommit that brings
+the `files` partition up to date and that the data timeline never has. Otherwise an instant that was
+requested after the data listing and completed here before the metadata listing would be taken for committed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ class InstantValidity:
         found = self.metadata.find(instant)
         if is_bootstrap_instant(instant) or (found is not None and found.action is Action.LOG_COMPACTION):
             return True
-        return self.data.is_committed(instant)
+        return self.data.is_committed(instant) or self.is_of_restore(instant)
+
+    def is_of_restore(self, instant: str) -> bool:
+        """Whether the data timeline lacks the instant because a completed restore made it: it was requested
+        while that ran, and nobody else may write then.
+        """
+        return not self.data.contains(instant) and any(
+            each.requested < instant < str(each.completion) for each in self.data.completed(Action.RESTORE)
+        )
 
     def is_valid_base(self, instant: str) -> bool:
         """Whether base files of that instant count: a compaction's, or one whose logs would."""

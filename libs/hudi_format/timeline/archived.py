@@ -2,9 +2,11 @@
 
 `history/_version_` holds the number of the newest manifest; `manifest_<n>` is JSON that names the Parquet
 files, whose rows are {instantTime, completionTime, action, metadata, plan, version}: metadata and plan are
-the raw bytes of the completed and the requested file. An empty or absent folder is valid. Hudi may rewrite
-the files while they are read (they form an LSM tree): a file that is gone means that a newer manifest
-exists, so reading starts again.
+the raw bytes of the completed and the requested file. An empty or absent folder is valid. Where `_version_`
+is absent or says nothing (an archiver died while it wrote it), the newest manifest in the folder counts, as
+for Hudi. An instant may be in several files: an archiver that finds another's work unfinished writes it
+again. Hudi may rewrite the files while they are read (they form an LSM tree): a file that is gone means that
+a newer manifest exists, so reading starts again.
 
 Read by this library, never written.
 """
@@ -12,6 +14,7 @@ Read by this library, never written.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +25,7 @@ from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
 
 _READ_ATTEMPTS_MAX: Final = 5
+_MANIFEST: Final = re.compile(r"manifest_(\d+)$", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,12 @@ class ArchivedTimeline:
         """Requested time to completion time of every archived instant; read once."""
         if self._completions is None:
             table = self._read(["instantTime", "completionTime"])
-            self._completions = {
-                requested: completion
-                for requested, completion in zip(
-                    *(column.to_pylist() for column in table.columns), strict=True
-                )
-                if requested and completion
-            }
+            rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+            known = sorted(
+                ((requested, completion) for requested, completion in rows if completion), reverse=True
+            )
+            # Of two completions of one instant the earlier one counts, as on the active timeline.
+            self._completions = {requested: completion for requested, completion in known if requested}
         return self._completions
 
     def identities(self) -> frozenset[str]:
@@ -77,7 +80,9 @@ class ArchivedTimeline:
             for row in table.to_pylist()
             if row["completionTime"] and from_requested <= row["instantTime"] <= to_requested
         ]
-        return sorted(found, key=lambda instant: instant.requested)
+        found.sort(key=lambda instant: instant.completion, reverse=True)
+        distinct = {(each.requested, each.action): each for each in found}
+        return sorted(distinct.values(), key=lambda instant: instant.requested)
 
     def _read(self, columns: list[str]) -> pa.Table:
         error: FileMissingError | None = None
@@ -89,10 +94,9 @@ class ArchivedTimeline:
         raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
 
     def _read_manifest(self, columns: list[str]) -> pa.Table:
-        version_path = join_path(self._folder, "_version_")
-        if not self._storage.exists(version_path):
+        version = self._version()
+        if version is None:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
-        version = self._storage.read(version_path).decode().strip()
         manifest_path = join_path(self._folder, f"manifest_{version}")
         try:
             entries = json.loads(self._storage.read(manifest_path))["files"]
@@ -103,6 +107,17 @@ class ArchivedTimeline:
         if not tables:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
         return pa.concat_tables(tables, promote_options="permissive")
+
+    def _version(self) -> int | None:
+        """The number of the newest manifest; None when there is none."""
+        try:
+            text = self._storage.read(join_path(self._folder, "_version_"))
+        except FileMissingError:
+            text = b""
+        if text.strip().isdigit():
+            return int(text)
+        names = (info.name for info in self._storage.list(self._folder))
+        return max((int(found[1]) for name in names if (found := _MANIFEST.match(name))), default=None)
 
     def _read_file(self, name: str, columns: list[str]) -> pa.Table:
         path = join_path(self._folder, name)

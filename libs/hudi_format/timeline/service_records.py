@@ -7,16 +7,18 @@ partition.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from hudi_format.errors import CorruptFileError
+from hudi_format.errors import CorruptFileError, HudiFormatError
 from hudi_format.timeline.avro_container import AvroRecord, decode_container, encode_container
 
 # Version 2 of a compaction plan names files relative to their partition; Hudi 1.2.0 writes no other.
 COMPACTION_PLAN_VERSION: Final = 2
+_MB: Final = 1 << 20
+_LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +62,16 @@ class RollbackMetadata:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOperation:
     """One file slice to compact. `base_instant` is the slice's base instant; all files are names, without
-    folder.
+    folder. `metrics`: what `compaction_metrics` makes; without them whoever executes the plan dies, and as
+    every Hudi writer executes pending plans of the metadata table, so does every write.
     """
 
     partition_path: str
     file_id: str
     base_instant: str
     log_files: tuple[str, ...]
+    metrics: Mapping[str, float]
     base_file: str | None = None
-    metrics: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,21 @@ class CleanMetadata:
     earliest_commit_to_retain: str
     deleted: Mapping[str, tuple[str, ...]]
     deleted_partitions: frozenset[str] = frozenset()
+
+
+def compaction_metrics(log_sizes: Sequence[int], base_size: int) -> dict[str, float]:
+    """The metrics of one operation, as Hudi's planner writes them; sizes in bytes, `base_size` 0 without a
+    base file.
+    """
+    log_bytes = float(sum(log_sizes))
+    read_mb, write_mb = (log_bytes + base_size) // _MB, float((base_size or log_bytes) // _MB)
+    return {
+        "TOTAL_LOG_FILES": float(len(log_sizes)),
+        _LOG_BYTES: log_bytes,
+        "TOTAL_IO_READ_MB": read_mb,
+        "TOTAL_IO_WRITE_MB": write_mb,
+        "TOTAL_IO_MB": read_mb + write_mb,
+    }
 
 
 def encode_rollback_plan(plan: RollbackPlan) -> bytes:
@@ -173,7 +191,12 @@ def decode_rollback_metadata(data: bytes, path: str = "rollback") -> RollbackMet
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
-    """The content of `T.compaction.requested`."""
+    """The content of `T.compaction.requested`. Raises `HudiFormatError` for an operation without the metric
+    that Hudi needs to execute it.
+    """
+    for operation in plan.operations:
+        if _LOG_BYTES not in operation.metrics:
+            raise HudiFormatError(f"compaction of file group {operation.file_id}: no metric {_LOG_BYTES}")
     record = {
         "operations": [
             {

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from hudi_format.errors import CorruptFileError
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline.archived import ArchivedTimeline
 from hudi_format.timeline.instant import Action, Instant, State, parse_file_name
@@ -65,18 +64,30 @@ class Timeline:
 
     @cached_property
     def first_active(self) -> str | None:
-        """Requested time of the first write instant, in whatever state, that is not kept only for a
-        savepoint.
+        """Requested time of the first write instant, in whatever state. One that a savepoint keeps is a start
+        like any other: after a restore it may be the only one.
         """
-        savepoints = {each.requested for each in self.instants if each.action is Action.SAVEPOINT}
+        return next((each.requested for each in self.instants if each.action.is_write), None)
+
+    @cached_property
+    def _first_unkept(self) -> str:
+        """Requested time of the first write instant that no savepoint keeps; "" when there is none."""
+        kept = {each.requested for each in self.instants if each.action is Action.SAVEPOINT}
         writes = (each.requested for each in self.instants if each.action.is_write)
-        return next((requested for requested in writes if requested not in savepoints), None)
+        return next((requested for requested in writes if requested not in kept), "")
 
     def is_archived(self, requested: str) -> bool:
-        """Whether the instant is not on the active timeline and older than its start."""
-        return (
-            not self.contains(requested) and self.first_active is not None and requested < self.first_active
-        )
+        """Whether the instant is not on the active timeline and older than its start.
+
+        Archival that goes beyond a savepoint leaves a hole behind the instant that is kept: what lies in it
+        is archived if the archive has it.
+        """
+        if self.contains(requested) or self.first_active is None:
+            return False
+        if requested < self.first_active:
+            return True
+        in_hole = requested < self._first_unkept
+        return in_hole and self.archive is not None and requested in self.archive.completion_times()
 
     def is_committed(self, requested: str) -> bool:
         """Whether the files of that instant count: it is completed, or older than the timeline's start."""
@@ -127,14 +138,14 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
     """Reads the active timeline below `root` ('.hoodie', or '.hoodie/metadata/.hoodie' for the metadata
     table).
 
-    An absent folder is an empty timeline. Raises `CorruptFileError` when one instant is completed twice.
+    An absent folder is an empty timeline.
     """
     folder = join_path(root, "timeline")
     instants: list[Instant] = []
     for _ in range(_LISTINGS_MAX):
         names = [info.name for info in storage.list(folder) if not info.is_dir]
         found = [instant for name in names if (instant := parse_file_name(name)) is not None]
-        instants = merge_states(found, folder)
+        instants = merge_states(found)
         # A listing is no snapshot: an instant that completed while it ran may show without its requested
         # file, which says whether a `.commit` is a compaction. The next listing has it.
         requested = {each.requested for each in found if each.state is State.REQUESTED}
@@ -143,19 +154,20 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
     return Timeline(tuple(instants), ArchivedTimeline(storage, root))
 
 
-def merge_states(found: Iterable[Instant], where: str) -> list[Instant]:
+def merge_states(found: Iterable[Instant]) -> list[Instant]:
     """One instant per requested time (savepoints apart), in its furthest state, named by its earliest
     state.
+
+    Two executors of one plan leave two completed files, with the same content for readers. Hudi takes the one
+    that the listing names first: the earlier completion time where names are listed in order (object stores,
+    HDFS), any on a local folder. Here it is always the earlier one.
     """
     by_requested: dict[tuple[str, bool], list[Instant]] = {}
     for instant in found:
         by_requested.setdefault((instant.requested, instant.action is Action.SAVEPOINT), []).append(instant)
     merged: list[Instant] = []
     for (requested, _), states in sorted(by_requested.items()):
-        states.sort(key=lambda each: _RANK[each.state])
-        if len([each for each in states if each.is_completed]) > 1:
-            names = ", ".join(each.file_name for each in states if each.is_completed)
-            raise CorruptFileError(f"{where}: instant {requested} is completed more than once: {names}")
-        last = states[-1]
+        states.sort(key=lambda each: (_RANK[each.state], each.completion or ""))
+        last = next((each for each in states if each.is_completed), states[-1])
         merged.append(Instant(requested, states[0].action, last.state, last.completion))
     return merged

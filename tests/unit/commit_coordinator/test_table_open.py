@@ -24,7 +24,7 @@ class BusyTable:
     def open_with(self, own_pending: Collection[str] | None) -> OpenedTable:
         if own_pending is not None:
             raise UnsupportedTableError("another writer's deltacommit 777 is pending", "Wait")
-        return OpenedTable(None, 1, None, False)  # type: ignore[arg-type]
+        return OpenedTable(None, 1, None, False, None)  # type: ignore[arg-type]
 
 
 def test_a_write_that_is_in_flight_does_not_keep_a_coordinator_from_starting_again():

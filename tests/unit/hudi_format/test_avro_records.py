@@ -25,6 +25,7 @@ from hudi_format.timeline.service_records import (
     RollbackPartition,
     RollbackPlan,
     RollbackRequest,
+    compaction_metrics,
     decode_clean_metadata,
     decode_compaction_plan,
     decode_rollback_metadata,
@@ -157,16 +158,32 @@ def test_rollback_plan_and_metadata_survive_a_round_trip() -> None:
     assert decode_rollback_metadata(encode_rollback_metadata(metadata)) == metadata
 
 
+def test_a_compaction_plan_that_hudi_could_not_execute_is_not_written() -> None:
+    """Without the size of the log files whoever executes it dies, and with that every write of Hudi."""
+    operation = CompactionOperation(
+        partition_path="p", file_id="f", base_instant="2", log_files=(), metrics={"TOTAL_LOG_FILES": 1.0}
+    )
+    with pytest.raises(HudiFormatError, match="TOTAL_LOG_FILES_SIZE"):
+        encode_compaction_plan(CompactionPlan(operations=(operation,)))
+
+
 def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> None:
     operation = CompactionOperation(
         partition_path="p",
         file_id="f",
         base_instant="2",
         log_files=(".f_3.log.1_0-0-0",),
-        metrics={"TOTAL_LOG_FILES": 1.0},
+        metrics=compaction_metrics([3 << 20], 5 << 20),
     )
     plan = CompactionPlan(operations=(operation,), extra_metadata={"k": "v"})
     assert decode_compaction_plan(encode_compaction_plan(plan)) == plan
+    assert dict(operation.metrics) == {
+        "TOTAL_LOG_FILES": 1.0,
+        "TOTAL_LOG_FILES_SIZE": float(3 << 20),
+        "TOTAL_IO_READ_MB": 8.0,
+        "TOTAL_IO_WRITE_MB": 5.0,
+        "TOTAL_IO_MB": 13.0,
+    }
     record: dict[str, Any] = {
         "operations": [],
         "extraMetadata": None,

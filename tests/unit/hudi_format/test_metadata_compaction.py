@@ -8,7 +8,12 @@ from hudi_format.commit.instants import create_requested
 from hudi_format.errors import FileMissingError
 from hudi_format.metadata_table.compaction import delta_commits_since_compaction, pending_compactions
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.timeline.service_records import CompactionOperation, CompactionPlan, encode_compaction_plan
+from hudi_format.timeline.service_records import (
+    CompactionOperation,
+    CompactionPlan,
+    compaction_metrics,
+    encode_compaction_plan,
+)
 from tests.unit.hudi_format.metadata_tables import IndexedTable
 
 
@@ -19,6 +24,7 @@ def plan(*file_ids: str) -> bytes:
             log_files=(),
             file_id=file_id,
             partition_path="record_index",
+            metrics=compaction_metrics([80], 0),
         )
         for file_id in file_ids
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
 from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
+from hudi_format.file_group.log_blocks import check_log_blocks, data_log_bytes
 from hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
 from hudi_format.file_group.slice_reader import read_slice
 from hudi_format.file_group.slices import FileSlice
@@ -41,6 +41,8 @@ SCHEMA = TableSchema.from_arrow(
 ORDERING = OrderingField.of(SCHEMA, "ts")
 EVENT, COMMIT = MergeMode.EVENT_TIME_ORDERING, MergeMode.COMMIT_TIME_ORDERING
 FILE_ID = "5c1b2f3a-0000-4000-8000-000000000001-0"
+
+NO_ORDERING_SCHEMA = '{"type":"record","name":"r","fields":[{"name":"id","type":"string"}]}'
 
 Row = tuple[str, int, str, bool]
 
@@ -235,8 +237,7 @@ def test_missing_and_damaged_files_are_named() -> None:
         (BlockType.CDC_DATA, {}),
         (BlockType.HFILE_DATA, {}),
         (BlockType.COMMAND, {}),
-        (BlockType.PARQUET_DATA, {HeaderKey.IS_PARTIAL: "true"}),
-        (BlockType.PARQUET_DATA, {HeaderKey.COMPACTED_BLOCK_TIMES: "1,2"}),
+        (BlockType.PARQUET_DATA, {HeaderKey.IS_PARTIAL: "true", HeaderKey.SCHEMA: NO_ORDERING_SCHEMA}),
     ],
 )
 def test_block_that_is_not_served_is_refused(block_type: BlockType, extra: dict[HeaderKey, str]) -> None:
@@ -246,6 +247,8 @@ def test_block_that_is_not_served_is_refused(block_type: BlockType, extra: dict[
     file_slice = FileSlice("eu", "f", None, instant(1), (".f_1.log.1_0-0-0",))
     with pytest.raises(UnsupportedTableError, match="Compact this file group"):
         read_slice(storage, file_slice, SCHEMA, EVENT, ORDERING)
+    with pytest.raises(UnsupportedTableError, match=r"eu/\.f_1\.log\.1_0-0-0 holds"):
+        check_log_blocks(storage, "eu/.f_1.log.1_0-0-0", "ts")
 
 
 def test_ordering_cache_stays_below_its_limit_and_drops_the_oldest() -> None:

@@ -16,6 +16,7 @@ from hudi_format.timeline.avro_container import encode_container
 from hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
+    compaction_metrics,
     encode_compaction_plan,
 )
 
@@ -76,7 +77,13 @@ def plan(storage: InMemoryStorage, n: int, action: Action, content: bytes) -> No
 
 
 def compaction_of(file_id: str) -> bytes:
-    operation = CompactionOperation(partition_path="p", file_id=file_id, base_instant=t(1), log_files=())
+    operation = CompactionOperation(
+        partition_path="p",
+        file_id=file_id,
+        base_instant=t(1),
+        log_files=(),
+        metrics=compaction_metrics([], 0),
+    )
     return encode_compaction_plan(CompactionPlan(operations=(operation,)))
 
 

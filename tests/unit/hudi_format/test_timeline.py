@@ -139,15 +139,22 @@ def test_a_pending_instant_is_not_committed_even_as_the_oldest_one() -> None:
     assert not timeline.is_committed(t(4))
 
 
-def test_a_savepoint_stands_beside_its_commit_and_does_not_hold_the_start_back() -> None:
+def test_a_savepointed_instant_is_a_start_also_as_the_only_one() -> None:
+    """So it is after a restore to it: what was archived before counts."""
+    timeline = load_timeline(timeline_with(*written(3, 4), f"{t(3)}_{t(9)}.savepoint"))
+    assert timeline.first_active == t(3)
+    assert timeline.is_committed(t(2))
+    assert not timeline.is_committed(t(5))
+
+
+def test_a_savepoint_stands_beside_its_commit() -> None:
     names = [*written(1, 2), f"{t(1)}.savepoint.inflight", f"{t(1)}_{t(9)}.savepoint", *written(5, 6)]
     timeline = load_timeline(timeline_with(*names))
-    assert timeline.first_active == t(5)
+    assert timeline.first_active == t(1)
     found = timeline.find(t(1))
     assert found is not None
     assert (found.action, found.completion) == (Action.DELTA_COMMIT, t(2))
     assert timeline.completed(Action.SAVEPOINT)[0].completion == t(9)
-    assert timeline.is_committed(t(3))
 
 
 def test_completion_times_of_archived_instants_come_from_the_archive() -> None:
@@ -190,11 +197,47 @@ def test_a_damaged_archive_is_reported_with_its_file() -> None:
         ArchivedTimeline(storage).completion_times()
 
 
-def test_two_completions_of_one_instant_are_corruption() -> None:
-    with pytest.raises(CorruptFileError, match="more than once"):
-        load_timeline(
-            timeline_with(f"{t(1)}.commit.requested", f"{t(1)}_{t(2)}.commit", f"{t(1)}_{t(3)}.commit")
-        )
+@pytest.mark.parametrize("version", [None, b"", b"\n", b"\x00\x00"])
+def test_without_a_number_in_version_the_newest_manifest_counts(version: bytes | None) -> None:
+    """An archiver that dies while it replaces `_version_` leaves none, or an empty one."""
+    storage = InMemoryStorage()
+    archive(storage, [(2, 4, "commit")])
+    history = ".hoodie/timeline/history"
+    storage.create(f"{history}/manifest_10", storage.read(f"{history}/manifest_1"))
+    storage.replace(f"{history}/manifest_1", b'{"files":[]}')
+    storage.create(f"{history}/manifest_11.tmp", b"")
+    storage.delete(f"{history}/_version_")
+    if version is not None:
+        storage.create(f"{history}/_version_", version)
+    assert ArchivedTimeline(storage).completion_times() == {t(2): t(4)}
+
+
+def test_an_instant_that_two_archivers_wrote_is_there_once() -> None:
+    storage = InMemoryStorage()
+    archive(storage, [(2, 4, "commit"), (3, 5, "deltacommit"), (2, 4, "commit"), (3, 6, "deltacommit")])
+    history = ".hoodie/timeline/history"
+    storage.create(f"{history}/c_d_0.parquet", storage.read(f"{history}/a_b_0.parquet"))
+    both = {"files": [{"fileName": "a_b_0.parquet"}, {"fileName": "c_d_0.parquet"}]}
+    storage.replace(f"{history}/manifest_1", json.dumps(both).encode())
+    archived = ArchivedTimeline(storage)
+    assert archived.completion_times() == {t(2): t(4), t(3): t(5)}
+    assert [(each.requested, each.completion) for each in archived.instants()] == [(t(2), t(4)), (t(3), t(5))]
+
+
+def test_what_lies_in_a_hole_behind_a_savepoint_is_what_the_archive_has() -> None:
+    names = [*written(1, 2), f"{t(1)}_{t(9)}.savepoint", *written(6, 7)]
+    storage = timeline_with(*names)
+    archive(storage, [(3, 4, "deltacommit")])
+    timeline = load_timeline(storage)
+    assert (timeline.is_committed(t(3)), timeline.is_committed(t(5))) == (True, False)
+    assert timeline.completion_time(t(3)) == t(4)
+
+
+def test_of_two_completed_files_of_one_instant_the_earlier_completion_counts() -> None:
+    """Two executors of one compaction leave them; Hudi takes either (tests/interop)."""
+    names = (f"{t(1)}_{t(3)}.commit", f"{t(1)}.compaction.requested", f"{t(1)}_{t(2)}.commit")
+    (found,) = load_timeline(timeline_with(*names)).instants
+    assert (found.action, found.completion) == (Action.COMPACTION, t(2))
 
 
 def test_a_timeline_of_an_older_table_version_is_refused() -> None:

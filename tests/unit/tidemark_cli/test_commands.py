@@ -296,10 +296,17 @@ def test_describe_shows_what_other_writers_need(
     assert main(["table", "describe", "-c", config]) == 0
     page = capsys.readouterr().out
     assert "hoodie.metadata.index.column.stats.enable=false" in page
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    listed = [line for line in readme.splitlines() if re.fullmatch(r"hoodie\.[a-z.0-9_]+=\S+", line)]
     told = [line.strip() for line in page.splitlines() if line.startswith("  hoodie.")]
-    assert listed == [line.replace(str(tmp_path / "table"), "<table>") for line in told]
+    told = [line.replace(str(tmp_path / "table"), "<table>") for line in told]
+    for name in ("README.md", "docs/hudi-beside.md"):
+        lines = (Path(__file__).parents[3] / name).read_text().splitlines()
+        assert [line for line in lines if re.fullmatch(r"hoodie\.[a-z.0-9_]+=[^\s,]+", line)] == told, name
+    # Without all four a procedure drops the record index.
+    procedures = ",".join(line for line in told if line.startswith("hoodie.metadata."))
+    assert procedures.count("=") == 4
+    assert procedures in lines
+    assert document["procedure_options"] == procedures
+    assert f"'{procedures}'" in page
 
 
 def epoch(**attempt: object) -> dict[str, object]:
