@@ -183,21 +183,13 @@ REPLACES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("name", [each for each in REPLACES if "clean" not in each])
+@pytest.mark.parametrize("name", REPLACES)
 def test_inserts_after_file_groups_were_replaced_are_seen(name: str, kind: str) -> None:
     must_hold(played(f"type={kind}", BEGIN, REPLACES[name], GO_ON))
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "clustering",
-        "insert_overwrite",
-        "delete_partition",
-        "delete_partition and clean",
-    ],
-)
+@pytest.mark.parametrize("name", REPLACES)
 def test_file_groups_are_replaced_between_our_plan_and_our_write(name: str, kind: str) -> None:
     must_hold(played(f"type={kind}", BEGIN, PLANNED, REPLACES[name], "rounds 7", GO_ON))
 

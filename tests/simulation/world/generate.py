@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from tests.simulation.world.foreign_scenes import foreign_scene
 from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.script import Event, Script, Setup
 
@@ -27,6 +28,7 @@ _FOREIGN: Final = ("insert", "insert", "empty", "rollback", "compact", "compact-
                    "archive")  # fmt: skip
 _KEYS, _DAYS = 6, 3
 _LONG_SCENE_EVERY: Final = 4
+_FOREIGN_SCENES: Final = (1, 2)
 _PLACES: Final = {
     "coordinator": (
         "before_epoch_planned", "after_epoch_planned", "after_requested", "after_inflight",
@@ -316,8 +318,11 @@ def generate(seed: int) -> Script:
                 author.fault()
             else:
                 author._steps(1)
-    if seed % _LONG_SCENE_EVERY == _LONG_SCENE_EVERY - 1:
+    place = seed % _LONG_SCENE_EVERY
+    if place == _LONG_SCENE_EVERY - 1:
         long_scene(author, author.setup.assigners)
+    elif place in _FOREIGN_SCENES:
+        foreign_scene(author)
     return Script(author.setup, tuple(author.events), seed)
 
 

@@ -72,7 +72,7 @@ class World(Events):
                     self._thaw(actor)
         self.broker.deliver_late_ends()
         self._do_late_calls()
-        self.foreign.settle()
+        self._is_settled = self.foreign.settle()
         for _ in range(_ZOMBIE_STEPS):
             for seat in list(self.seats.values()):
                 self._do_zombie(seat.name)
@@ -85,15 +85,16 @@ class World(Events):
         self._rest()
 
     def _rest(self) -> None:
-        waits: str | None = ""
+        waits: str | None = "the other engine is not done"
         for number in range(_ROUNDS_MAX):
             if number in _RESTART_ROUNDS:
                 # An epoch may have been given up: then the operator restarts the coordinator.
                 self._do_kill("coordinator")
             self._round()
+            self._is_settled = self._is_settled or self.foreign.settle()
             if self.judge.violations:
                 return
-            if number % 3 == 2:
+            if number % 3 == 2 and self._is_settled:
                 waits = self.judge.waits_for(self._input_ends())
                 if waits is None:
                     break

@@ -218,15 +218,18 @@ class ForeignEngine:
             if not self._storage.exists(heartbeat.heartbeat_path(each.requested)):
                 self._undoing.roll_back_pending(self._judge.look(), each.requested)
 
-    def settle(self) -> None:
-        """What is in flight is finished or rolled back, what is scheduled is carried out."""
+    def settle(self) -> bool:
+        """What is in flight is finished or rolled back, what is scheduled is carried out; False: not yet."""
+        self.act("undo")
+        if not self._bench.may():
+            return not self._storage.exists(".hoodie/hoodie.properties")
         self._clock.jump(0)
-        for kind in ("undo", "finish", "undo", "run-compaction", "run-clustering"):
+        for kind in ("finish", "undo", "run-compaction", "run-clustering"):
             self.act(kind)
-        if self._bench.may():
-            for each in self._judge.look().timeline.hudi.pending("clustering"):
-                with self._judge.elsewhere():
-                    self._undoing.cancel_plan(self._judge.look(), each)
+        for each in self._judge.look().timeline.hudi.pending("clustering"):
+            with self._judge.elsewhere():
+                self._undoing.cancel_plan(self._judge.look(), each)
+        return True
 
     def _rollback(self, look: Look) -> None:
         """The oldest write of anybody that is pending."""
@@ -258,7 +261,7 @@ class ForeignEngine:
     def _run_compaction(self, look: Look) -> None:
         self._services.run_compaction(look)
 
-    def _compact(self, look: Look) -> None:
+    def _compact(self, look: Look, *_: str) -> None:
         self._services.plan_compaction(look)
         self._services.run_compaction(self._judge.look())
 

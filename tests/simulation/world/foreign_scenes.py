@@ -1,0 +1,165 @@
+"""What another engine does in a random world: the kinds of it, and which of them are switched off.
+
+Two of four seeds end with some of them, mixed with input and faults (`generate`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Final, Protocol
+
+_KEYS, _DAYS = 6, 3
+
+SWITCHED_OFF: Final[Mapping[str, str]] = MappingProxyType({
+    "clock": "a commit that completes below what was handled is not noticed",
+    "rollback of its own": "a rollback of a completed commit is taken for harmless",
+    "column": "a rewrite drops a column that was added",
+    "restore": "the metadata table cannot be loaded after its compaction",
+})  # fmt: skip
+"""Kind -> what goes wrong. `TIDEMARK_FOREIGN=all` switches all on, a list of names (by commas) some."""
+
+
+class Author(Protocol):
+    """Who writes a script down (`generate`)."""
+
+    random: Random
+
+    def say(self, *words: object) -> None: ...
+    def feed(self) -> None: ...
+    def work(self, rounds: int) -> None: ...
+    def fault(self) -> None: ...
+
+
+def _key(author: Author) -> str:
+    return author.random.choice((*(f"k{n}" for n in range(_KEYS)), "f"))
+
+
+def _day(author: Author) -> str:
+    return f"d{author.random.randrange(_DAYS)}"
+
+
+def _planned(author: Author) -> None:
+    """An attempt is open, in all likelihood, and not written yet."""
+    author.feed()
+    author.say("hurry")
+    author.work(2)
+    author.say("step", "coordinator")
+
+
+def _rows(author: Author) -> None:
+    kind = author.random.choice(("insert", "insert-into", "update", "update", "delete", "move"))
+    words = {"insert": [_day(author)], "insert-into": [_day(author)], "move": [_key(author), _day(author)]}
+    author.say("foreign", kind, *words.get(kind, [_key(author)]))
+
+
+def _in_flight(author: Author) -> None:
+    kind = author.random.choice(("fresh", "fresh", "update", "delete", "move"))
+    words = {"fresh": [_day(author)], "move": [_key(author), _day(author)]}
+    author.say("foreign", "begin", kind, *words.get(kind, [_key(author)]))
+    author.work(author.random.randint(1, 6))
+    author.say("foreign", "finish")
+    if author.random.random() < 0.5:
+        author.say("foreign", "undo")
+
+
+def _compaction(author: Author) -> None:
+    author.say("foreign", "plan-compaction")
+    author.work(author.random.randint(1, 6))
+    author.say("foreign", "run-compaction")
+
+
+def _clean(author: Author) -> None:
+    author.say("foreign", author.random.choice(("compact", "update")), _key(author))
+    policy = author.random.choice(
+        (("commits", 1), ("commits", 2), ("versions", 1), ("versions", 2), ("time", 2))
+    )
+    author.say("foreign", "clean", *policy)
+
+
+def _index(author: Author) -> None:
+    author.say("foreign", "compact-index", *author.random.choice(([], ["clean"])))
+    if author.random.random() < 0.5:
+        author.work(1)
+        author.say("foreign", "archive", author.random.choice((1, 2)))
+
+
+def _savepoint(author: Author) -> None:
+    author.say("foreign", "savepoint")
+    author.work(author.random.randint(1, 4))
+    if author.random.random() < 0.7:
+        author.say("foreign", "delete-savepoints")
+
+
+def _clock(author: Author) -> None:
+    author.say("foreign", "clock", author.random.choice((0, -150, 150, -700, -5_000, 700, 5_000, 600_000)))
+    _rows(author)
+    author.work(author.random.randint(0, 4))
+    if author.random.random() < 0.7:
+        author.say("foreign", "clock", 0)
+
+
+def _rollback(author: Author) -> None:
+    author.say("foreign", "insert", _day(author))
+    author.work(author.random.randint(0, 3))
+    author.say("foreign", "rollback-own")
+
+
+def _replacing(author: Author) -> None:
+    author.say("foreign", author.random.choice(("overwrite", "drop")), _day(author))
+
+
+def _clustering(author: Author) -> None:
+    author.say("foreign", "plan-clustering", _day(author))
+    author.work(author.random.choice((0, 0, 1, 3)))
+    author.say("foreign", "run-clustering")
+
+
+def _column(author: Author) -> None:
+    author.say("foreign", "column", _key(author))
+
+
+def _restore(author: Author) -> None:
+    author.say("foreign", "savepoint")
+    _rows(author)
+    author.say("foreign", "restore")
+    author.say("foreign", "delete-savepoints")
+
+
+KINDS: Final[Mapping[str, Callable[[Author], None]]] = MappingProxyType({
+    "rows": _rows,
+    "in flight": _in_flight,
+    "compaction": _compaction,
+    "index": _index,
+    "savepoint": _savepoint,
+    "clean": _clean,
+    "clock": _clock,
+    "rollback of its own": _rollback,
+    "replacing": _replacing,
+    "clustering": _clustering,
+    "column": _column,
+    "restore": _restore,
+})  # fmt: skip
+
+
+def switched_on() -> list[str]:
+    """The kinds that random worlds have."""
+    asked = os.environ.get("TIDEMARK_FOREIGN", "")
+    wanted = set(KINDS) if asked == "all" else set(asked.split(",")) & set(KINDS)
+    return [kind for kind in KINDS if kind in wanted or (not wanted and kind not in SWITCHED_OFF)]
+
+
+def foreign_scene(author: Author) -> None:
+    """Some of it, beside our work and faults."""
+    dice, kinds = author.random, switched_on()
+    for _ in range(dice.randint(3, 6)):
+        if dice.random() < 0.5:
+            _planned(author)
+        else:
+            author.work(dice.randint(1, 4))
+        KINDS[dice.choice(kinds)](author)
+        if dice.random() < 0.2:
+            author.fault()
+    author.work(dice.randint(1, 4))
