@@ -55,3 +55,8 @@ def to_restore(timeline: Timeline, savepoint: str) -> list[Instant]:
         if each.requested > savepoint
     ]
     return [*reversed(pending), *sorted(done, key=lambda each: str(each.completion), reverse=True)]
+
+
+def forgotten_by_restore(timeline: Timeline, savepoint: str) -> list[Instant]:
+    """Rollbacks requested after the savepoint: a restore takes their instants away, too."""
+    return [each for each in timeline.completed("rollback") if each.requested > savepoint]

@@ -13,6 +13,7 @@ import pytest
 from xdist.remote import Producer
 
 from tests.longest_first import Together, in_this_order
+from tests.simulation.reached_states import ReachedStates
 
 LONGEST_FIRST = (
     "test_cut_anywhere.py",
@@ -32,6 +33,26 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="tidemark-", dir=_MEMORY) as folder:
         yield Path(folder)
+
+
+_STATES = ReachedStates()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call":
+        _STATES.note(report.user_properties)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _STATES.missing() and not hasattr(session.config, "workerinput"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for state, count in sorted(_STATES.counts.items()):
+        terminalreporter.write_line(f"worlds reached {count:6} times: {state}")
+    if missing := _STATES.missing():
+        terminalreporter.write_line(f"FAILED: no random world reached {missing}", red=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.reached_states import REACHED
 from tests.simulation.world.generate import generate
 from tests.simulation.world.seeds import report
 from tests.simulation.world.world import run_script
@@ -23,7 +26,13 @@ CHUNKS = (
 
 
 @pytest.mark.parametrize("seeds", CHUNKS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
-def test_a_world_under_faults_keeps_every_guarantee(seeds: range) -> None:
+def test_a_world_under_faults_keeps_every_guarantee(
+    seeds: range, record_property: Callable[[str, object], None]
+) -> None:
+    reached = Counter[str]()
     for seed in seeds:
-        if run_script(generate(seed)).violations:
+        outcome = run_script(generate(seed))
+        if outcome.violations:
             pytest.fail("\n".join(report([seed], shrinks=True)), pytrace=False)
+        reached.update(outcome.reached)
+    record_property(REACHED, dict(reached))

@@ -9,6 +9,8 @@ import pytest
 from commit_coordinator import attempt_effects
 from commit_coordinator.decisions_log import DecisionsLog
 from index_assigner.index.shown_timeline import ShownTimeline
+from tests.simulation.reached_states import CHUNKS, REACHED, REQUIRED, ReachedStates
+from tests.simulation.world import world as world_module
 from tests.simulation.world.checkers import judge as judge_module
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import replayed
@@ -240,3 +242,32 @@ def test_a_script_read_from_its_text_runs_as_the_seed_does() -> None:
     script = generate(11)
     first, second = run_script(script), run_script(parse(script.text()))
     assert first == second
+
+
+NOBODY_ASKED = """
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+feed up k1 d0 5
+round
+round
+rewind-wish
+round
+"""
+
+
+def test_a_rewind_that_the_script_has_no_cause_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_script(parse(NOBODY_ASKED)).violations == ()
+    monkeypatch.setattr(world_module, "_REWINDING", frozenset())
+    found = run_script(parse(NOBODY_ASKED)).violations
+    assert found == ("G7: 1 rewinds, the script has 0 causes",)
+
+
+def test_equal_worlds_reach_equal_states() -> None:
+    states = ReachedStates()
+    reached = run_script(generate(1)).reached
+    assert reached
+    for _ in range(CHUNKS):
+        assert states.missing() == []
+        states.note([("other", 1), (REACHED, dict(reached))])
+    assert {state: count * CHUNKS for state, count in reached.items()} == states.counts
+    assert states.missing() == sorted(REQUIRED - reached.keys())

@@ -200,8 +200,19 @@ class Events(Town):
             actor.service._inbox.put(HurryUp())
 
     def _do_foreign(self, kind: str, *words: str) -> None:
+        self.judge.topics.follow()
+        plan, epoch = self.judge.topics.counted()[0].planned, self.judge.epoch
         if not self.foreign.act(kind, *words):
             self.log.append(f"    it does not: {self.foreign.said}")
+            return
+        self.reached[f"foreign {kind}"] += 1
+        if plan is not None:
+            self.reached[f"foreign {kind} in an attempt"] += 1
+        if kind in ("begin", "plan-compaction", "plan-clustering"):
+            self._begun[kind] = epoch
+        begun = {"finish": "begin", "run-compaction": "plan-compaction", "run-clustering": "plan-clustering"}
+        if kind in begun and self._begun.get(begun[kind], epoch) < epoch:
+            self.reached[f"foreign {kind} over our commit"] += 1
 
     def _do_reader(self, what: str) -> None:
         if what == "begin":

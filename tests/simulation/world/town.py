@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -66,6 +67,8 @@ class Town:
         names += [*(f"assigner-{n}" for n in range(setup.assigners)), "writer"]
         self.seats = {name: Seat(name) for name in names}
         self.log: list[str] = []
+        self.reached = Counter[str]()
+        self._begun: dict[str, int] = {}
         self._disks: dict[str, Disk] = {}
         self._call_faults: dict[tuple[str, str], str] = {}
         self._late_calls: list[tuple[str, Any]] = []

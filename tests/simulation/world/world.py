@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from stream_runtime.kafka.ports import TopicPartition
@@ -16,21 +17,28 @@ from tests.simulation.world.settings import INPUT
 
 _EVENT_S: Final = 0.01
 _ROUND_S: Final = 0.2
-_RESTART_ROUNDS: Final = (100, 250)
-_ROUNDS_MAX: Final = 400
+_ROUNDS_MAX: Final = 60
+_RESTARTS_MAX: Final = 3
+# What may make a rewind necessary besides another engine: an assigner asks, or finds a range torn.
+_REWINDING: Final = frozenset({"rewind-wish", "lose-message", "lose-ack", "end-fault", "machine-crash"})
+_HARMLESS: Final = frozenset(
+    {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign"}
+)
 _ZOMBIE_STEPS: Final = 3
 
 
 @dataclass(frozen=True)
 class Outcome:
     """``violations`` in the order in which they were found, none: all is well. ``at``: number of the event
-    after which the first was found, -1 for the end. ``log``: what happened, an event a line.
+    after which the first was found, -1 for the end. ``log``: what happened, an event a line. ``reached``: how
+    often the states came about that a world is for.
     """
 
     violations: tuple[str, ...]
     at: int
     log: tuple[str, ...]
     epochs: int
+    reached: Mapping[str, int] = field(default_factory=dict)
 
 
 class World(Events):
@@ -55,7 +63,19 @@ class World(Events):
         finally:
             for actor in self._actors():
                 actor.process.kill()
-        return Outcome(tuple(self.judge.violations), at, tuple(self.log), self.judge._epoch)
+        return Outcome(tuple(self.judge.violations), at, tuple(self.log), self.judge.epoch, self._states())
+
+    def _states(self) -> dict[str, int]:
+        decisions, counted = self.judge.topics.counted()
+        tagged = sum(entry["type"] == "transaction_tagged" for _, entry in self.judge.topics.ledger)
+        states = {
+            **self.reached,
+            "lost to a commit": self.foreign.done["lost to a commit"],
+            "rewind": decisions.generation,
+            "void": len(decisions.voided),
+            "transaction that does not count": tagged - len(counted.tagged),
+        }
+        return {state: count for state, count in states.items() if count}
 
     # ------------------------------------------------------------ the end
 
@@ -86,27 +106,44 @@ class World(Events):
 
     def _rest(self) -> None:
         waits: str | None = "the other engine is not done"
-        for number in range(_ROUNDS_MAX):
-            if number in _RESTART_ROUNDS:
-                # An epoch may have been given up: then the operator restarts the coordinator.
-                self._do_kill("coordinator")
+        left, restarts, number = _ROUNDS_MAX, _RESTARTS_MAX, 0
+        while waits is not None:
+            if left == 0:
+                self.judge.say("G6", f"the world does not come to rest: {waits}")
+                return
+            left, number = left - 1, number + 1
             self._round()
             self._is_settled = self._is_settled or self.foreign.settle()
             if self.judge.violations:
                 return
-            if number % 3 == 2 and self._is_settled:
+            if restarts and self._gave_up():
+                # As it asks for; nothing else restarts a coordinator here.
+                self._do_kill("coordinator")
+                left, restarts = _ROUNDS_MAX, restarts - 1
+            if number % 3 == 0 and self._is_settled:
                 waits = self.judge.waits_for(self._input_ends())
-                if waits is None:
-                    break
-        else:
-            self.judge.say("G6", f"the world does not come to rest: {waits}")
-            return
         for _ in range(4):
             self._round()
         if self.judge.violations:
             return
+        self._judge_work()
         self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
+
+    def _gave_up(self) -> bool:
+        """Whether the coordinator says that an operator has to restart it: an epoch had too many attempts."""
+        actor = self._coordinator()
+        return actor is not None and bool(actor.loop._coordinator.seen.halted)
+
+    def _judge_work(self) -> None:
+        """G7: nobody rewinds or gives an attempt up without a cause that the script has."""
+        decisions, _ = self.judge.topics.counted()
+        causes = self.foreign.done.total() + sum(event[0] in _REWINDING for event in self.script.events)
+        if decisions.generation > causes:
+            self.judge.say("G7", f"{decisions.generation} rewinds, the script has {causes} causes")
+        causes += sum(event[0] not in _HARMLESS for event in self.script.events)
+        if len(decisions.voided) > causes:
+            self.judge.say("G7", f"{len(decisions.voided)} attempts are void, the script has {causes} causes")
 
     def _round(self) -> None:
         self._do_round()

@@ -71,7 +71,7 @@ class Judge:
         self._entries_max, self._attempts_max = entries_max, attempts_max
         self._model = LastWriter(ordered)
         self._keyed_next = dict.fromkeys(map(str, range(lanes)), 0)
-        self._epoch = 0
+        self.epoch = 0
         self._records = 0
         self._expected = _EMPTY
         self._timeline = self._metadata = NO_TIMELINE
@@ -112,7 +112,7 @@ class Judge:
             self.say("G1", str(error))
 
     def undone(self, instant: str) -> None:
-        """Another engine takes back a commit of its own, the newest one."""
+        """Another engine takes back a commit of its own."""
         self._undone.add(instant)
 
     @property
@@ -268,9 +268,9 @@ class Judge:
 
     def _epoch_committed(self, instant: str, extra: dict[str, str]) -> None:
         epoch = int(extra["tidemark.epoch"])
-        if epoch <= self._epoch:
-            self.say("G1", f"instant {instant} commits epoch {epoch} after epoch {self._epoch}")
-        self._epoch = epoch
+        if epoch <= self.epoch:
+            self.say("G1", f"instant {instant} commits epoch {epoch} after epoch {self.epoch}")
+        self.epoch = epoch
         self.topics.follow()
         decisions, counted = self.topics.counted()
         stood = _keyed_positions(counted, decisions.through)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ KEYS: Final = 6
 
 
 class ForeignEngine:
-    """Acts only while nobody holds the lock. ``done`` counts what it did and what it left out, by name;
+    """Acts only while nobody holds the lock. ``done`` counts what it did, by name;
     ``at()`` gives an ordering value above all that the input had so far.
     """
 
@@ -49,7 +50,7 @@ class ForeignEngine:
         self._undoing = Undoing(bench, self._instants, judge.undone)
         self._in_flight: Write | None = None
         self.has_half = self._lock_left = False
-        self.done: dict[str, int] = {}
+        self.done = Counter[str]()
         self.said = ""
         self._rows = self._fresh = self._inserted = 0
 
@@ -73,13 +74,11 @@ class ForeignEngine:
                 operation(self._judge.look(), *words)
         except LeftOutError as error:
             self.said = str(error)
-            self._count(f"{kind} left out")
+            if "changed the same file groups" in self.said:
+                self.done["lost to a commit"] += 1
             return False
-        self._count(kind)
+        self.done[kind] += 1
         return True
-
-    def _count(self, what: str) -> None:
-        self.done[what] = self.done.get(what, 0) + 1
 
     # ------------------------------------------------------------ rows
 

@@ -29,7 +29,13 @@ from hudi_format.timeline.service_records import (
 from tests.hudi_rules.documents import encode
 from tests.hudi_rules.timeline import Instant as HudiInstant
 from tests.hudi_rules.timeline import Timeline
-from tests.hudi_rules.undoing import RefusedError, check_rollback, files_of, to_restore
+from tests.hudi_rules.undoing import (
+    RefusedError,
+    check_rollback,
+    files_of,
+    forgotten_by_restore,
+    to_restore,
+)
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign.bench import FOREIGN_KEY, Bench
 from tests.simulation.world.foreign.writes import LeftOutError
@@ -192,6 +198,8 @@ class Undoing:
             bench.delete_instant(target.requested, DATA_ROOT)
             delete_markers(bench.storage, target.requested)
             heartbeat.stop(bench.storage, target.requested)
+        for each in forgotten_by_restore(timeline, savepoint):
+            bench.delete_instant(each.requested, DATA_ROOT)
         self._synchronise(look)
         document = {
             "startRestoreTime": restore,

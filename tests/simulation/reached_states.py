@@ -1,0 +1,58 @@
+"""What the random worlds of a whole run must have reached, however their seeds fall: counted over all
+processes.
+
+`test_world` notes per chunk of seeds what its worlds reached; `conftest` adds it up and fails a run of all
+chunks that misses a state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+REACHED: Final = "reached"
+CHUNKS: Final = 40
+REQUIRED: Final = frozenset({
+    "rewind",
+    "void",
+    "transaction that does not count",
+    "lost to a commit",
+    "foreign insert",
+    "foreign insert-into",
+    "foreign update",
+    "foreign delete",
+    "foreign move",
+    "foreign begin",
+    "foreign finish over our commit",
+    "foreign half in an attempt",
+    "foreign rollback in an attempt",
+    "foreign run-compaction over our commit",
+    "foreign compact in an attempt",
+    "foreign compact-index in an attempt",
+    "foreign clean",
+    "foreign archive in an attempt",
+    "foreign overwrite in an attempt",
+    "foreign drop in an attempt",
+    "foreign run-clustering in an attempt",
+    "foreign savepoint",
+})  # fmt: skip
+
+
+class ReachedStates:
+    """Adds up the properties of the chunks' reports."""
+
+    def __init__(self) -> None:
+        self.counts = Counter[str]()
+        self._chunks = 0
+
+    def note(self, properties: Iterable[tuple[str, object]]) -> None:
+        """One report's properties."""
+        for name, value in properties:
+            if name == REACHED and isinstance(value, Mapping):
+                self.counts.update({str(state): int(count) for state, count in value.items()})
+                self._chunks += 1
+
+    def missing(self) -> list[str]:
+        """States that no world reached; none where not all chunks ran."""
+        return sorted(each for each in REQUIRED if not self.counts[each]) if self._chunks >= CHUNKS else []
