@@ -232,8 +232,8 @@ def test_of_two_completed_files_of_one_instant_hudi_takes_one_and_we_the_earlier
     assert load_timeline(LocalStorage(table)).instants == instants
     theirs = described(meta_client(judge, table).getActiveTimeline())
     assert {requested for requested, *_ in theirs} == {each.requested for each in instants}
-    for requested, _, _, completion in theirs:
-        assert completion is None or completion in both.get(requested, {completion})
+    for requested, _, _, ended in theirs:
+        assert ended is None or ended in both.get(requested, {ended})
 
 
 def test_with_an_empty_version_file_hudi_and_we_read_the_newest_manifest(
