@@ -40,6 +40,7 @@ from commit_coordinator.opening import (
     free_lock,
     is_sharded,
     lanes_by_stage,
+    lease_listed,
     own_lock,
     planning_limits,
     stopped_by_topic,
@@ -72,10 +73,8 @@ from commit_coordinator.web.page import WebPage
 from epoch_protocol.entries import Topic
 from hudi_format.errors import LockLostError, StagingGoneError
 from hudi_format.file_group.readable_logs import ReadableLogs
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
-from hudi_format.table_view import TableView
 from hudi_format.timeline import Action
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
@@ -397,8 +396,4 @@ class CoordinatorService:
 
         Raises UnsupportedTableError where another engine wrote log files that cannot be read.
         """
-        snapshot = MetadataTableSnapshot.load(self._ports.storage)
-        view = TableView.of(self._ports.storage, snapshot.data_timeline)
-        if self._logs is not None:
-            self._logs.check(view.slices(snapshot.files.names()))
-        self._placement.load(snapshot.files, view)
+        lease_listed(self._ports.storage, self._logs, self._placement)

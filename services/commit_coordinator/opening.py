@@ -10,6 +10,7 @@ from commit_coordinator.commit_service import Facts
 from commit_coordinator.context import Context
 from commit_coordinator.domain.next_action import Limits
 from commit_coordinator.input_watch import InputView
+from commit_coordinator.placement import Placement
 from commit_coordinator.table_open import OpenedTable
 from epoch_protocol.entries import PROTOCOL_VERSION, Stage
 from epoch_protocol.input_topics import lanes_of
@@ -17,7 +18,10 @@ from epoch_protocol.lanes import assign_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.commit.lock import TableLock, read_lock
 from hudi_format.errors import LockLostError
+from hudi_format.file_group.readable_logs import ReadableLogs
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
+from hudi_format.table_view import TableView
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import InputPartitioning
@@ -95,3 +99,15 @@ def planning_limits(config: TableConfigFile) -> Limits:
 def own_lock(storage: Storage, clock: Clock, ids: IdSource, term: int, folder: str, ledger: str) -> TableLock:
     """The table's lock for this term of this ledger."""
     return TableLock(storage, clock, ids, term=term, term_dir=folder, ledger=ledger)
+
+
+def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
+    """Lists the table's file groups for `placement` to lease from.
+
+    Raises UnsupportedTableError where another engine wrote log files that cannot be read.
+    """
+    snapshot = MetadataTableSnapshot.load(storage)
+    view = TableView.of(storage, snapshot.data_timeline)
+    if logs is not None:
+        logs.check(view.slices(snapshot.files.names()))
+    placement.load(snapshot.files, view)
