@@ -117,8 +117,9 @@ def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
 def check_shards(file: TableConfigFile, shards: int) -> None:
     """Raises TableMismatchError when another `table.index.shards` is given than the index has."""
     wanted = file.table.index.shards
-    is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
-    if is_given and wanted != shards:
+    if wanted == shards:
+        return
+    if ("table", "index", "shards") in read_origins(file.file, os.environ):
         raise TableMismatchError(
             f"{file.file}: table.index.shards is {wanted}, the record index of {file.table.path} has "
             f"{shards} shards: the number counts only when the index is made. Set it to {shards}, or leave "
