@@ -1,7 +1,6 @@
 """A lane that is not read any further until somebody acts, and why. The other lanes go on.
 
-Who stops a lane: its owner, when the bytes at an offset cannot be read or ended a process twice; the
-coordinator, when the topic is not the one that was read before. It is no entry of the ledger: owners tell the
+Who stops a lane: its owner, when the bytes at an offset cannot be read; the coordinator, when the topic is not the one that was read before. It is no entry of the ledger: owners tell the
 coordinator with each renewal of their lease, and a new owner finds the same cause again.
 """
 
@@ -21,8 +20,6 @@ class StopReason(StrEnum):
     UNREADABLE = "unreadable"
     """Kafka hands out a record batch that no client can read: broken or endless compression, a wrong
     checksum."""
-    DIED_TWICE = "died-twice"
-    """Two processes died while they worked on the record batch at this offset."""
     TOPIC_RECREATED = "topic-recreated"
     """The topic was deleted and made again: its offsets mean other records than those that were read."""
     TOPIC_MISSING = "topic-missing"

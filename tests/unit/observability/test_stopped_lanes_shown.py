@@ -21,7 +21,7 @@ from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 1_000)
-OTHER = StoppedLane(Stage.SHUFFLE, "in:0", "in", 0, 3, StopReason.DIED_TWICE, "killed", 2_000)
+OTHER = StoppedLane(Stage.SHUFFLE, "in:0", "in", 0, 3, StopReason.UNREADABLE, "bad checksum", 2_000)
 
 
 def test_what_owners_report_survives_the_wire() -> None:
