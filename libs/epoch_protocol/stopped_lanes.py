@@ -1,7 +1,8 @@
 """A lane that is not read any further until somebody acts, and why. The other lanes go on.
 
-Who stops a lane: its owner, when the bytes at an offset cannot be read; the coordinator, when the topic is not the one that was read before. It is no entry of the ledger: owners tell the
-coordinator with each renewal of their lease, and a new owner finds the same cause again.
+Who stops a lane: its owner, when the bytes at an offset cannot be read; the coordinator, when the topic is
+not the one that was read before. It is no entry of the ledger: owners tell the coordinator with each
+renewal of their lease, and a new owner finds the same cause again.
 """
 
 from __future__ import annotations
