@@ -93,6 +93,9 @@ def open_inputs(
     for spec in input_topic_specs(config):
         if spec.name in former:
             topics[spec.name] = former[spec.name]
+            if begins_anew and spec.name not in states:
+                # Lost with the rest of its Kafka, and its name is known: no misspelt one is made here.
+                _created(config, admin, spec)
             continue
         state = states.get(spec.name) or _created(config, admin, spec)
         topics[spec.name] = first_read(SeenTopic(state.partitions, state.id))

@@ -20,7 +20,13 @@ from commit_coordinator.new_ledger import PendingWriteError, new_ledger
 from commit_coordinator.recovery import recover
 from commit_coordinator.staging import term_dir
 from epoch_protocol.entries import TableLocation
-from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
+from epoch_protocol.input_topics import (
+    INPUT_TOPICS_PATH,
+    InputTopic,
+    InputTopics,
+    decode_input_topics,
+    encode_input_topics,
+)
 from hudi_format.commit import heartbeat
 from hudi_format.commit.lock import read_lock
 from hudi_format.errors import LockHeldError
@@ -301,6 +307,19 @@ def test_moved_is_refused_while_the_former_table_is_still_there(
     claim_from(path, location_of(former))
     with pytest.raises(MovedOrCopiedError, match="this one is a copy"):
         take_over_moved(config, path.client, path.storage, path.clock, path.ids)
+
+
+def test_a_new_ledger_after_the_whole_kafka_was_lost_makes_the_input_topics_too(
+    path: CommitPath, config: TableConfigFile
+):
+    admin = path.client.admin()
+    admin.create_topics([TopicSpec("in", 1)])
+    path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
+    admin.delete_topics(["in"])
+    new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert admin.partitions("in") == 1
+    topic = decode_input_topics(path.storage.read(INPUT_TOPICS_PATH)).topics["in"]
+    assert (topic.id, topic.incarnation) == (admin.topic_states(["in"])["in"].id, 2)
 
 
 def test_with_latest_a_new_ledger_passes_over_no_record(path: CommitPath, config: TableConfigFile):
