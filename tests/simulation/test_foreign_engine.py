@@ -233,10 +233,6 @@ def test_a_restore_to_a_savepoint_of_our_newest_commit(kind: str) -> None:
     must_hold(played(f"type={kind}", BEGIN, RESTORED, GO_ON))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a restore ends with a metadata deltacommit that the data timeline does not have",
-)
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_record_index_is_compacted_after_a_restore(kind: str) -> None:
     must_hold(played(f"type={kind}", BEGIN, RESTORED, "foreign compact-index", GO_ON))

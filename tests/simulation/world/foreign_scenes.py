@@ -14,10 +14,7 @@ from typing import Final, Protocol
 _KEYS, _DAYS = 6, 3
 
 SWITCHED_OFF: Final[Mapping[str, str]] = MappingProxyType({
-    "clock": "a commit that completes below what was handled is not noticed",
-    "rollback of its own": "a rollback of a completed commit is taken for harmless",
     "column": "a rewrite drops a column that was added",
-    "restore": "the metadata table cannot be loaded after its compaction",
 })  # fmt: skip
 """Kind -> what goes wrong. `TIDEMARK_FOREIGN=all` switches all on, a list of names (by commas) some."""
 

@@ -149,7 +149,8 @@ class Writes:
         """
         self.check_conflicts(write, look)
         metadata_completion, completion = (self._bench.instant(look) for _ in range(_COMPLETES_TWICE))
-        if not self._bench.is_sound(look, metadata_completion, write.groups, write.changes):
+        sound = self._bench.is_sound(look, metadata_completion, write.groups, write.changes)
+        if not sound or metadata_completion <= write.instant:
             self.stop(write)
             raise LeftOutError("its clock is behind what it changed")
         self.commit_metadata(write, metadata_completion)
