@@ -28,14 +28,18 @@ from hudi_format.avro_types import (
     sanitized_name,
     type_to_avro,
 )
+from hudi_format.type_promotion import cast_values, is_promotion
 
 __all__ = [
     "IS_DELETED_FIELD",
     "META_COLUMNS",
     "META_SCHEMA",
+    "OPERATION_FIELD",
     "SchemaError",
     "TableSchema",
     "cast_rows",
+    "left_out",
+    "newer_union",
     "union",
 ]
 
@@ -48,7 +52,7 @@ META_COLUMNS: Final = (
 )
 META_SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in META_COLUMNS])
 IS_DELETED_FIELD: Final = "_hoodie_is_deleted"
-_OPERATION_FIELD: Final = "_hoodie_operation"
+OPERATION_FIELD: Final = "_hoodie_operation"
 _RECORD_SUFFIX: Final = "_record"
 
 
@@ -110,6 +114,13 @@ class TableSchema:
         return pa.schema([*META_SCHEMA, *self.arrow])
 
     @cached_property
+    def arrow_with_operation(self) -> pa.Schema:
+        """As `arrow_with_meta`, with `_hoodie_operation` behind the meta columns: what base files of writers
+        with `hoodie.allow.operation.metadata.field` hold.
+        """
+        return pa.schema([*META_SCHEMA, pa.field(OPERATION_FIELD, pa.string()), *self.arrow])
+
+    @cached_property
     def avro_json(self) -> str:
         """Canonical Avro JSON without meta columns: the `schema` entry of a commit's extra metadata."""
         return self._avro_json(self.arrow)
@@ -120,6 +131,11 @@ class TableSchema:
         files.
         """
         return self._avro_json(self.arrow_with_meta)
+
+    @cached_property
+    def avro_with_operation_json(self) -> str:
+        """Canonical Avro JSON of `arrow_with_operation`."""
+        return self._avro_json(self.arrow_with_operation)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -152,7 +168,7 @@ class TableSchema:
         return json.dumps(avro, separators=(",", ":"))
 
 
-_HIDDEN: Final = {*META_COLUMNS, _OPERATION_FIELD}
+_HIDDEN: Final = {*META_COLUMNS, OPERATION_FIELD}
 
 
 def _name_in(avro_field: Any) -> str:
@@ -162,53 +178,99 @@ def _name_in(avro_field: Any) -> str:
 def union(first: TableSchema, second: TableSchema) -> TableSchema:
     """The schema that holds rows of both: the columns of `first`, then those that only `second` has.
 
-    A column that only one of them has is nullable; nested records are united field by field. A column
-    whose type changes is refused, numeric promotion (int to long …) included: Hudi allows it, but then
-    every base file written before depends on each reader's promotion rules. Raises `SchemaError`.
+    A column that only one of them has is nullable; nested records are united field by field. `first` is what
+    the table has: where it has a wider type (int → long …) that one stands, and rows of `second` are
+    promoted. A type that `second` would widen, or any other change, is refused: we never widen a column,
+    since every base file written before would depend on each reader's promotion. Raises `SchemaError`.
     """
-    fields = _union_fields(list(first.arrow), list(second.arrow), "")
+    fields = _Union(may_widen=False).fields(list(first.arrow), list(second.arrow), "")
     return TableSchema.from_arrow(first.table_name, pa.schema(fields))
 
 
-def _union_fields(first: list[pa.Field], second: list[pa.Field], path: str) -> list[pa.Field]:
-    others = {field.name: field for field in second}
-    fields = []
-    for field in first:
-        other = others.pop(field.name, None)
-        if other is None:
-            fields.append(field.with_nullable(True))
-        else:
-            arrow = _union_type(field.type, other.type, f"{path}{field.name}")
-            fields.append(pa.field(field.name, arrow, nullable=field.nullable or other.nullable))
-    return fields + [field.with_nullable(True) for field in second if field.name in others]
+def newer_union(newer: TableSchema, older: TableSchema) -> TableSchema:
+    """As `union`, of two schemas that commits of the table carry: the wider type stands, whoever has it."""
+    fields = _Union(may_widen=True).fields(list(newer.arrow), list(older.arrow), "")
+    return TableSchema.from_arrow(newer.table_name, pa.schema(fields))
 
 
-def _union_type(first: pa.DataType, second: pa.DataType, path: str) -> pa.DataType:
-    if first == second:
-        return first
-    if pa.types.is_struct(first) and pa.types.is_struct(second):
-        return pa.struct(_union_fields(list(first), list(second), f"{path}."))
-    if pa.types.is_list(first) and pa.types.is_list(second):
-        return pa.list_(_union_value(first.value_field, second.value_field, f"{path}.element"))
-    if pa.types.is_map(first) and pa.types.is_map(second):
-        return pa.map_(first.key_field, _union_value(first.item_field, second.item_field, f"{path}.value"))
-    raise SchemaError(
-        f"column {path}: its type changed from {first} to {second}; add a column under a new name instead"
-    )
+@dataclass(frozen=True)
+class _Union:
+    """`may_widen`: a type of the second schema may be wider than the first one's."""
+
+    may_widen: bool
+
+    def fields(self, first: list[pa.Field], second: list[pa.Field], path: str) -> list[pa.Field]:
+        others = {field.name: field for field in second}
+        fields = []
+        for field in first:
+            other = others.pop(field.name, None)
+            if other is None:
+                fields.append(field.with_nullable(True))
+            else:
+                arrow = self._type(field.type, other.type, f"{path}{field.name}")
+                fields.append(pa.field(field.name, arrow, nullable=field.nullable or other.nullable))
+        return fields + [field.with_nullable(True) for field in second if field.name in others]
+
+    def _type(self, first: pa.DataType, second: pa.DataType, path: str) -> pa.DataType:
+        if first == second or is_promotion(second, first):
+            return first
+        if self.may_widen and is_promotion(first, second):
+            return second
+        if pa.types.is_struct(first) and pa.types.is_struct(second):
+            return pa.struct(self.fields(list(first), list(second), f"{path}."))
+        if pa.types.is_list(first) and pa.types.is_list(second):
+            return pa.list_(self._value(first.value_field, second.value_field, f"{path}.element"))
+        if pa.types.is_map(first) and pa.types.is_map(second):
+            item = self._value(first.item_field, second.item_field, f"{path}.value")
+            return pa.map_(first.key_field, item)
+        raise SchemaError(
+            f"column {path}: its type changed from {first} to {second}; add a column under a new name instead"
+        )
+
+    def _value(self, first: pa.Field, second: pa.Field, path: str) -> pa.Field:
+        arrow = self._type(first.type, second.type, path)
+        return pa.field(first.name, arrow, nullable=first.nullable or second.nullable)
 
 
-def _union_value(first: pa.Field, second: pa.Field, path: str) -> pa.Field:
-    arrow = _union_type(first.type, second.type, path)
-    return pa.field(first.name, arrow, nullable=first.nullable or second.nullable)
+def left_out(stored: pa.Schema, wanted: pa.Schema) -> list[str]:
+    """What a file with the schema `stored` would lose when its rows were written with `wanted` instead:
+    columns
+    and nested fields (dotted) that `wanted` lacks, and those whose type it would narrow (`name (from → to)`).
+
+    Nothing is lost where `wanted` promotes a type or adds a column. Meta columns are Hudi's own affair.
+    """
+    fields = [field for field in stored if field.name not in _HIDDEN]
+    return _left_out(fields, list(wanted), "")
+
+
+def _left_out(stored: list[pa.Field], wanted: list[pa.Field], path: str) -> list[str]:
+    kinds = {field.name: field.type for field in wanted}
+    lost: list[str] = []
+    for field in stored:
+        name = f"{path}{field.name}"
+        lost += [name] if field.name not in kinds else _narrowed(field.type, kinds[field.name], name)
+    return lost
+
+
+def _narrowed(stored: pa.DataType, wanted: pa.DataType, name: str) -> list[str]:
+    if pa.types.is_struct(stored) and pa.types.is_struct(wanted):
+        return _left_out(list(stored), list(wanted), f"{name}.")
+    if pa.types.is_list(stored) and pa.types.is_list(wanted):
+        return _narrowed(stored.value_type, wanted.value_type, f"{name}.element")
+    if pa.types.is_map(stored) and pa.types.is_map(wanted):
+        return _narrowed(stored.item_type, wanted.item_type, f"{name}.value")
+    return [f"{name} ({stored} → {wanted})"] if is_promotion(wanted, stored) else []
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """`rows` with exactly the columns of `schema`, in its order; a column that is not in `schema` is left
     out.
 
-    A column that `rows` lacks becomes null. Types are cast where no value changes (int to long, a 2-level
-    list to a 3-level one, a nested record that gained nullable fields). Raises `SchemaError` when a value
-    does not fit, or a column that must not be null is missing or holds nulls.
+    A column that `rows` lacks becomes null. Types are promoted as Hudi's readers do it (`type_promotion`),
+    and cast where no value changes (a 2-level list to a 3-level one, a nested record that gained nullable
+    fields).
+    Raises `SchemaError` when a value does not fit, or a column that must not be null is missing or holds
+    nulls.
     """
     if rows.schema.equals(schema):
         return rows
@@ -223,11 +285,9 @@ def _cast_column(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray:
         column = pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
     if column.type != field.type:
         try:
-            column = column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise SchemaError(
-                f"column {field.name}: {column.type} does not fit {field.type}: {error}"
-            ) from error
+            column = cast_values(column, field.type)
+        except SchemaError as error:
+            raise SchemaError(f"column {field.name}: {error}") from error
     if not field.nullable and column.null_count:
         raise SchemaError(
             f"column {field.name}: {column.null_count} rows have no value, and it must not be null"

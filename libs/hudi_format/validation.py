@@ -29,6 +29,8 @@ from hudi_format.table_config import (
     read_table_config,
     update_properties,
 )
+from hudi_format.table_properties import check_properties
+from hudi_format.table_schema import check_no_schema_on_read, table_schema
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 
 METADATA_FILES: Final = "files"
@@ -55,32 +57,39 @@ _UNSAFE_PENDING: Final = (
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
 
-def check_servable(storage: Storage, own_pending: Collection[str] | None = ()) -> TableConfig:
+def check_servable(
+    storage: Storage, own_pending: Collection[str] | None = (), accepted: Collection[str] = ()
+) -> TableConfig:
     """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
 
     Pending writes are refused where a table is made or taken over: what is half written cannot be judged.
     Later they are other engines' business (`own_pending` None: they are not asked for). `own_pending` are
-    requested times of pending instants that the caller answers for (its epoch in flight,
-    a rollback that it will finish). Reads only; other errors as `read_table_config` and `load_timeline`.
+    requested times of pending instants that the caller answers for (its epoch in flight, a rollback that it
+    will finish); `accepted` properties are passed over. Reads only; other errors as `read_table_config`,
+    `load_timeline` and `table_schema`.
+    """
+    config = check_still_servable(storage, accepted)
+    if own_pending is not None:
+        _check_pending(storage, own_pending)
+    table_schema(storage, config, load_timeline(storage))
+    return config
+
+
+def check_still_servable(storage: Storage, accepted: Collection[str] = ()) -> TableConfig:
+    """As `check_servable`, of what may change while we run, timeline and commits aside.
+
+    Cheap (two small files, one listing), as it has to be asked before every plan and commit: a Spark write or
+    table service with default options switches statistics on, one without the index options drops the record
+    index, ALTER TABLE begins a schema history.
     """
     config = read_table_config(storage)
     _check_layout(config)
     _check_merging(config)
     _check_keys(config)
+    check_properties(config, accepted)
     _check_indexes(storage, config)
-    if own_pending is not None:
-        _check_pending(storage, own_pending)
+    check_no_schema_on_read(storage)
     return config
-
-
-def check_indexes(storage: Storage) -> None:
-    """Raises `UnsupportedTableError` when the metadata table has lost its record index or gained partitions
-    that Tidemark would leave stale.
-
-    Cheap (one small file), as it has to be asked before every commit: a Spark write or table service with
-    default options switches statistics on, and one without the index options drops the record index.
-    """
-    _check_indexes(storage, read_table_config(storage))
 
 
 def drop_stats(storage: Storage) -> frozenset[str]:
@@ -150,19 +159,16 @@ def _check_layout(config: TableConfig) -> None:
         )
     if (
         get(keys.TIMELINE_PATH, "timeline") != "timeline"
-        or get("hoodie.timeline.history.path", "history") != "history"
+        or get(keys.TIMELINE_HISTORY_PATH, "history") != "history"
     ):
         _refuse(
             f"the timeline lies in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
         )
-    if get("hoodie.table.format", "native") != "native":
+    if get(keys.TABLE_FORMAT, "native") != "native":
         _refuse(f"hoodie.table.format is {get('hoodie.table.format')}, only native is served", _NEW_TABLE)
-    if get("hoodie.bootstrap.base.path"):
+    if get(keys.BOOTSTRAP_BASE_PATH):
         _refuse("the table is bootstrapped on files elsewhere (hoodie.bootstrap.base.path)", _NEW_TABLE)
-    if (
-        config.base_file_format != "PARQUET"
-        or get("hoodie.table.multiple.base.file.formats.enable") == "true"
-    ):
+    if config.base_file_format != "PARQUET" or get(keys.MULTIPLE_BASE_FILE_FORMATS) == "true":
         _refuse(f"{keys.BASE_FILE_FORMAT} is {config.base_file_format}; only PARQUET is served", _NEW_TABLE)
     if not config.populate_meta_fields:
         _refuse(f"{keys.POPULATE_META_FIELDS} is false: the files hold no record keys", _NEW_TABLE)
@@ -212,6 +218,13 @@ def _check_keys(config: TableConfig) -> None:
         named = config.properties.get(keys.KEY_GENERATOR_TYPE, "missing")
         _refuse(
             f"{keys.KEY_GENERATOR_TYPE} is {named}; SIMPLE, COMPLEX and NON_PARTITION are served", _NEW_TABLE
+        )
+    typed = [name for name in config.partition_fields if ":" in name]
+    if typed:
+        _refuse(
+            f"{keys.PARTITION_FIELDS} is {','.join(config.partition_fields)}: a field with a type of its own "
+            "(name:TYPE) is made by a custom key generator",
+            _NEW_TABLE,
         )
 
 

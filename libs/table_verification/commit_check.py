@@ -16,9 +16,10 @@ from typing import Any, Final, TypeAlias
 from hudi_format.commit.instants import instant_path
 from hudi_format.errors import CorruptFileError
 from hudi_format.model import is_bootstrap_instant
+from hudi_format.schema import SchemaError, TableSchema, left_out
 from hudi_format.storage.base import Storage, name_of, parent_of
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, Timeline
-from hudi_format.timeline.avro_records import CommitMetadata, decode_commit_metadata
+from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, decode_commit_metadata
 from table_verification.findings import Findings, Kind
 from table_verification.seen_commits import OurCommit, SeenCommits
 
@@ -54,12 +55,15 @@ class CommitCounts:
 
 @dataclass
 class CommitCheck:
-    """What the commits say. `last`: the newest of ours, also when an earlier run has checked it."""
+    """What the commits say. `last`: the newest of ours, also when an earlier run has checked it. `schema`:
+    the newest one that this run has seen.
+    """
 
     counts: CommitCounts = field(default_factory=CommitCounts)
     data_files: NamedFiles = field(default_factory=dict)
     metadata_files: NamedFiles = field(default_factory=dict)
     last: OurCommit | None = None
+    schema: str = ""
 
 
 def check_commits(
@@ -128,6 +132,7 @@ def _check_write(
     if instant.action in _TABLE_SERVICES:
         return
     extra = _ours(found)
+    _check_schema(instant.requested, found, bool(extra), result, findings)
     if not extra:
         counts.foreign += 1
         return
@@ -145,6 +150,24 @@ def _check_write(
         counts.first_epoch = commit.epoch
     counts.last_epoch = commit.epoch
     result.last = commit
+
+
+def _check_schema(
+    instant: str, commit: CommitMetadata, is_ours: bool, result: CommitCheck, findings: Findings
+) -> None:
+    """A commit of ours never lacks a column that the commit before it had."""
+    text = commit.extra_metadata.get(SCHEMA_KEY, "")
+    if not text or text == result.schema:
+        return
+    if is_ours and result.schema:
+        try:
+            before, after = (TableSchema.from_avro(each).arrow for each in (result.schema, text))
+        except SchemaError as error:
+            findings.add_one(Kind.UNREADABLE, f"{instant}: its schema is not readable: {error}")
+            return
+        if lost := left_out(before, after):
+            findings.add_one(Kind.COLUMN_NOT_IN_SCHEMA, f"{instant}: {', '.join(lost)}")
+    result.schema = text
 
 
 def _read(storage: Storage, instant: Instant, root: str, findings: Findings) -> CommitMetadata | None:

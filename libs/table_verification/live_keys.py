@@ -5,17 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_format.commit.instants import instant_path
 from hudi_format.errors import HudiFormatError, UnsupportedTableError
-from hudi_format.file_group.base_file import PARTITION_PATH, RECORD_KEY
+from hudi_format.file_group.base_file import PARTITION_PATH, RECORD_KEY, read_base_schema
 from hudi_format.file_group.slice_reader import read_slice
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import table_ordering
-from hudi_format.schema import IS_DELETED_FIELD, TableSchema
-from hudi_format.storage.base import Storage
+from hudi_format.schema import IS_DELETED_FIELD, TableSchema, left_out
+from hudi_format.storage.base import Storage, join_path
 from hudi_format.table_config import TableConfig
+from hudi_format.table_schema import table_schema
 from hudi_format.timeline import Timeline
-from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 from table_verification.findings import EXAMPLES_MAX, Findings, Kind
 
 
@@ -32,7 +31,9 @@ class LiveKeys:
         """What the live keys depend on besides the files."""
         ordering = self._ordering.name if self._ordering is not None else ""
         marks_deletes = IS_DELETED_FIELD in self._schema.arrow.names
-        return f"{self._mode.value} {ordering} {IS_DELETED_FIELD if marks_deletes else ''}".strip()
+        deletes = IS_DELETED_FIELD if marks_deletes else ""
+        # With the columns: files that were compared with other ones are compared again.
+        return f"{self._mode.value} {ordering} {deletes} {self._schema.fingerprint}"
 
     def of(self, file_slice: FileSlice, findings: Findings) -> pa.ChunkedArray | None:
         """The keys, in no particular order; None when the slice cannot be read. What is wrong is added to
@@ -45,7 +46,18 @@ class LiveKeys:
             findings.add_one(Kind.UNREADABLE, f"{file_slice.partition_path} {file_slice.file_id}: {error}")
             return None
         _check_partition(rows, file_slice, findings)
+        self._check_columns(file_slice, findings)
         return rows.column(RECORD_KEY)
+
+    def _check_columns(self, file_slice: FileSlice, findings: Findings) -> None:
+        """Readers do not see a column that the base file has and the table's schema lacks; the next
+        compaction, or rewrite, deletes its values.
+        """
+        if file_slice.base_file is None:
+            return
+        path = join_path(file_slice.partition_path, file_slice.base_file)
+        if lost := left_out(read_base_schema(self._storage, path), self._schema.arrow):
+            findings.add_one(Kind.COLUMN_NOT_IN_SCHEMA, f"{path}: {', '.join(lost)}")
 
 
 def _check_partition(rows: pa.Table, file_slice: FileSlice, findings: Findings) -> None:
@@ -64,15 +76,9 @@ def _check_partition(rows: pa.Table, file_slice: FileSlice, findings: Findings) 
 
 
 def _schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema:
-    """Of the newest commit that carries one. Raises UnsupportedTableError when none does."""
-    for instant in sorted(timeline.completed(), key=lambda each: str(each.completion), reverse=True):
-        if not instant.action.is_write:
-            continue
-        path = instant_path(instant)
-        if text := decode_commit_metadata(storage.read(path), path).extra_metadata.get(SCHEMA_KEY):
-            return TableSchema.from_avro(text, config.name)
-    if text := config.properties.get("hoodie.table.create.schema"):
-        return TableSchema.from_avro(text, config.name)
+    """Raises UnsupportedTableError when nothing says it."""
+    if (found := table_schema(storage, config, timeline)) is not None:
+        return found
     raise UnsupportedTableError(
         f"{storage.base_uri}: no commit of the active timeline carries the table's schema",
         "Let any write commit with Hudi on Spark add it",

@@ -30,7 +30,7 @@ from hudi_format.commit.rollback import rollback_pending
 from hudi_format.errors import LockLostError
 from hudi_format.timeline import Instant, State, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from hudi_format.validation import check_indexes
+from hudi_format.validation import check_still_servable
 
 _log = logging.getLogger("tidemark.coordinator")
 
@@ -40,13 +40,14 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
 
     Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
     committed something that was not handled yet, DivergedError when one undid our last commit,
-    UnsupportedTableError when one changed the table's indexes.
+    UnsupportedTableError when one changed the table's indexes, properties or schema in a way that is not
+    served.
     """
     if not action.has_rows:
         # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
         # good if another engine had just inserted it.
         found = _refuse_outdated(context, load_timelines(context.storage))
-        context.log.append(*found, _planned(context, action, None, "0"))
+        context.log.append(*found, _planned(context, action, None, "0", ""))
         return
     if awaited is not None:
         # Before the lock is taken: who clusters needs it to complete.
@@ -56,10 +57,11 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     keep = False
     try:
         timelines = load_timelines(context.storage)
-        check_indexes(context.storage)
+        check_still_servable(context.storage, context.table.accepted_properties)
         found = _refuse_outdated(context, timelines)
         context.instants.observe(timelines.times())
-        planned = _planned(context, action, context.instants.next(), timelines.latest_completion())
+        schema = context.table.schema(_schema_ids(context, action), timelines.data)
+        planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
         context.hit("before_epoch_planned")
         with context.steps.step("plan_append"):
             context.log.append(*found, planned)
@@ -218,10 +220,13 @@ def _rewound(context: Context, reason: str, own_instant: str | None) -> list[Dec
     return [rewound, *found.entries(context.term, handled=True)]
 
 
-def _planned(context: Context, action: Plan, instant: str | None, as_of: str) -> EpochPlanned:
+def _schema_ids(context: Context, action: Plan) -> list[str]:
+    manifest = context.fold().manifest(action.through)
+    return list(dict.fromkeys(counted.entry.schema_id for counted in manifest))
+
+
+def _planned(context: Context, action: Plan, instant: str | None, as_of: str, schema: str) -> EpochPlanned:
     fold = context.fold()
-    manifest = fold.manifest(action.through)
-    schema_ids = list(dict.fromkeys(counted.entry.schema_id for counted in manifest))
     return EpochPlanned(
         term=context.term,
         epoch=action.epoch,
@@ -230,7 +235,7 @@ def _planned(context: Context, action: Plan, instant: str | None, as_of: str) ->
         through=action.through,
         instant=instant,
         as_of=as_of,
-        schema=context.table.schema(schema_ids) if instant is not None else "",
+        schema=schema,
         planned_ms=context.clock.now_ms(),
     )
 

@@ -186,7 +186,7 @@ class CoordinatorService:
         )
         if ignored := without_effect(config):
             _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
-        schemas = SchemaRegistry(ports.storage, config.table.name, table.schema)
+        schemas = SchemaRegistry.of(config, ports.storage, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
         owner = f"coordinator-{ports.ids.uuid()}"
         folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner, self._ledger)
@@ -270,7 +270,7 @@ class CoordinatorService:
             return input_ends(self._admin, inputs.view.lanes())
 
         lag = InputLag(ends, awaited, self._ports.clock)
-        status = self._status_source(table, lag, members, inputs)
+        status = self._status_source(table, lag, members, inputs, schemas)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
         skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids)
         commit = CommitService(
@@ -302,7 +302,7 @@ class CoordinatorService:
             served=lambda: (ports.storage.base_uri, self._shown_owner),
             dead_letters=DeadLetterCalls(letters),
             verify=VerifyCalls(self._verification, ports.clock),
-            describe=lambda: describe_table(ports.storage),
+            describe=lambda: describe_table(ports.storage, config.table.accept_properties),
         )
         admin = AdminService(config.table.name, sources)
         if self._with_page:
@@ -313,7 +313,7 @@ class CoordinatorService:
         return serve(config, commit, admin, self._security)
 
     def _status_source(
-        self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch
+        self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch, schemas: SchemaRegistry
     ) -> StatusSource:
         config, ports = self._config, self._ports
         return StatusSource(
@@ -342,6 +342,7 @@ class CoordinatorService:
             stopped_lanes=members.stopped_lanes.current,
             refused=self._security.access.refused.counts,
             inputs=inputs,
+            unfilled_columns=schemas.unfilled_columns,
         )
 
     def _awaited_records(self, inputs: InputWatch) -> HoldsRecords:
@@ -366,8 +367,11 @@ class CoordinatorService:
         action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
         sharded = config.input.topics[0] if is_sharded(config) else None
         keyed, inputs = sharded or topics.keyed, InputPositions(sharded)
+        accepted = config.table.accept_properties
         context = Context(
-            table=TableFacts(config.table.name, action, keyed, table.num_shards, schemas.united, inputs),
+            table=TableFacts(
+                config.table.name, action, keyed, table.num_shards, schemas.united, inputs, accepted
+            ),
             storage=ports.storage,
             clock=ports.clock,
             ids=ports.ids,

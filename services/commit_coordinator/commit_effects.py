@@ -33,7 +33,7 @@ from hudi_format.commit.markers import delete_markers
 from hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
 from hudi_format.timeline import State
 from hudi_format.timeline.avro_records import encode_commit_metadata
-from hudi_format.validation import check_indexes
+from hudi_format.validation import check_still_servable
 
 _WAY_OUT: Final = (
     "`tidemark verify` says whether table and index agree; `tidemark table adopt --new-ledger` goes on from "
@@ -52,7 +52,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         context.lock.acquire(context.lock_wait_ms)
     try:
         timelines = load_timelines(context.storage)
-        check_indexes(context.storage)
+        check_still_servable(context.storage, context.table.accepted_properties)
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
@@ -177,7 +177,7 @@ def _why_lost(
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         if newer:
-            check_indexes(context.storage)
+            check_still_servable(context.storage, context.table.accepted_properties)
     except (AttemptLostError, UnsupportedTableError) as error:
         return str(error)
     return None

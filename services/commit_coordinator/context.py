@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from commit_coordinator.decisions_log import DecisionsLog
@@ -13,7 +13,7 @@ from hudi_format.commit.lock import TableLock
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.table_view import TableView
-from hudi_format.timeline import Action
+from hudi_format.timeline import Action, Timeline
 from hudi_format.timeline.avro_records import WriteStat
 from stream_runtime.clock import Clock
 from stream_runtime.ids import IdSource
@@ -48,9 +48,12 @@ class TableFacts:
     action: Action
     keyed_topic: str
     num_shards: int
-    schema: Callable[[Sequence[str]], str]
-    """Union of the schemas with these fingerprints, as Avro JSON."""
+    schema: Callable[[Sequence[str], Timeline], str]
+    """Union of the schemas with these fingerprints and of those that the data timeline's commits carry, as
+    Avro JSON."""
     inputs: InputPositions = field(default_factory=InputPositions)
+    accepted_properties: Collection[str] = ()
+    """`table.accept_properties`: what may stand in hoodie.properties besides what we know."""
 
 
 @dataclass

@@ -121,7 +121,7 @@ def _context(
     topics = TopicNames(config.table.name)
     return Context(
         # No epoch is planned here: the schema of one is never asked for.
-        table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _: ""),
+        table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _, __: ""),
         storage=storage,
         clock=clock,
         ids=ids,

@@ -1,15 +1,25 @@
-"""Schemas by fingerprint: registered when a process joins, united when an epoch is planned."""
+"""Schemas by fingerprint: registered when a process joins, united when an epoch is planned.
+
+What other writers do to the table's schema is taken up before each plan: their columns stay in what we write,
+nullable, and null in the rows that we upsert. A row is written whole: of a column that `table.schema` lacks
+we know no value. What cannot be taken up stops the tagging, by name, before anything is written.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
-from hudi_format.errors import AlreadyExistsError, FileMissingError
-from hudi_format.schema import SchemaError, TableSchema, union
+from commit_coordinator.table_open import fixed_columns
+from commit_coordinator.takeover import EPOCH_KEY
+from hudi_format.errors import AlreadyExistsError, FileMissingError, UnsupportedTableError
+from hudi_format.schema import SchemaError, TableSchema, newer_union, union
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.table_schema import CommitSchema, SchemaChanges
+from hudi_format.timeline import Timeline
+from stream_runtime.config import TableConfigFile
 from stream_runtime.errors import ErrorKind
 
 
@@ -20,15 +30,28 @@ class IncompatibleSchemaError(CoordinatorError):
 
 
 class SchemaRegistry:
-    """Thread-safe; every schema is kept with the table, so that a successor knows it too."""
+    """Thread-safe; every schema is kept with the table, so that a successor knows it too.
 
-    def __init__(self, storage: Storage, table: str, current: TableSchema) -> None:
+    ``fixed``: columns whose type may not change under us (key, partition, ordering).
+    """
+
+    def __init__(
+        self, storage: Storage, table: str, current: TableSchema, fixed: Collection[str] = ()
+    ) -> None:
         self._storage = storage
         self._table = table
+        self._fixed = fixed
         self._lock = threading.Lock()
+        self._changes = SchemaChanges(storage, table, EPOCH_KEY)
         self._current = current
+        self._filled: set[str] = set()
         # With the columns of every schema that a transaction may name: no plan finds two that do not fit.
         self._known = current
+
+    @classmethod
+    def of(cls, config: TableConfigFile, storage: Storage, current: TableSchema) -> SchemaRegistry:
+        """The registry of the configured table."""
+        return cls(storage, config.table.name, current, fixed_columns(config))
 
     def register(self, avro_json: str) -> str:
         """The fingerprint of the schema. Raises IncompatibleSchemaError naming what does not fit."""
@@ -36,6 +59,7 @@ class SchemaRegistry:
             schema = TableSchema.from_avro(avro_json, self._table)
             with self._lock:
                 self._known = union(self._known, schema)
+                self._filled.update(schema.arrow.names)
         except SchemaError as error:
             raise IncompatibleSchemaError(
                 f"table.schema does not fit the table, or what another process registered: {error}"
@@ -52,12 +76,49 @@ class SchemaRegistry:
             for fingerprint in fingerprints:
                 self._known = union(self._known, self._load(fingerprint))
 
-    def united(self, fingerprints: Sequence[str]) -> str:
-        """Avro JSON of the table's schema with the columns of these; it is the table's from now on."""
+    def united(self, fingerprints: Sequence[str], timeline: Timeline) -> str:
+        """Avro JSON of the table's schema, with the columns of these and of what other writers committed; it
+        is the table's from now on.
+
+        Raises UnsupportedTableError naming the commit or column that cannot be taken up.
+        """
         with self._lock:
-            for fingerprint in fingerprints:
-                self._current = union(self._current, self._load(fingerprint))
+            try:
+                for change in self._changes.look(timeline):
+                    self._take_up(change)
+                    self._known = newer_union(self._current, self._known)
+                for fingerprint in fingerprints:
+                    self._current = union(self._current, self._load(fingerprint))
+            except SchemaError as error:
+                raise UnsupportedTableError(
+                    f"the table's schema and table.schema do not go together any more: {error}",
+                    "Make table.schema and the table agree (a column of another name, or the type that "
+                    "the table "
+                    "has)",
+                ) from error
             return self._current.avro_json
+
+    def unfilled_columns(self) -> list[str]:
+        """Columns of the table that the schema of no process has which joined; none before the first."""
+        with self._lock:
+            return [name for name in self._current.arrow.names if self._filled and name not in self._filled]
+
+    def _take_up(self, change: CommitSchema) -> None:
+        if change.is_own:
+            self._current = newer_union(change.schema, self._current)
+            return
+        for name in self._fixed:
+            theirs, ours = change.schema.field(name).type, self._current.field(name).type
+            if theirs != ours:
+                raise SchemaError(
+                    f"{change.instant.file_name} of another writer changed the type of {name}, a key, "
+                    f"partition or "
+                    f"ordering column, from {ours} to {theirs}"
+                )
+        try:
+            self._current = newer_union(change.schema, self._current)
+        except SchemaError as error:
+            raise SchemaError(f"{change.instant.file_name} of another writer: {error}") from error
 
     def _load(self, fingerprint: str) -> TableSchema:
         path = self._path(fingerprint)

@@ -53,6 +53,8 @@ class StatusSource:
     inputs: InputWatch | None = None
     refused: Callable[[], Mapping[str, int]] = dict
     """Calls turned away, by reason (`stream_runtime.security.access`)."""
+    unfilled_columns: Callable[[], Sequence[str]] = list
+    """Columns of the table that `table.schema` lacks."""
 
     def document(self, kafka_s: float = ASK_S) -> dict[str, Any]:
         """The document; plain JSON types, times in epoch milliseconds, sizes in bytes.
@@ -104,6 +106,7 @@ class StatusSource:
             "warnings": [
                 *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
+                *self._unfilled(),
                 *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
@@ -174,6 +177,15 @@ class StatusSource:
         if view.planned_epoch is not None and not self.writer_asked():
             warnings.append("no writer has asked for work yet: start one, or wait until its Spark is up")
         return warnings
+
+    def _unfilled(self) -> list[str]:
+        names = ", ".join(self.unfilled_columns())
+        if not names:
+            return []
+        return [
+            f"the table has columns that table.schema lacks ({names}): rows that Tidemark writes have no value "
+            "there, other rows keep theirs. Add them to table.schema and restart, if the input has them"
+        ]
 
     def _table_services(self) -> dict[str, Any]:
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import foreign_writer_options, procedure_options, read_lock
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from hudi_format.schema import SchemaError
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import read_table_config
 from hudi_format.table_view import TableView
@@ -16,13 +18,14 @@ from hudi_format.timeline.avro_records import decode_commit_metadata
 from hudi_format.validation import check_servable
 
 
-def describe_table(storage: Storage) -> dict[str, Any]:
-    """The document. Reads files only. Raises FileMissingError when there is no table, CorruptFileError."""
+def describe_table(storage: Storage, accepted: Collection[str]) -> dict[str, Any]:
+    """The document; `accepted`: `table.accept_properties`. Reads files only. Raises FileMissingError when
+    there is no table, CorruptFileError."""
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
     holder = read_lock(storage)
-    why_not = _why_not(storage, snapshot.data_timeline)
+    why_not = _why_not(storage, snapshot.data_timeline, accepted)
     return {
         "name": table.name,
         "path": storage.base_uri,
@@ -63,10 +66,10 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
     }
 
 
-def _why_not(storage: Storage, timeline: Timeline) -> str | None:
+def _why_not(storage: Storage, timeline: Timeline, accepted: Collection[str]) -> str | None:
     """None when this release serves the table, else the reason. Pending writes are shown apart."""
     try:
-        check_servable(storage, [each.requested for each in timeline.pending()])
-    except UnsupportedTableError as error:
+        check_servable(storage, [each.requested for each in timeline.pending()], accepted)
+    except (UnsupportedTableError, SchemaError) as error:
         return str(error)
     return None

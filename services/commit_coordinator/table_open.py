@@ -13,7 +13,6 @@ from typing import Final
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from commit_coordinator.table_creation import create_or_finish, is_half_made
-from hudi_format.commit.instants import instant_path
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.file_group.readable_logs import ReadableLogs
 from hudi_format.keys import KeyGenerator
@@ -22,9 +21,9 @@ from hudi_format.ordering import OrderingField
 from hudi_format.schema import SchemaError, TableSchema, union
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
+from hudi_format.table_schema import table_schema
 from hudi_format.table_view import TableView
-from hudi_format.timeline import Action, load_timeline
-from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from hudi_format.timeline import load_timeline
 from hudi_format.validation import check_servable
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
@@ -75,9 +74,9 @@ def open_table(
     if created:
         _check_columns(file, configured)
         create_or_finish(storage, definition, file.table.index.shards, clock)
-    config = check_servable(storage, own_pending)
+    config = check_servable(storage, own_pending, file.table.accept_properties)
     check_same(file, config)
-    schema = union_with_table(storage, config, configured)
+    schema = union_with_table(file, storage, config, configured)
     _check_columns(file, schema)
     snapshot = MetadataTableSnapshot.load(storage)
     check_shards(file, snapshot.num_shards)
@@ -148,23 +147,20 @@ def definition_of(file: TableConfigFile, schema: TableSchema) -> TableDefinition
     )
 
 
-def table_schema(storage: Storage, config: TableConfig) -> TableSchema | None:
-    """The schema that the newest commit carries; the created one before any commit; None when unknown."""
-    timeline = load_timeline(storage)
-    commits = timeline.completed(Action.COMMIT, Action.DELTA_COMMIT)
-    for instant in sorted(commits, key=lambda each: each.completion or "", reverse=True):
-        metadata = decode_commit_metadata(storage.read(instant_path(instant)))
-        if text := metadata.extra_metadata.get(SCHEMA_KEY):
-            return TableSchema.from_avro(text, config.name)
-    text = config.properties.get("hoodie.table.create.schema")
-    return TableSchema.from_avro(text, config.name) if text else None
-
-
-def union_with_table(storage: Storage, config: TableConfig, configured: TableSchema) -> TableSchema:
+def union_with_table(
+    file: TableConfigFile, storage: Storage, config: TableConfig, configured: TableSchema
+) -> TableSchema:
     """The table's columns and the configured new ones. Raises TableMismatchError naming the column."""
-    existing = table_schema(storage, config)
+    existing = table_schema(storage, config, load_timeline(storage))
     if existing is None:
         return configured
+    for name in fixed_columns(file):
+        if existing.field(name).type != configured.field(name).type:
+            raise TableMismatchError(
+                f"table.schema has column {name} as {configured.field(name).type}, the table "
+                f"{storage.base_uri} as {existing.field(name).type}: key, partition and ordering columns need "
+                "the table's type"
+            )
     try:
         return union(existing, configured)
     except SchemaError as error:
@@ -172,6 +168,12 @@ def union_with_table(storage: Storage, config: TableConfig, configured: TableSch
             f"table.schema does not fit the table {storage.base_uri}: {error}. Columns may be added, "
             "not changed"
         ) from error
+
+
+def fixed_columns(file: TableConfigFile) -> list[str]:
+    """Columns whose type decides keys, partition paths and ordering values: key, partition, ordering."""
+    table = file.table
+    return [*table.record_key, *table.partition, *((table.ordering,) if table.ordering else ())]
 
 
 def check_same(file: TableConfigFile, config: TableConfig) -> None:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from epoch_protocol.batches import FILE_ID, KEY, OP, ORDERING, PARTITION, DataOp
 from hudi_format.commit.markers import Marker, MarkerType
 from hudi_format.errors import AlreadyExistsError
-from hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
+from hudi_format.file_group.base_file import attach_meta_columns, rewritable_rows, write_base_file
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.log_blocks import data_log_bytes
 from hudi_format.file_group.merge import merge_upserts
@@ -209,11 +209,10 @@ class DataPartitionWriter:
         return write_base_file(rows, self._schema), stat
 
     def _next_base_file(self, group: GroupRows, file: PlannedFile, previous: str) -> tuple[bytes, WriteStat]:
-        existing = read_base_file(self._storage, join_path(group.partition_path, previous))
-        schema = self._schema.arrow_with_meta
+        existing = rewritable_rows(self._storage, join_path(group.partition_path, previous), self._schema)
         merged = merge_upserts(
-            cast_rows(existing, schema),
-            cast_rows(self._with_meta(group, file.name), schema),
+            existing,
+            cast_rows(self._with_meta(group, file.name), existing.schema),
             self._deletes(group),
             self._task.table.merge_mode,
             self._ordering,

@@ -15,7 +15,9 @@ from hudi_format.commit.lock import TableLock
 from hudi_format.errors import LockLostError
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.storage.locate import open_storage
-from hudi_format.table_config import PROPERTIES_PATH
+from hudi_format.table_config import PROPERTIES_PATH, read_table_config
+from hudi_format.table_properties import check_properties
+from hudi_format.table_schema import check_no_schema_on_read
 from hudi_format.timeline import load_timeline
 from hudi_format.validation import drop_stats, pin_timezone
 from stream_runtime.clock import Clock
@@ -60,6 +62,9 @@ def adopt_table(
             f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
             "`tidemark table create`"
         )
+    # What adopting cannot cure is said before anything is changed.
+    check_properties(read_table_config(storage), config.table.accept_properties)
+    check_no_schema_on_read(storage)
     with _table_lock(storage, clock, ids):
         pinned = pin_timezone(storage, clock)
         dropped = sorted(drop_stats(storage)) if stats else []

@@ -20,6 +20,7 @@ LONGEST_FIRST = (
     "test_native_tables",
     "test_lock_with_hudi",
     "test_rollback_with_hudi",
+    "test_schema_changes_with_hudi",
     "test_verify_with_hudi",
     "test_spark_tables",
     "test_hash_parity",

@@ -22,6 +22,7 @@ from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.domain.next_action import AttemptProblem, Limits
 from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.staging import load_document
 from commit_coordinator.takeover import take_over
 from epoch_protocol.batches import DataOp
@@ -120,8 +121,10 @@ class CommitPath:
             points.passing(name)
             self.failpoints.hit(CoordinatorFailpoint(name))
 
+        schemas = SchemaRegistry(storage, TABLE, SCHEMA, ["id"])
+        schemas.register(SCHEMA.avro_json)
         self.context = Context(
-            table=TableFacts(TABLE, self.action, self.topics.keyed, SHARDS, lambda _: SCHEMA.avro_json),
+            table=TableFacts(TABLE, self.action, self.topics.keyed, SHARDS, schemas.united),
             storage=storage,
             clock=self.clock,
             ids=self.ids,

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
 from hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
 from hudi_format.commit.rollback import rollback_pending
+from hudi_format.file_group.base_file import read_base_file, write_base_file
+from hudi_format.file_group.names import BaseFileName
+from hudi_format.file_group.slices import build_slices
+from hudi_format.file_group.write_stats import new_base_file_stat
 from hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
+    file_changes,
     publish_files_log,
 )
 from hudi_format.model import InstantGenerator
-from hudi_format.storage.base import Storage
+from hudi_format.schema import TableSchema
+from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
-from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+from hudi_format.timeline.avro_records import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    group_stats,
+)
 from hudi_format.timeline.service_records import (
     CompactionPlan,
     RollbackPlan,
@@ -25,7 +42,7 @@ from tests.simulation.scripted_tagger import SCHEMA
 
 
 class OtherEngine:
-    """Writes nothing into the rows: that it committed is what has to be noticed."""
+    """What it does to the rows, if anything, is told; that it committed is what has to be noticed."""
 
     def __init__(self, storage: Storage, clock: Clock, action: Action, follows: bool = True) -> None:
         """``follows``: its times lie above both timelines; Hudi's own writers look at their clocks alone."""
@@ -33,19 +50,43 @@ class OtherEngine:
         self._instants = InstantGenerator(clock)
         self._action = action
 
-    def commit(self) -> str:
-        """A commit on both timelines; returns its completion time."""
+    def commit(self, schema: TableSchema = SCHEMA, extra: Mapping[str, str] | None = None) -> str:
+        """A commit on both timelines without rows, as ALTER TABLE makes it; returns its completion time."""
         self._look()
-        instant = self._instants.next()
-        nothing = encode_commit_metadata(CommitMetadata(extra_metadata={SCHEMA_KEY: SCHEMA.avro_json}))
+        return self._commit(self._instants.next(), schema, [], extra or {})
+
+    def rewrite(self, schema: TableSchema, change: Callable[[pa.Table], pa.Table]) -> str:
+        """Writes every base file anew with the columns of ``schema``, its rows as ``change`` makes them of
+        those that are there; returns the completion time.
+        """
+        self._look()
+        instant, storage = self._instants.next(), self._storage
+        stats = []
+        for each in build_slices(list_data_files(storage), load_timeline(storage)):
+            assert each.base_file is not None
+            name = str(BaseFileName(each.file_id, "0-9-9", instant, "parquet"))
+            rows = change(read_base_file(storage, join_path(each.partition_path, each.base_file)))
+            data = write_base_file(rows, schema)
+            storage.create(join_path(each.partition_path, name), data)
+            stat = new_base_file_stat(each.partition_path, each.file_id, name, len(data), rows.num_rows)
+            stats.append(replace(stat, prev_base_file=each.base_file, file_size_in_bytes=len(data)))
+        return self._commit(instant, schema, stats, {})
+
+    def _commit(
+        self, instant: str, schema: TableSchema, stats: list[WriteStat], extra: Mapping[str, str]
+    ) -> str:
+        carried = {SCHEMA_KEY: schema.avro_json, **extra}
+        content = encode_commit_metadata(
+            CommitMetadata(write_stats=group_stats(stats), extra_metadata=carried)
+        )
         requested = create_requested(self._storage, instant, self._action)
-        inflight = create_inflight(self._storage, requested, nothing)
+        inflight = create_inflight(self._storage, requested, content)
         begun = begin_delta_commit(self._storage, instant)
-        log = publish_files_log(self._storage, instant, [])
+        log = publish_files_log(self._storage, instant, file_changes(stats))
         metadata = delta_commit_metadata(instant, [log])
         complete_delta_commit(self._storage, begun, self._instants.next(), metadata)
         completion = self._instants.next()
-        complete(self._storage, inflight, completion, nothing)
+        complete(self._storage, inflight, completion, content)
         return completion
 
     def roll_back(self, instant: str) -> None:
@@ -96,3 +137,9 @@ class OtherEngine:
             return
         for timeline in (load_timeline(self._storage), load_timeline(self._storage, METADATA_TABLE_ROOT)):
             self._instants.observe(timeline.times())
+
+
+def list_data_files(storage: Storage) -> dict[str, list[str]]:
+    """Partition to the names of its files."""
+    folders = [each.name for each in storage.list("") if each.is_dir and each.name != ".hoodie"]
+    return {folder: [each.name for each in storage.list(folder)] for folder in folders}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,7 @@ def document(
     seen: Observed,
     transaction: OpenTransaction | None = None,
     ends: Callable[[], dict[str, int]] = lambda: {"in:0": 9},
+    unfilled: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
@@ -189,10 +190,20 @@ def document(
         open_transaction=lambda: transaction,
         farewells=lambda: said.current(lambda _: True),
         lease_ms=3_000,
+        unfilled_columns=lambda: unfilled,
     )
     found = source.document(KAFKA_S)
     add_run(found, RunFile("k", NOWHERE, NOWHERE, 1, stopped={"assigner": "has stopped: input was deleted"}))
     return found
+
+
+def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
+    path.step_coordinator()
+    warned = [
+        each for each in document(path, Observed(), unfilled=["extra", "x"])["warnings"] if "extra, x" in each
+    ]
+    assert len(warned) == 1
+    assert "table.schema" in warned[0]
 
 
 def test_without_kafka_the_rest_is_told_and_what_is_missing(path: CommitPath, tmp_path: Path) -> None:

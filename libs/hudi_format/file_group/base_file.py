@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from hudi_format.bloom import BloomSpec, bloom_filter_text
 from hudi_format.columnar import BinaryColumn
 from hudi_format.errors import CorruptFileError
-from hudi_format.schema import META_COLUMNS, TableSchema, cast_rows
+from hudi_format.schema import META_COLUMNS, OPERATION_FIELD, SchemaError, TableSchema, cast_rows, left_out
 from hudi_format.storage.base import Storage
 
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
@@ -73,10 +73,13 @@ def write_base_file(
 ) -> bytes:
     """The bytes of a base file that holds `rows` (meta and user columns; missing user columns become null).
 
-    Spark writers with the BLOOM index need `bloom`; the record index does not. Raises `SchemaError`.
+    Where `rows` have `_hoodie_operation`, the file has it, too. Spark writers with the BLOOM index need
+    `bloom`; the record index does not. Raises `SchemaError`.
     """
-    rows = cast_rows(rows, schema.arrow_with_meta)
-    footer = {"parquet.avro.schema": schema.avro_with_meta_json, "writer.model.name": "avro"}
+    with_operation = OPERATION_FIELD in rows.column_names
+    rows = cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+    avro = schema.avro_with_operation_json if with_operation else schema.avro_with_meta_json
+    footer = {"parquet.avro.schema": avro, "writer.model.name": "avro"}
     keys = rows.column(RECORD_KEY)
     if rows.num_rows:
         footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = min_max_key(keys)
@@ -128,6 +131,30 @@ def read_base_file(
         return read_parquet(source, path, columns, keys)
 
 
+def read_base_schema(storage: Storage, path: str) -> pa.Schema:
+    """The columns that a base file has, from its footer. Raises as `read_base_file`."""
+    with storage.open_input(path) as source:
+        return _opened(source, path).schema_arrow
+
+
+def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Table:
+    """All rows of a base file as the next base file with `schema` will hold them: every column is kept.
+
+    Raises `SchemaError` when the file has a column that `schema` lacks, or a wider type: written anew, rows
+    that nobody touched would lose values. Other errors as `read_base_file`.
+    """
+    rows = read_base_file(storage, path)
+    if lost := left_out(rows.schema, schema.arrow):
+        raise SchemaError(
+            f"{path} has columns that the table's schema lacks ({', '.join(lost)}): it cannot be written "
+            f"anew "
+            "without losing them. Add them to table.schema, as optional fields of the file's types, and "
+            "restart"
+        )
+    with_operation = OPERATION_FIELD in rows.column_names
+    return cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+
+
 def read_parquet(
     source: pa.NativeFile | pa.Buffer,
     path: str,
@@ -135,8 +162,8 @@ def read_parquet(
     keys: pa.Array | None = None,
 ) -> pa.Table:
     """As `read_base_file`, from an open file or a buffer; `path` names it in errors."""
+    file = _opened(source, path)
     try:
-        file = pq.ParquetFile(source, pre_buffer=True)
         wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         if keys is not None and wanted is not None and RECORD_KEY not in wanted:
             wanted = [RECORD_KEY, *wanted]
@@ -148,6 +175,13 @@ def read_parquet(
             f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
         )
     return rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+
+
+def _opened(source: pa.NativeFile | pa.Buffer, path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(source, pre_buffer=True)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

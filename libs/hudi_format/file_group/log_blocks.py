@@ -8,7 +8,6 @@ INTO blocks that hold some columns only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
+from hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError, damage_in
 from hudi_format.file_group.avro_rows import decode_avro_rows
 from hudi_format.file_group.base_file import read_parquet, write_parquet
 from hudi_format.file_group.changes import Changes, Deletes
@@ -30,12 +29,12 @@ from hudi_format.log_file.blocks import (
     read_blocks,
     scan_blocks,
 )
+from hudi_format.parsed_avro import parsed_json
 from hudi_format.ordering import BoolArray, OrderingField
-from hudi_format.schema import IS_DELETED_FIELD, TableSchema, cast_rows
+from hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import MergeMode
 
-_OPERATION_FIELD = "_hoodie_operation"
 _DELETE_OPERATIONS = pa.array(["D", "-U"])
 
 
@@ -158,7 +157,7 @@ def read_log_deletes(
 def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
     schema = headers.get(HeaderKey.SCHEMA, "")
     in_rows = block_type in (BlockType.PARQUET_DATA, BlockType.AVRO_DATA) and (
-        IS_DELETED_FIELD in schema or _OPERATION_FIELD in schema
+        IS_DELETED_FIELD in schema or OPERATION_FIELD in schema
     )
     return in_rows or block_type is BlockType.DELETE
 
@@ -185,8 +184,11 @@ def refuse_unreadable(
     if block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
         what = f"a {block_type.name} block"
     elif HeaderKey.IS_PARTIAL in headers and ordering_field is not None:
-        schema = json.loads(headers.get(HeaderKey.SCHEMA) or "{}")
-        if ordering_field not in {field.get("name") for field in schema.get("fields", ())}:
+        text = "the schema of a block of partial updates"
+        schema = parsed_json(headers.get(HeaderKey.SCHEMA) or "{}", path, text)
+        with damage_in(path, text):
+            held = {field.get("name") for field in schema.get("fields", ())}
+        if ordering_field not in held:
             what = f"partial updates without the ordering field {ordering_field}"
     if what is not None:
         raise UnsupportedTableError(
@@ -201,15 +203,15 @@ def _data_rows(
     which columns they hold (None: all).
     """
     if block.block_type is BlockType.PARQUET_DATA:
-        wanted = [*columns.names, _OPERATION_FIELD]
+        wanted = [*columns.names, OPERATION_FIELD]
         rows = read_parquet(pa.BufferReader(block.content), path, wanted)
     else:
         if not block.schema:
             raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
         rows = decode_avro_rows(block.content, block.schema, path)
     removed = has = None
-    if _OPERATION_FIELD in rows.column_names:
-        removed = np.asarray(pc.is_in(rows.column(_OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
+    if OPERATION_FIELD in rows.column_names:
+        removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
     if HeaderKey.IS_PARTIAL in block.headers:
         held = [name in rows.column_names for name in columns.names]
         has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))

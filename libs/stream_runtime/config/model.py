@@ -118,6 +118,9 @@ class TableConfig:
     partition: tuple[str, ...] = _field(values.names(at_least=0), ())
     ordering: str | None = _field(values.text, None)
     schema: Path = _field(values.existing_file)
+    accept_properties: tuple[str, ...] = _field(values.names(at_least=0), ())
+    """Names in hoodie.properties that Tidemark does not know and that the table is served with all the
+    same."""
     index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
 
 

@@ -111,6 +111,7 @@ def run_describe(options: argparse.Namespace) -> int:
     from stream_runtime.config import load_config
     from tidemark_cli.table_description import description_lines
 
-    document = describe_table(open_storage(load_config(options.config).table.path))
+    table = load_config(options.config).table
+    document = describe_table(open_storage(table.path), table.accept_properties)
     Output(options.json).answer(document, description_lines(document))
     return 0

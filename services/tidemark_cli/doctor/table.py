@@ -9,8 +9,8 @@ from commit_coordinator.table_open import check_same
 from hudi_format.commit.lock import read_lock
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
-from hudi_format.table_config import PROPERTIES_PATH, read_table_config
-from hudi_format.validation import check_indexes, check_servable
+from hudi_format.table_config import PROPERTIES_PATH
+from hudi_format.validation import check_servable, check_still_servable
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from tidemark_cli.doctor.checks import Finding, fails, ok, skipped, warning
@@ -34,11 +34,8 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
         else:
             yield skipped("there is no table yet: the first start makes it")
         return
-    if served:
-        check_indexes(storage)
-        found = read_table_config(storage)
-    else:
-        found = check_servable(storage)
+    accepted = config.table.accept_properties
+    found = check_still_servable(storage, accepted) if served else check_servable(storage, (), accepted)
     check_same(config, found)
     yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
     yield from _lock(storage, clock, served)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE
-from commit_coordinator.table_open import table_schema
 from hudi_format.errors import HudiFormatError, UnsupportedTableError
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import TableConfig, read_table_config
+from hudi_format.table_schema import table_schema
+from hudi_format.timeline import load_timeline
 from hudi_format.validation import check_servable
 from tidemark_cli.errors import CliError
 from tidemark_cli.init.draft import Draft
@@ -25,7 +26,7 @@ def draft_of_table(path: Path, topic: str | None, kafka: Mapping[str, str]) -> D
     """Raises CliError for a table without a schema, FileMissingError when there is none, CorruptFileError."""
     storage = open_storage(str(path))
     config = read_table_config(storage)
-    schema = table_schema(storage, config)
+    schema = table_schema(storage, config, load_timeline(storage))
     if schema is None:
         raise CliError(
             f"{path} has no commit yet and names no schema: write the Avro file by hand, or take a sample "

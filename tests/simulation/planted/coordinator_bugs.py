@@ -27,10 +27,10 @@ def written_before_its_predecessor_is_committed(ground: Ground) -> None:
     real = attempt_effects._planned
     known: list[str] = ["0"]
 
-    def plan(context: Context, action: Plan, instant: str | None, as_of: str) -> EpochPlanned:
+    def plan(context: Context, action: Plan, instant: str | None, as_of: str, schema: str) -> EpochPlanned:
         before, after = known[0], as_of if instant is not None else known[0]
         known[0] = after
-        return real(context, action, instant, before)
+        return real(context, action, instant, before, schema)
 
     ground.replace(attempt_effects, "_planned", plan)
 

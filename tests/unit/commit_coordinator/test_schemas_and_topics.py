@@ -20,9 +20,11 @@ from commit_coordinator.topics_setup import (
 )
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
+from hudi_format.timeline import Timeline
 from stream_runtime.config import InputPartitioning, TableConfigFile, load_config
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
+EMPTY = Timeline(())
 BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))
 WIDER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("w", pa.string())]))
 OTHER = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("x", pa.bool_())]))
@@ -39,11 +41,20 @@ def test_schemas_are_united_over_what_the_epochs_transactions_name() -> None:
     registry = SchemaRegistry(storage, "t", BASE)
     wider, other = registry.register(WIDER.avro_json), registry.register(OTHER.avro_json)
     assert registry.register(WIDER.avro_json) == wider == WIDER.fingerprint
-    assert columns(registry.united([])) == ["id", "v"]
-    assert columns(registry.united([wider])) == ["id", "v", "w"]
-    assert columns(registry.united([other])) == ["id", "v", "w", "x"]
+    assert columns(registry.united([], EMPTY)) == ["id", "v"]
+    assert columns(registry.united([wider], EMPTY)) == ["id", "v", "w"]
+    assert columns(registry.united([other], EMPTY)) == ["id", "v", "w", "x"]
     successor = SchemaRegistry(storage, "t", BASE)
-    assert columns(successor.united([other, wider])) == ["id", "v", "x", "w"]
+    assert columns(successor.united([other, wider], EMPTY)) == ["id", "v", "x", "w"]
+
+
+def test_columns_that_no_process_fills_are_known_once_one_has_joined() -> None:
+    registry = SchemaRegistry(InMemoryStorage(), "t", WIDER)
+    assert registry.unfilled_columns() == []
+    registry.register(BASE.avro_json)
+    assert registry.unfilled_columns() == ["w"]
+    registry.register(WIDER.avro_json)
+    assert registry.unfilled_columns() == []
 
 
 def test_a_schema_that_does_not_fit_is_refused_by_name_and_a_lost_one_is_an_error() -> None:
@@ -56,7 +67,7 @@ def test_a_schema_that_does_not_fit_is_refused_by_name_and_a_lost_one_is_an_erro
     fingerprint = registry.register(WIDER.avro_json)
     storage.delete(f"{ROOT}/schemas/{fingerprint}.avsc")
     with pytest.raises(IncompatibleSchemaError, match="gone"):
-        registry.united([fingerprint])
+        registry.united([fingerprint], EMPTY)
 
 
 def test_two_processes_that_add_one_column_with_two_types_are_told_at_the_join() -> None:
@@ -70,7 +81,7 @@ def test_two_processes_that_add_one_column_with_two_types_are_told_at_the_join()
     with pytest.raises(IncompatibleSchemaError, match="another process"):
         successor.register(CLASHING.avro_json)
     other = successor.register(OTHER.avro_json)
-    assert columns(successor.united([wider, other])) == ["id", "v", "w", "x"]
+    assert columns(successor.united([wider, other], EMPTY)) == ["id", "v", "w", "x"]
 
 
 @pytest.fixture

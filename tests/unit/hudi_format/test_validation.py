@@ -24,7 +24,7 @@ from hudi_format.table_config import (
     update_properties,
 )
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.validation import check_servable, drop_stats, pin_timezone
+from hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
 from tests.unit.hudi_format.doubles import ManualClock
 
 PARTITIONS = "hoodie.table.metadata.partitions"
@@ -91,6 +91,7 @@ REFUSALS = [
     ({"hoodie.table.recordkey.fields": ""}, "hoodie.table.recordkey.fields", "new table"),
     ({"hoodie.table.keygenerator.type": "TIMESTAMP"}, "TIMESTAMP", "new table"),
     ({"hoodie.table.keygenerator.type": "NOVEL"}, "NOVEL", "new table"),
+    ({"hoodie.table.partition.fields": "day:TIMESTAMP"}, "day:TIMESTAMP", "new table"),
     ({PARTITIONS: ""}, "no metadata table", "hoodie.metadata.enable=true"),
     ({PARTITIONS: "files"}, "no record level index", "record.level.index.enable=true"),
     (
@@ -115,6 +116,74 @@ def test_what_is_not_served_is_refused_with_reason_and_remedy(
     assert refused.value.kind is ErrorKind.INVALID
     assert reason in refused.value.reason
     assert remedy in refused.value.remedy
+
+
+KEYGEN = "hoodie.table.keygenerator.class"
+EXTRACTOR = "hoodie.table.partition_extractor_class"
+STRATEGY = "hoodie.record.merge.strategy.id"
+NOT_KNOWN = [
+    {"hoodie.datasource.write.slash.separated.date.partitioning": "true"},
+    # All that a DataFrame of Hudi 1.2.0 leaves of slash-separated dates.
+    {EXTRACTOR: "org.apache.hudi.hive.SlashEncodedDayPartitionValueExtractor"},
+    {KEYGEN: "org.apache.hudi.keygen.TimestampBasedKeyGenerator"},
+    {KEYGEN: "org.apache.hudi.keygen.ComplexKeyGenerator"},
+    {"hoodie.keygen.timebased.timestamp.type": "EPOCHMILLISECONDS"},
+    {"hoodie.keygen.timebased.output.dateformat": "yyyy-MM-dd"},
+    {STRATEGY: "11111111-2222-3333-4444-555555555555"},
+    {STRATEGY: "ce9acb64-bde0-424c-9b91-f6ebba25356d"},
+    {"hoodie.table.index.defs.path": "elsewhere.json"},
+    {"hoodie.partition.metafile.use.base.format": "true"},
+    {"hoodie.table.secondary.indexes.metadata": "x"},
+    {"hoodie.table.of.a.later.version": "1"},
+]
+SERVED = [
+    {KEYGEN: "org.apache.hudi.keygen.SimpleKeyGenerator", STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"},
+    {EXTRACTOR: "org.apache.hudi.hive.HiveStylePartitionValueExtractor"},
+    # As CREATE TABLE of Spark SQL leaves it.
+    {"hoodie.archivelog.folder": "archived", "hoodie.bootstrap.index.enable": "true"},
+    {"hoodie.datasource.write.slash.separated.date.partitioning": "false", f"{PARTITIONS}.inflight": ""},
+]
+
+
+@pytest.mark.parametrize("changes", NOT_KNOWN)
+def test_a_property_that_is_not_known_is_refused_by_name_unless_it_is_accepted(
+    table: InMemoryStorage, changes: dict[str, str]
+) -> None:
+    update_properties(table, changes)
+    (name,) = changes
+    for check in (check_servable, check_still_servable):
+        with pytest.raises(UnsupportedTableError, match=r"table\.accept_properties") as refused:
+            check(table)
+        assert name in refused.value.reason
+        assert changes[name] in refused.value.reason
+        assert check(table, accepted=[name])
+
+
+@pytest.mark.parametrize("changes", SERVED)
+def test_what_hudi_writes_for_such_a_table_is_known(table: InMemoryStorage, changes: dict[str, str]) -> None:
+    update_properties(table, changes)
+    assert check_servable(table)
+
+
+def test_all_unknown_properties_are_named_at_once(table: InMemoryStorage) -> None:
+    update_properties(table, {"hoodie.x": "1", "y": "2"})
+    with pytest.raises(UnsupportedTableError, match=r"hoodie\.x.*y is '2'"):
+        check_servable(table, accepted=["z"])
+
+
+def test_what_says_the_kind_of_table_cannot_be_accepted_away(table: InMemoryStorage) -> None:
+    with pytest.raises(UnsupportedTableError, match=r"hoodie\.record\.merge\.mode.*cannot be accepted"):
+        check_servable(table, accepted=["hoodie.record.merge.mode"])
+
+
+def test_a_schema_history_of_schema_on_read_is_refused_an_empty_folder_is_not(table: InMemoryStorage) -> None:
+    table.make_dir(".hoodie/.schema")
+    table.create(".hoodie/.schema/.x.crc", b"")
+    assert check_servable(table)
+    table.create(".hoodie/.schema/20260101000000000.schemacommit.requested", b"")
+    for check in (check_servable, check_still_servable):
+        with pytest.raises(UnsupportedTableError, match="schema on read"):
+            check(table)
 
 
 def test_event_time_ordering_needs_its_field(table: InMemoryStorage) -> None:

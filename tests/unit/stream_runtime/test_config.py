@@ -47,6 +47,7 @@ table:
   partition: [day]
   ordering: event_time
   schema: flights.avsc
+  accept_properties: [hoodie.of.another.version]
   index: {kind: partitioned, shards: 32, lanes: 16, tombstone_ttl: 36h}
 input:
   topics: [flights, more]
@@ -110,6 +111,7 @@ def test_full_file_is_read_with_its_units(write):
     config = load_config(write(FULL), {})
     assert config.table.type is TableType.COPY_ON_WRITE
     assert (config.table.index.shards, config.table.index.lanes) == (32, 16)
+    assert config.table.accept_properties == ("hoodie.of.another.version",)
     assert config.table.index.tombstone_ttl_ms == 36 * 3_600_000
     assert config.input.topics == ("flights", "more")
     assert config.state.memory_bytes == 64 * 2**20

@@ -254,6 +254,30 @@ def test_adopt_drops_stats_only_when_asked(config: str, tmp_path: Path, capsys: 
     assert main(["verify", "-c", config]) == 0
 
 
+def test_adopt_names_a_property_that_is_not_known_changes_nothing_and_takes_it_when_it_is_accepted(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
+    text = properties.read_text().replace("timezone=UTC", "timezone=LOCAL") + "hoodie.of.later=x\n"
+    properties.write_text(text)
+    assert main(["table", "adopt", "-c", config, "--drop-stats"]) == 2
+    refused = capsys.readouterr().err
+    assert "hoodie.of.later is 'x' (not known)" in refused
+    assert "table.accept_properties" in refused
+    assert properties.read_text() == text
+    file = Path(config)
+    accepting = "partition: [day]\n  accept_properties: [hoodie.of.later]"
+    file.write_text(file.read_text().replace("partition: [day]", accepting))
+    assert main(["table", "adopt", "-c", config]) == 0
+    assert "hoodie.of.later=x" in properties.read_text()
+    capsys.readouterr()
+    assert main(["table", "describe", "-c", config, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["servable"] is True
+    assert main(["config", "show", "-c", config]) == 0
+    assert "hoodie.of.later" in capsys.readouterr().out
+
+
 def test_describe_says_why_a_table_is_not_servable(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -1,0 +1,202 @@
+"""Another writer changes the table's schema or properties: its columns and values stay, or nothing is
+written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from epoch_protocol.batches import DataOp
+from hudi_format.file_group.slice_reader import read_slice
+from hudi_format.file_group.slices import build_slices
+from hudi_format.ordering import table_ordering
+from hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
+from hudi_format.table_config import TableType, read_table_config, update_properties
+from hudi_format.table_schema import table_schema
+from hudi_format.timeline import load_timeline
+from table_verification.findings import Kind
+from table_verification.verify import verify_table
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine, list_data_files
+from tests.simulation.scripted_epochs import (
+    EXPECTED_INDEX,
+    GROUP_A,
+    check_end,
+    first_epoch,
+    row,
+    second_epoch,
+)
+from tests.simulation.scripted_tagger import SCHEMA, TABLE
+from tests.simulation.test_other_engines import BOTH_TYPES, tag_anew
+
+# The column of another writer stands in the middle, as ALTER TABLE ADD COLUMNS puts it before the partition.
+WIDER = TableSchema.from_arrow(
+    TABLE,
+    pa.schema(
+        [
+            ("id", pa.string()),
+            ("extra", pa.string()),
+            ("day", pa.string()),
+            ("ts", pa.int64()),
+            ("v", pa.int64()),
+        ]
+    ),
+)
+
+
+def started(folder: Path, table_type: TableType) -> tuple[CommitPath, OtherEngine]:
+    path = CommitPath(folder, table_type, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    return path, OtherEngine(path.storage, path.clock, path.action)
+
+
+def end_second_epoch(path: CommitPath) -> None:
+    second_epoch(path)
+    tag_anew(path, 1)
+    path.run_until_idle()
+
+
+def with_extra(rows: pa.Table) -> pa.Table:
+    values = [f"theirs of {key}" for key in rows.column("id").to_pylist()]
+    return rows.append_column("extra", pa.array(values, pa.string()))
+
+
+def live(path: CommitPath, *columns: str) -> dict[str, tuple[object, ...]]:
+    """Key to the values of these columns, by the table's own schema."""
+    storage, timeline = path.storage, load_timeline(path.storage)
+    config = read_table_config(storage)
+    schema = table_schema(storage, config, timeline)
+    assert schema is not None
+    mode, ordering = table_ordering(config, schema)
+    found = {}
+    for each in build_slices(list_data_files(storage), timeline):
+        for one in read_slice(storage, each, schema, mode, ordering).to_pylist():
+            found[one["id"]] = tuple(one[name] for name in columns)
+    return found
+
+
+def assert_halts_and_writes_nothing(path: CommitPath, says: str) -> None:
+    second_epoch(path)
+    path.step_coordinator()
+    assert path.coordinator is not None
+    before = path.files()
+    for _ in range(8):
+        path.step()
+        if path.state().generation and not path.state().tagged:
+            path.tagger.claim_anew(path.state())
+            second_epoch(path)
+    halted = path.coordinator.seen.halted or ""
+    assert says in halted
+    assert "epoch retry 2" in halted
+    assert path.state().planned is None
+    changed = {name for name in path.files().items() ^ before.items() if "/.aux/" not in name[0]}
+    assert changed == set()
+
+
+@BOTH_TYPES
+def test_a_column_of_another_writer_keeps_its_values_in_rows_that_we_do_not_touch(
+    tmp_path: Path, table_type: TableType
+) -> None:
+    path, other = started(tmp_path, table_type)
+    other.rewrite(WIDER, with_extra)
+    end_second_epoch(path)
+    # `a` was updated and `e` inserted by us, who know no value of the column; `c` lies in another file group.
+    assert live(path, "v", "extra") == {"a": (3, None), "e": (3, None), "c": (1, "theirs of c")}
+    schema = table_schema(path.storage, read_table_config(path.storage), load_timeline(path.storage))
+    assert schema is not None
+    assert schema.arrow.names == WIDER.arrow.names
+    assert verify_table(path.storage, lambda _: None).findings.counts == {}
+
+
+@BOTH_TYPES
+def test_rows_of_a_rewritten_file_keep_the_column(tmp_path: Path, table_type: TableType) -> None:
+    """`b` shares its file group with `a`, which we update."""
+    path, other = started(tmp_path, table_type)
+    other.rewrite(WIDER, with_extra)
+    update = [(row("a", 2, 2), DataOp.UPDATE, GROUP_A)]
+    path.tag(update)
+    path.step_coordinator()
+    for _ in range(10):
+        path.step()
+        if path.state().generation == 1:
+            break
+    path.tagger.claim_anew(path.state())
+    path.tag(update)
+    path.run_until_idle()
+    assert live(path, "v", "extra") == {"a": (2, None), "b": (1, "theirs of b"), "c": (1, "theirs of c")}
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize("coordinator", ["lives", "dies"])
+def test_an_empty_commit_of_alter_table_is_carried_on(
+    tmp_path: Path, table_type: TableType, coordinator: str
+) -> None:
+    path, other = started(tmp_path, table_type)
+    other.commit(WIDER)
+    if coordinator == "dies":
+        path.crash()
+    end_second_epoch(path)
+    check_end(path)
+    schema = table_schema(path.storage, read_table_config(path.storage), load_timeline(path.storage))
+    assert schema is not None
+    assert "extra" in schema.arrow.names
+    assert path.record_index() == EXPECTED_INDEX
+
+
+@BOTH_TYPES
+def test_a_type_that_another_writer_widened_stays_wide(tmp_path: Path, table_type: TableType) -> None:
+    path, other = started(tmp_path, table_type)
+    text = pa.schema([field.with_type(pa.string()) if field.name == "v" else field for field in SCHEMA.arrow])
+    wide = TableSchema.from_arrow(TABLE, text)
+    other.rewrite(wide, lambda rows: cast_rows(rows, wide.arrow_with_meta))
+    end_second_epoch(path)
+    assert live(path, "v") == {"a": ("3",), "e": ("3",), "c": ("1",)}
+
+
+@BOTH_TYPES
+@pytest.mark.parametrize(
+    ("column", "kind", "says"),
+    [("id", pa.binary(), "id, a key"), ("v", pa.bool_(), "column v"), ("extra", None, "schema on read")],
+)
+def test_a_change_that_cannot_be_carried_stops_by_name_before_anything_is_written(
+    tmp_path: Path, table_type: TableType, column: str, kind: pa.DataType | None, says: str
+) -> None:
+    path, other = started(tmp_path, table_type)
+    fields = [field.with_type(kind) if kind and field.name == column else field for field in SCHEMA.arrow]
+    extra = {} if kind is not None else {"latest_schema": "{}"}
+    other.commit(TableSchema.from_arrow(TABLE, pa.schema(fields)), extra)
+    assert_halts_and_writes_nothing(path, says)
+
+
+def test_a_property_that_appears_while_we_run_stops_by_name(tmp_path: Path) -> None:
+    path, _ = started(tmp_path, TableType.MERGE_ON_READ)
+    update_properties(path.storage, {"hoodie.keygen.timebased.timestamp.type": "UNIX_TIMESTAMP"})
+    assert_halts_and_writes_nothing(path, "hoodie.keygen.timebased.timestamp.type is 'UNIX_TIMESTAMP'")
+
+
+def test_the_operation_column_of_another_writers_base_files_is_kept(tmp_path: Path) -> None:
+    path, other = started(tmp_path, TableType.COPY_ON_WRITE)
+
+    def with_operation(rows: pa.Table) -> pa.Table:
+        return rows.add_column(5, OPERATION_FIELD, pa.array(["I"] * rows.num_rows, pa.string()))
+
+    other.rewrite(SCHEMA, with_operation)
+    end_second_epoch(path)
+    files = [name for name in path.files() if name.startswith("d1/") and name.endswith(".parquet")]
+    newest = pq.read_table(path.storage.open_input(max(files, key=lambda name: name.rpartition("_")[2])))
+    assert dict(zip(*(newest.column(name).to_pylist() for name in ("id", OPERATION_FIELD)), strict=True)) == {
+        "a": None,
+        "e": None,
+    }
+
+
+def test_verify_names_columns_that_a_commit_lost(tmp_path: Path) -> None:
+    path, other = started(tmp_path, TableType.MERGE_ON_READ)
+    other.rewrite(WIDER, with_extra)
+    other.commit(SCHEMA)
+    counts = verify_table(path.storage, lambda _: None).findings.counts
+    assert counts[Kind.COLUMN_NOT_IN_SCHEMA] == 2
