@@ -7,8 +7,12 @@ have happened say so in their docstring.
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class ErrorKind(Enum):
@@ -95,3 +99,35 @@ class TimelineConflictError(HudiFormatError):
 
 class InvalidTransitionError(HudiFormatError):
     """A lifecycle was asked for a step that its transition table does not have."""
+
+
+# What decoders of bytes raise for damage. An OSError is not among them: that is the storage refusing.
+_DECODING: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+
+
+@contextmanager
+def damage_in(path: str, what: str) -> Iterator[None]:
+    """Whatever decoding inside raises becomes a `CorruptFileError` that names the file; our own errors pass.
+
+    For decoding alone: a mistake of ours in there would be called damage, too.
+    """
+    try:
+        yield
+    except HudiFormatError:
+        raise
+    except _DECODING as error:
+        text = str(error)[:300] or type(error).__name__
+        raise CorruptFileError(f"{path}: {what} is not readable: {text}") from error

@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from hudi_format.errors import CorruptFileError, FileMissingError
+from hudi_format.errors import FileMissingError, damage_in
+from hudi_format.parsed_avro import parsed_json
 from hudi_format.storage.base import Storage
 
 INDEX_DEFINITIONS_PATH: Final = ".hoodie/.index_defs/index.json"
@@ -26,11 +27,12 @@ def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
         data = storage.read(INDEX_DEFINITIONS_PATH)
     except FileMissingError:
         return {}
-    try:
-        definitions = json.loads(data)[_TOP_KEY]
-        return {str(name): dict(definition) for name, definition in definitions.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptFileError(f"{INDEX_DEFINITIONS_PATH} holds no index definitions: {error}") from error
+    definitions = parsed_json(data, INDEX_DEFINITIONS_PATH, "the list of index definitions")
+    with damage_in(INDEX_DEFINITIONS_PATH, "the list of index definitions"):
+        found = {str(name): dict(definition) for name, definition in definitions[_TOP_KEY].items()}
+        for definition in found.values():
+            dict(definition.get("indexOptions") or {})
+    return found
 
 
 def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, Any]]) -> None:

@@ -281,5 +281,5 @@ def _parse(content: bytes) -> tuple[int | None, str | None, str]:
         parsed: Any = json.loads(content)
         owner = parsed[_OWNER_KEY]
         return int(owner["term"]), str(owner["nonce"]), str(owner.get("ledger", ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None, None, ""

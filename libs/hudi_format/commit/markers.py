@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError, TimelineConflictError
+from hudi_format.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    FileMissingError,
+    TimelineConflictError,
+    damage_in,
+)
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import DATA_ROOT
 
@@ -95,7 +101,7 @@ def create_marker_list(
                 storage.create(name, content)
             else:
                 storage.publish(staging_dir, name, content)
-    missing = set(lines).difference(storage.read(path).decode().splitlines(keepends=True))
+    missing = set(lines).difference(_text(storage.read(path), path).splitlines(keepends=True))
     if missing:
         raise TimelineConflictError(f"{path} exists and does not announce {min(missing).strip()}")
 
@@ -109,7 +115,7 @@ def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[
         if below == _TYPE_FILE or info.name.endswith(".crc"):
             continue
         if "/" not in below and below.startswith(_LIST_FILE):
-            lines = storage.read(info.path).decode().splitlines()
+            lines = _text(storage.read(info.path), info.path).splitlines()
             found.update(_parse(line.strip(), info.path) for line in lines if line.strip())
         else:
             found.add(_parse(below, info.path))
@@ -118,16 +124,22 @@ def list_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> list[
 
 def announced_files(storage: Storage, instant: str, number: int, root: str = DATA_ROOT) -> list[str] | None:
     """The data files that the list `MARKERS<number>` announces, None while there is no such list."""
+    path = join_path(marker_folder(instant, root), f"{_LIST_FILE}{number}")
     try:
-        content = storage.read(join_path(marker_folder(instant, root), f"{_LIST_FILE}{number}"))
+        content = storage.read(path)
     except FileMissingError:
         return None
-    return [line.rpartition(_INFIX)[0] for line in content.decode().splitlines() if line.strip()]
+    return [line.rpartition(_INFIX)[0] for line in _text(content, path).splitlines() if line.strip()]
 
 
 def delete_markers(storage: Storage, instant: str, root: str = DATA_ROOT) -> int:
     """Removes the instant's marker folder; returns how many files it held."""
     return storage.delete_tree(marker_folder(instant, root))
+
+
+def _text(content: bytes, path: str) -> str:
+    with damage_in(path, "the list of markers"):
+        return content.decode()
 
 
 def _parse(name: str, path: str) -> Marker:

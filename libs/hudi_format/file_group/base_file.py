@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from hudi_format.bloom import BloomSpec, bloom_filter_text
 from hudi_format.columnar import BinaryColumn
 from hudi_format.errors import CorruptFileError
+from hudi_format.parquet_files import open_parquet, parquet_damage, read_columns
 from hudi_format.schema import META_COLUMNS, OPERATION_FIELD, SchemaError, TableSchema, cast_rows, left_out
 from hudi_format.storage.base import Storage
 
@@ -134,7 +135,9 @@ def read_base_file(
 def read_base_schema(storage: Storage, path: str) -> pa.Schema:
     """The columns that a base file has, from its footer. Raises as `read_base_file`."""
     with storage.open_input(path) as source:
-        return _opened(source, path).schema_arrow
+        file = open_parquet(source, path)
+        with parquet_damage(path):
+            return file.schema_arrow
 
 
 def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Table:
@@ -162,26 +165,19 @@ def read_parquet(
     keys: pa.Array | None = None,
 ) -> pa.Table:
     """As `read_base_file`, from an open file or a buffer; `path` names it in errors."""
-    file = _opened(source, path)
-    try:
-        wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
-        if keys is not None and wanted is not None and RECORD_KEY not in wanted:
+    file = open_parquet(source, path, pre_buffer=True)
+    wanted = None
+    if columns is not None:
+        with parquet_damage(path):
+            wanted = [name for name in columns if name in file.schema_arrow.names]
+        if keys is not None and RECORD_KEY not in wanted:
             wanted = [RECORD_KEY, *wanted]
-        rows = file.read(wanted)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
+    rows = read_columns(file, path, wanted)
     if RECORD_KEY not in rows.column_names and (columns is None or RECORD_KEY in columns or keys is not None):
         raise CorruptFileError(
             f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
         )
     return rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
-
-
-def _opened(source: pa.NativeFile | pa.Buffer, path: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(source, pre_buffer=True)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hudi_format.errors import CorruptFileError
 from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY
 from hudi_format.file_group.changes import Changes
 from hudi_format.file_group.log_blocks import LogContent, read_data_log
@@ -24,6 +23,7 @@ from hudi_format.file_group.names import parse_data_file
 from hudi_format.file_group.slice_reader import merge_columns, merge_files
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.ordering import NO_ORDERING, OrderingField
+from hudi_format.parquet_files import open_parquet, parquet_damage
 from hudi_format.schema import TableSchema, cast_rows
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.table_config import MergeMode
@@ -112,10 +112,7 @@ class KeyReader:
         wanted = columns or merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
         path = join_path(file_slice.partition_path, file_slice.base_file)
         with self.storage.open_input(path) as source:
-            try:
-                found = self._find(pq.ParquetFile(source), key, wanted)
-            except (pa.ArrowException, OSError) as error:
-                raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
+            found = self._find(open_parquet(source, path), path, key, wanted)
         return None if found is None else cast_rows(found, wanted)
 
     def some_key(self, file_slice: FileSlice) -> str | None:
@@ -134,17 +131,19 @@ class KeyReader:
                 return str(changes.keys[int(rows[len(rows) // 2])].as_py())
         if file_slice.base_file is None:
             return None
-        with self.storage.open_input(join_path(file_slice.partition_path, file_slice.base_file)) as source:
-            keys = pq.ParquetFile(source).read_row_group(0, [RECORD_KEY]).column(0)
+        path = join_path(file_slice.partition_path, file_slice.base_file)
+        with self.storage.open_input(path) as source, parquet_damage(path):
+            keys = open_parquet(source, path).read_row_group(0, [RECORD_KEY]).column(0)
             return str(keys[len(keys) // 2].as_py()) if len(keys) else None
 
-    def _find(self, file: pq.ParquetFile, key: str, wanted: pa.Schema) -> pa.Table | None:
-        stored = [name for name in wanted.names if name in file.schema_arrow.names]
+    def _find(self, file: pq.ParquetFile, path: str, key: str, wanted: pa.Schema) -> pa.Table | None:
         for group in range(file.num_row_groups):
             self.check()
-            at = pc.index(file.read_row_group(group, [RECORD_KEY]).column(0), key).as_py()
-            if at >= 0:
-                return file.read_row_group(group, stored).slice(at, 1)
+            with parquet_damage(path):
+                stored = [name for name in wanted.names if name in file.schema_arrow.names]
+                at = pc.index(file.read_row_group(group, [RECORD_KEY]).column(0), key).as_py()
+                if at >= 0:
+                    return file.read_row_group(group, stored).slice(at, 1)
         return None
 
     def _in_log(self, path: str, key: str, columns: pa.Schema) -> LogContent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hudi_format.errors import CorruptFileError
@@ -61,6 +62,23 @@ def read_non_root_index(payload: bytes, name: str, offset: int) -> list[IndexEnt
         return entries
     except (struct.error, IndexError) as error:
         raise CorruptFileError(f"{name}: the index at offset {offset} is not readable: {error}") from error
+
+
+def check_ranges(entries: Sequence[IndexEntry], end: int, name: str) -> None:
+    """Raises CorruptFileError unless the blocks lie one after the other before byte `end`: an index that
+    names one block many times makes a small file a large answer.
+    """
+    position = 0
+    for entry in entries:
+        if entry.offset < position or entry.size <= 0:
+            raise CorruptFileError(
+                f"{name}: the index has a block of {entry.size} bytes at {entry.offset}, the one before "
+                f"ends at "
+                f"{position}"
+            )
+        position = entry.offset + entry.size
+    if position > end:
+        raise CorruptFileError(f"{name}: the index has blocks up to byte {position}, the data ends at {end}")
 
 
 def _row_of(key: bytes) -> bytes:

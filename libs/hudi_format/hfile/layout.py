@@ -19,7 +19,7 @@ from hudi_format.errors import CorruptFileError
 TRAILER_BYTES: Final = 4096
 HEADER_BYTES: Final = 33
 # What a block's header may promise, damaged or forged. Hudi's blocks have 64 KiB and at most one entry more.
-BLOCK_BYTES_MAX: Final = 512 << 20
+BLOCK_BYTES_MAX: Final = 128 << 20
 BYTES_PER_CHECKSUM: Final = 16384
 # Hudi 1.2.0's own reader subtracts the checksum area (4 bytes for each 16 KiB on disk) from the
 # uncompressed size and so loses the last records of larger blocks. At 64 KiB the area is at most 20 bytes,

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_format.errors import CorruptFileError, FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError, damage_in
 from hudi_format.hfile.block_search import BlockSearch
-from hudi_format.hfile.index import IndexEntry, read_non_root_index, read_root_index
+from hudi_format.hfile.index import IndexEntry, check_ranges, read_non_root_index, read_root_index
 from hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries
 from hudi_format.hfile.layout import (
     HEADER_BYTES,
@@ -150,7 +150,8 @@ class HFileReader:
     @property
     def schema(self) -> str:
         """Avro schema of the values, as the writer stored it; '' when it stored none."""
-        return self.file_info.get("schema", b"").decode()
+        with damage_in(self.name, "the schema in its file info"):
+            return self.file_info.get("schema", b"").decode()
 
     @cached_property
     def _blocks(self) -> list[IndexEntry]:
@@ -161,6 +162,7 @@ class HFileReader:
         if levels > _INDEX_LEVELS_MAX:
             raise CorruptFileError(f"{self.name}: the trailer claims {levels} index levels")
         for level in range(levels - 1, 0, -1):
+            check_ranges(entries, offset, self.name)
             kind = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
             entries = [
                 child
@@ -169,11 +171,13 @@ class HFileReader:
                     self._read_block_at(parent.offset, kind)[1], self.name, parent.offset
                 )
             ]
+        check_ranges(entries, offset, self.name)
         return entries
 
     @cached_property
     def _search(self) -> BlockSearch:
-        return BlockSearch([entry.key for entry in self._blocks])
+        with damage_in(self.name, "its index of keys"):
+            return BlockSearch([entry.key for entry in self._blocks])
 
     def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         """Number of the only block that can hold each key; -1: none can; AMBIGUOUS_BLOCK (-2): see

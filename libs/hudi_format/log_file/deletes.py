@@ -26,7 +26,8 @@ from hudi_format.columnar import (
     zigzag_varint,
     zigzag_varints,
 )
-from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.errors import HudiFormatError, damage_in
+from hudi_format.parsed_avro import read_varint
 
 OrderingValue: TypeAlias = "bool | int | float | bytes | str | tuple[OrderingValue, ...] | None"
 _CONTENT_VERSION: Final = 3
@@ -159,13 +160,11 @@ def decode_deletes(content: bytes | memoryview, name: str) -> DeleteRecords:
     damaged.
     """
     data = bytes(content)
-    try:
+    with damage_in(name, "a delete block"):
         version, length = struct.unpack_from(">ii", data)
         if version != _CONTENT_VERSION or length != len(data) - 8:
             raise ValueError(f"version {version} and length {length} in {len(data)} bytes")
         return _decode_list(data)
-    except (IndexError, ValueError, struct.error) as error:
-        raise CorruptFileError(f"{name}: a delete block is not readable: {error}") from error
 
 
 def _decode_list(data: bytes) -> DeleteRecords:
@@ -175,12 +174,12 @@ def _decode_list(data: bytes) -> DeleteRecords:
     targets: list[DeleteTarget] = []
     position, last, last_id = 8, b"", -1
     while True:
-        count, position = _read_varint(data, position)
+        count, position = read_varint(data, position)
         if count == 0:
             break
         if count < 0:  # Avro: a negative count is followed by the block's size in bytes
             count = -count
-            _, position = _read_varint(data, position)
+            _, position = read_varint(data, position)
         for _ in range(count):
             key, position = _read_key(data, position)
             keys.append(key)
@@ -202,18 +201,18 @@ def _decode_list(data: bytes) -> DeleteRecords:
 def _read_key(data: bytes, position: int) -> tuple[bytes, int]:
     if data[position] != 2:
         raise ValueError(f"a record without key at byte {position}")
-    length, start = _read_varint(data, position + 1)
+    length, start = read_varint(data, position + 1)
     return _slice(data, start, length)
 
 
 def _read_target(data: bytes, position: int) -> tuple[DeleteTarget, int]:
     partition_path: str | None = None
-    branch, position = _read_varint(data, position)
+    branch, position = read_varint(data, position)
     if branch == 1:
-        length, position = _read_varint(data, position)
+        length, position = read_varint(data, position)
         raw, position = _slice(data, position, length)
         partition_path = raw.decode()
-    branch, position = _read_varint(data, position)
+    branch, position = read_varint(data, position)
     kind = OrderingType(branch)
     value, position = _read_ordering(data, position, kind)
     return DeleteTarget(partition_path, kind, value), position
@@ -223,7 +222,7 @@ def _read_ordering(data: bytes, position: int, kind: OrderingType) -> tuple[Orde
     if kind is OrderingType.NULL:
         return None, position
     if kind in _VARINT_TYPES:
-        return _read_varint(data, position)
+        return read_varint(data, position)
     if kind is OrderingType.BOOLEAN:
         return data[position] != 0, position + 1
     if kind is OrderingType.FLOAT:
@@ -232,27 +231,28 @@ def _read_ordering(data: bytes, position: int, kind: OrderingType) -> tuple[Orde
         return struct.unpack_from("<d", data, position)[0], position + 8
     if kind is OrderingType.ARRAY:
         return _read_array(data, position)
-    length, position = _read_varint(data, position)
+    length, position = read_varint(data, position)
     raw, position = _slice(data, position, length)
     return (raw.decode() if kind is OrderingType.STRING else raw), position
 
 
 def _read_array(data: bytes, position: int) -> tuple[OrderingValue, int]:
-    branch, position = _read_varint(data, position)
+    branch, position = read_varint(data, position)
     if branch == 0:
         return None, position
     values: list[OrderingValue] = []
     while True:
-        count, position = _read_varint(data, position)
+        count, position = read_varint(data, position)
         if count == 0:
             return tuple(values), position
         if count < 0:
             count = -count
-            _, position = _read_varint(data, position)
+            _, position = read_varint(data, position)
         if len(values) + count > _ARRAY_ITEMS_MAX:
             raise ValueError(f"an ordering value of more than {_ARRAY_ITEMS_MAX} fields")
         for _ in range(count):
-            branch, position = _read_varint(data, position)
+            branch, position = read_varint(data, position)
+            # Branch 12 is ARRAY outside only: an array never holds another one.
             kind = OrderingType.DATE if branch == _LOCAL_DATE_IN_ARRAY else OrderingType(branch)
             value, position = _read_ordering(data, position, kind)
             values.append(value)
@@ -262,19 +262,6 @@ def _slice(data: bytes, start: int, length: int) -> tuple[bytes, int]:
     if not 0 <= length <= len(data) - start:
         raise ValueError(f"a string of {length} bytes at byte {start} of {len(data)}")
     return data[start : start + length], start + length
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift > 63:
-            raise ValueError(f"a varint longer than 64 bits before byte {position}")
 
 
 def empty_delete_content() -> bytes:

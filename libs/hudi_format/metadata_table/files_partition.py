@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
 from hudi_format.hfile import DEFAULT_OPTIONS, HFileOptions, write_hfile
 from hudi_format.log_file import BlockType, HeaderKey, frame_block
 from hudi_format.metadata_table.record_schema import (
@@ -102,9 +102,10 @@ class FilesPartition:
             raise CorruptFileError(f"{source}: record {key!r} of the files partition is of type {kind}")
         is_list = key == ALL_PARTITIONS_KEY
         target = self._partitions if is_list else self._records.setdefault(key, FilesRecord())
-        entries: dict[str, dict[str, Any]] = record.get("filesystemMetadata") or {}
-        for name, entry in entries.items():
-            target.apply(name, int(entry["size"]), bool(entry["isDeleted"]))
+        with damage_in(source, f"record {key!r} of the files partition"):
+            entries: dict[str, dict[str, Any]] = record.get("filesystemMetadata") or {}
+            for name, entry in entries.items():
+                target.apply(name, int(entry["size"]), bool(entry["isDeleted"]))
 
     def remove(self, key: str) -> None:
         """Merges a delete record: the partition's record goes as a whole."""

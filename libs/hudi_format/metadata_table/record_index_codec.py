@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hudi_format.columnar import avro_string, zigzag_varint
-from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.errors import CorruptFileError, damage_in
 from hudi_format.metadata_table.record_schema import (
     META_FIELD_COUNT,
     RECORD_TYPE_RECORD_INDEX,
@@ -25,6 +25,7 @@ from hudi_format.metadata_table.record_schema import (
     has_own_layout,
 )
 from hudi_format.model import RecordLocation
+from hudi_format.parsed_avro import read_varint
 
 _UUID_FILE_ID: Final = re.compile(
     r"^(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(?P<index>0|[1-9]\d{0,9}))?$"
@@ -100,14 +101,8 @@ def decode_values(
             ids.append(-1)
             instants.append(0)
             continue
-        try:
+        with damage_in(name, f"a record index value of {len(value)} bytes"):
             location, instant = _parse_own(value) if own_layout else _decode_by_name(value, schema, name)
-        except CorruptFileError:
-            raise
-        except (IndexError, ValueError, HudiFormatError) as error:
-            raise CorruptFileError(
-                f"{name}: a record index value of {len(value)} bytes is not readable: {error}"
-            ) from error
         ids.append(numbers.setdefault(location, len(numbers)))
         instants.append(instant)
     which = encoded.indices.to_numpy()
@@ -125,15 +120,8 @@ class _Cursor:
         self.data, self.position = data, position
 
     def long(self) -> int:
-        data, position = self.data, self.position
-        value = data[position] & 0x7F
-        shift = 7
-        while data[position] > 0x7F:
-            position += 1
-            value |= (data[position] & 0x7F) << shift
-            shift += 7
-        self.position = position + 1
-        return (value >> 1) ^ -(value & 1)
+        value, self.position = read_varint(self.data, self.position)
+        return value
 
     def string(self) -> str:
         length = self.long()
@@ -163,7 +151,12 @@ def _parse_own(value: bytes) -> _Decoded:
     high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
     file_id = cursor.string() if cursor.optional() else None
     instant = cursor.long() if cursor.optional() else None
-    return _location(partition, high, low, index, file_id, cursor.long()), instant or 0
+    location = _location(partition, high, low, index, file_id, cursor.long())
+    if cursor.optional():
+        cursor.long()
+    if cursor.optional() or cursor.position != len(value):
+        raise ValueError(f"it does not end at byte {cursor.position} of {len(value)}")
+    return location, instant or 0
 
 
 def _skip_to_payload(cursor: _Cursor) -> None:
@@ -189,7 +182,7 @@ def _decode_by_name(value: bytes, schema: str, name: str) -> _Decoded:
         info.get("fileId"),
         info.get("fileIdEncoding", _ENCODING_UUID),
     )
-    return location, info.get("instantTime") or 0
+    return location, int(info.get("instantTime") or 0)
 
 
 @lru_cache(maxsize=_KNOWN_VALUES_MAX)

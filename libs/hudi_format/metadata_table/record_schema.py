@@ -16,6 +16,7 @@ from typing import Any, Final
 import fastavro
 
 from hudi_format.errors import CorruptFileError
+from hudi_format.parsed_avro import parsed_json, parsed_record, parsed_schema
 
 RECORD_TYPE_ALL_PARTITIONS: Final = 1
 RECORD_TYPE_FILES: Final = 2
@@ -44,31 +45,15 @@ def commit_schema() -> str:
 def has_own_layout(schema_json: str) -> bool:
     """Whether records written under this schema have the binary layout of our own."""
     try:
-        return bool(_without_docs(json.loads(schema_json)) == _without_docs(_record_schema()))
-    except json.JSONDecodeError:
+        return bool(_without_docs(parsed_json(schema_json, "", "")) == _without_docs(_record_schema()))
+    except CorruptFileError:
         return False
 
 
-@lru_cache(maxsize=32)
-def parsed_schema(schema_json: str, name: str) -> Any:
-    """The schema for fastavro. Raises CorruptFileError (with `name`, the file it stands in) when it is
-    none.
-    """
-    try:
-        return fastavro.parse_schema(json.loads(schema_json))
-    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise CorruptFileError(f"{name}: the schema of its records is not readable: {error}") from error
-
-
 def decode_record(value: bytes, schema_json: str, name: str) -> dict[str, Any]:
-    """One record by field name. Raises CorruptFileError."""
+    """One record by field name. Raises CorruptFileError (with `name`, the file that it stands in)."""
     schema = parsed_schema(schema_json or metadata_record_schema(), name)
-    try:
-        record = fastavro.schemaless_reader(io.BytesIO(value), schema, None)
-    except (ValueError, EOFError, IndexError, TypeError) as error:
-        raise CorruptFileError(
-            f"{name}: a metadata record of {len(value)} bytes is not readable: {error}"
-        ) from error
+    record = parsed_record(value, schema, name, f"a metadata record of {len(value)} bytes")
     if not isinstance(record, dict):
         raise CorruptFileError(f"{name}: a metadata record is no Avro record")
     return record
@@ -77,7 +62,8 @@ def decode_record(value: bytes, schema_json: str, name: str) -> dict[str, Any]:
 def encode_record(record: dict[str, Any]) -> bytes:
     """One record under our own schema; fields that are left out are null."""
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, parsed_schema(metadata_record_schema(), "metadata-record.avsc"), record)
+    own = parsed_schema(metadata_record_schema(), "metadata-record.avsc")
+    fastavro.schemaless_writer(body, own.avro, record)
     return body.getvalue()
 
 

@@ -19,13 +19,21 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from hudi_format.errors import CorruptFileError, FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError, damage_in
+from hudi_format.parquet_files import open_parquet, parquet_damage, read_columns
 from hudi_format.storage.base import Storage, join_path
 
 _READ_ATTEMPTS_MAX: Final = 5
 _MANIFEST: Final = re.compile(r"manifest_(\d+)$", re.ASCII)
+_VERSION_DIGITS_MAX: Final = 18
+_COLUMNS: Final = {
+    "instantTime": pa.string(),
+    "completionTime": pa.string(),
+    "action": pa.string(),
+    "metadata": pa.binary(),
+    "plan": pa.binary(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +81,14 @@ class ArchivedTimeline:
             ArchivedInstant(
                 row["instantTime"],
                 row["completionTime"],
-                row["action"],
+                row["action"] or "",
                 row["metadata"] or b"",
                 row["plan"] or b"",
             )
             for row in table.to_pylist()
-            if row["completionTime"] and from_requested <= row["instantTime"] <= to_requested
+            if row["instantTime"]
+            and row["completionTime"]
+            and from_requested <= row["instantTime"] <= to_requested
         ]
         found.sort(key=lambda instant: instant.completion, reverse=True)
         distinct = {(each.requested, each.action): each for each in found}
@@ -98,11 +108,11 @@ class ArchivedTimeline:
         if version is None:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
         manifest_path = join_path(self._folder, f"manifest_{version}")
-        try:
-            entries = json.loads(self._storage.read(manifest_path))["files"]
-            names = [str(entry["fileName"]) for entry in entries]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptFileError(f"{manifest_path} is not a manifest of the archived timeline") from error
+        content = self._storage.read(manifest_path)
+        with damage_in(manifest_path, "the manifest of the archived timeline"):
+            names = [str(entry["fileName"]) for entry in json.loads(content)["files"]]
+            if any("/" in name or not name.isprintable() for name in names):
+                raise ValueError("a file name with '/' or a control character")
         tables = [self._read_file(name, columns) for name in names]
         if not tables:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
@@ -114,7 +124,7 @@ class ArchivedTimeline:
             text = self._storage.read(join_path(self._folder, "_version_"))
         except FileMissingError:
             text = b""
-        if text.strip().isdigit():
+        if text.strip().isdigit() and len(text) <= _VERSION_DIGITS_MAX:
             return int(text)
         names = (info.name for info in self._storage.list(self._folder))
         return max((int(found[1]) for name in names if (found := _MANIFEST.match(name))), default=None)
@@ -122,9 +132,8 @@ class ArchivedTimeline:
     def _read_file(self, name: str, columns: list[str]) -> pa.Table:
         path = join_path(self._folder, name)
         with self._storage.open_input(path) as source:
-            try:
-                return pq.read_table(source, columns=columns)
-            except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-                raise CorruptFileError(
-                    f"{path} is not a readable archive of the timeline: {error}"
-                ) from error
+            table = read_columns(open_parquet(source, path), path, columns)
+        if table.column_names != columns:
+            raise CorruptFileError(f"{path} has the columns {table.column_names}, {columns} were expected")
+        with parquet_damage(path):
+            return table.cast(pa.schema([(name, _COLUMNS[name]) for name in columns]))

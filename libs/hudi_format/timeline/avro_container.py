@@ -16,7 +16,8 @@ from typing import Any, Final, TypeAlias
 
 import fastavro
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.errors import HudiFormatError
+from hudi_format.parsed_avro import parsed_container
 
 AvroRecord: TypeAlias = dict[str, Any]
 _SYNC_BYTES: Final = 16
@@ -63,12 +64,4 @@ def decode_container(data: bytes, path: str) -> AvroRecord:
 
     `path` is for messages. Raises `CorruptFileError` when `data` is no container with exactly one record.
     """
-    try:
-        records = list(fastavro.reader(io.BytesIO(data)))
-    except (ValueError, EOFError, IndexError, KeyError, TypeError, StopIteration) as error:
-        raise CorruptFileError(
-            f"{path} is not an Avro container file ({len(data)} bytes): {error}"
-        ) from error
-    if len(records) != 1 or not isinstance(records[0], dict):
-        raise CorruptFileError(f"{path} holds {len(records)} Avro records, one was expected")
-    return records[0]
+    return parsed_container(data, path)

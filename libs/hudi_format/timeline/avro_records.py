@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final
 
-from hudi_format.errors import CorruptFileError
+from hudi_format.errors import CorruptFileError, damage_in
 from hudi_format.timeline.avro_container import AvroRecord, decode_container, encode_container
 
 OPERATION_UPSERT: Final = "UPSERT"
@@ -132,11 +132,11 @@ def decode_commit_metadata(data: bytes, path: str = "commit metadata") -> Commit
 def decode_replace_commit_metadata(data: bytes, path: str = "replacecommit") -> ReplaceCommitMetadata:
     """The metadata of a replacecommit or clustering; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
-    replaced = record.get("partitionToReplaceFileIds") or {}
-    return ReplaceCommitMetadata(
-        commit=_commit_from_avro(record, path),
-        replaced_file_ids={partition: tuple(ids or ()) for partition, ids in replaced.items()},
-    )
+    commit = _commit_from_avro(record, path)
+    with damage_in(path, "what it replaced"):
+        replaced = record.get("partitionToReplaceFileIds") or {}
+        ids = {partition: tuple(ids or ()) for partition, ids in replaced.items()}
+    return ReplaceCommitMetadata(commit=commit, replaced_file_ids=ids)
 
 
 def decode_replaced_file_ids(data: bytes, path: str = "replacecommit") -> Mapping[str, tuple[str, ...]]:
@@ -163,17 +163,18 @@ def _commit_to_avro(metadata: CommitMetadata) -> AvroRecord:
 def _commit_from_avro(record: AvroRecord, path: str) -> CommitMetadata:
     if "partitionToWriteStats" not in record:
         raise CorruptFileError(f"{path} holds no commit metadata but a record with {sorted(record)}")
-    return CommitMetadata(
-        write_stats={
-            partition: tuple(WriteStat.from_avro(stat) for stat in stats or ())
-            for partition, stats in (record["partitionToWriteStats"] or {}).items()
-        },
-        extra_metadata={
-            key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
-        },
-        operation_type=record.get("operationType"),
-        compacted=bool(record.get("compacted")),
-    )
+    with damage_in(path, "its commit metadata"):
+        return CommitMetadata(
+            write_stats={
+                partition: tuple(WriteStat.from_avro(stat) for stat in stats or ())
+                for partition, stats in (record["partitionToWriteStats"] or {}).items()
+            },
+            extra_metadata={
+                key: value for key, value in (record.get("extraMetadata") or {}).items() if value is not None
+            },
+            operation_type=record.get("operationType"),
+            compacted=bool(record.get("compacted")),
+        )
 
 
 def _avro_name(name: str) -> str:

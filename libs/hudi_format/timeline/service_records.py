@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
+from hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
 from hudi_format.timeline.avro_container import AvroRecord, decode_container, encode_container
 
 # Version 2 of a compaction plan names files relative to their partition; Hudi 1.2.0 writes no other.
@@ -131,19 +131,20 @@ def decode_rollback_plan(data: bytes, path: str = "rollback plan") -> RollbackPl
     """The plan of a rollback; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     target = _required(record, "instantToRollback", path)
-    return RollbackPlan(
-        instant_to_rollback=target["commitTime"],
-        action=target["action"],
-        requests=tuple(
-            RollbackRequest(
-                partition_path=request["partitionPath"],
-                file_id=request.get("fileId") or "",
-                latest_base_instant=request.get("latestBaseInstant") or "",
-                files_to_delete=tuple(request.get("filesToBeDeleted") or ()),
-            )
-            for request in record.get("RollbackRequests") or ()
-        ),
-    )
+    with damage_in(path, "the rollback plan"):
+        return RollbackPlan(
+            instant_to_rollback=target["commitTime"],
+            action=target["action"],
+            requests=tuple(
+                RollbackRequest(
+                    partition_path=request["partitionPath"],
+                    file_id=request.get("fileId") or "",
+                    latest_base_instant=request.get("latestBaseInstant") or "",
+                    files_to_delete=tuple(request.get("filesToBeDeleted") or ()),
+                )
+                for request in record.get("RollbackRequests") or ()
+            ),
+        )
 
 
 def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
@@ -174,20 +175,21 @@ def decode_rollback_metadata(data: bytes, path: str = "rollback") -> RollbackMet
     """What a rollback did; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     start = _required(record, "startRollbackTime", path)
-    instants = [(each["commitTime"], each["action"]) for each in record.get("instantsRollback") or ()]
-    return RollbackMetadata(
-        start_rollback_time=start,
-        time_taken_ms=record.get("timeTakenInMillis") or 0,
-        rolled_back=tuple(instants or [(each, "") for each in record.get("commitsRollback") or ()]),
-        partitions=tuple(
-            RollbackPartition(
-                partition_path=partition,
-                deleted=tuple(each.get("successDeleteFiles") or ()),
-                failed=tuple(each.get("failedDeleteFiles") or ()),
-            )
-            for partition, each in sorted((record.get("partitionMetadata") or {}).items())
-        ),
-    )
+    with damage_in(path, "what the rollback did"):
+        instants = [(each["commitTime"], each["action"]) for each in record.get("instantsRollback") or ()]
+        return RollbackMetadata(
+            start_rollback_time=start,
+            time_taken_ms=record.get("timeTakenInMillis") or 0,
+            rolled_back=tuple(instants or [(each, "") for each in record.get("commitsRollback") or ()]),
+            partitions=tuple(
+                RollbackPartition(
+                    partition_path=partition,
+                    deleted=tuple(each.get("successDeleteFiles") or ()),
+                    failed=tuple(each.get("failedDeleteFiles") or ()),
+                )
+                for partition, each in sorted((record.get("partitionMetadata") or {}).items())
+            ),
+        )
 
 
 def encode_compaction_plan(plan: CompactionPlan) -> bytes:
@@ -229,20 +231,21 @@ def decode_compaction_plan(data: bytes, path: str = "compaction plan") -> Compac
         raise CorruptFileError(
             f"{path} is a compaction plan of version {record.get('version')}, 2 was expected"
         )
-    return CompactionPlan(
-        operations=tuple(
-            CompactionOperation(
-                partition_path=operation.get("partitionPath") or "",
-                file_id=operation.get("fileId") or "",
-                base_instant=operation.get("baseInstantTime") or "",
-                log_files=tuple(operation.get("deltaFilePaths") or ()),
-                base_file=operation.get("dataFilePath"),
-                metrics=operation.get("metrics") or {},
-            )
-            for operation in record.get("operations") or ()
-        ),
-        extra_metadata=record.get("extraMetadata") or {},
-    )
+    with damage_in(path, "the compaction plan"):
+        return CompactionPlan(
+            operations=tuple(
+                CompactionOperation(
+                    partition_path=operation.get("partitionPath") or "",
+                    file_id=operation.get("fileId") or "",
+                    base_instant=operation.get("baseInstantTime") or "",
+                    log_files=tuple(operation.get("deltaFilePaths") or ()),
+                    base_file=operation.get("dataFilePath"),
+                    metrics=operation.get("metrics") or {},
+                )
+                for operation in record.get("operations") or ()
+            ),
+            extra_metadata=record.get("extraMetadata") or {},
+        )
 
 
 def decode_clustering_plan(data: bytes, path: str = "clustering plan") -> tuple[tuple[str, str], ...]:
@@ -262,13 +265,16 @@ def decode_clean_metadata(data: bytes, path: str = "clean") -> CleanMetadata:
     """What a clean deleted; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     partitions: Mapping[str, Any] = _required(record, "partitionMetadata", path)
-    return CleanMetadata(
-        earliest_commit_to_retain=record.get("earliestCommitToRetain") or "",
-        deleted={each: tuple(found.get("successDeleteFiles") or ()) for each, found in partitions.items()},
-        deleted_partitions=frozenset(
-            each for each, found in partitions.items() if found.get("isPartitionDeleted")
-        ),
-    )
+    with damage_in(path, "what the clean did"):
+        return CleanMetadata(
+            earliest_commit_to_retain=record.get("earliestCommitToRetain") or "",
+            deleted={
+                each: tuple(found.get("successDeleteFiles") or ()) for each, found in partitions.items()
+            },
+            deleted_partitions=frozenset(
+                each for each, found in partitions.items() if found.get("isPartitionDeleted")
+            ),
+        )
 
 
 def _required(record: AvroRecord, name: str, path: str) -> Any:
