@@ -7,6 +7,7 @@ PYTEST_ARGS ?=
 SIMULATE_ARGS ?=
 CHAOS_ARGS ?=
 SOAK_ARGS ?=
+FUZZ_ARGS ?=
 COMPOSE_TEST_ARGS ?=
 PROFILES ?=
 DOWN_ARGS ?=
@@ -35,7 +36,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak fuzz kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -111,6 +112,9 @@ kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, the
 
 compose-test: setup jars-interop ## The containers built, run, killed and judged (python -m tests.compose --help); 10 minutes
 	$(PY) -m tests.compose $(COMPOSE_TEST_ARGS)
+
+fuzz: setup ## Mutated files of every kind before their readers, 10 minutes; FUZZ_ARGS="--minutes 60 --seed 7" (python -m tests.fuzz --help)
+	$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(INSTALL_STAMP) proto ## Style, types, import boundaries
 	$(PY) -m ruff check .

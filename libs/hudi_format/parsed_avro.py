@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import fastavro
+from fastavro.schema import SchemaParseException, UnknownType
 
 from hudi_format.errors import CorruptFileError, damage_in
 
@@ -116,6 +117,8 @@ def _parsed(schema_json: str) -> ParsedSchema | str:
             return ParsedSchema(fastavro.parse_schema(avro), not least)
     except CorruptFileError as error:
         return str(error).removeprefix(": ")
+    except (SchemaParseException, UnknownType) as error:
+        return f"the schema of its records is not readable: {error}"
 
 
 def _check_depth(parsed: Any, path: str, what: str) -> None:
@@ -280,8 +283,9 @@ def _inflated(body: bytes, path: str) -> bytes:
     inflater = zlib.decompressobj(-15)
     with damage_in(path, "its deflated block"):
         inflated = inflater.decompress(body, INFLATED_BYTES_MAX + 1)
-    if len(inflated) > INFLATED_BYTES_MAX or not inflater.eof or inflater.unused_data:
+    # Some writers leave bytes of the checksum behind the stream.
+    if len(inflated) > INFLATED_BYTES_MAX or not inflater.eof:
         raise CorruptFileError(
-            f"{path}: its deflated block is not one stream of at most {INFLATED_BYTES_MAX} bytes"
+            f"{path}: its deflated block is not one whole stream of at most {INFLATED_BYTES_MAX} bytes"
         )
     return inflated

@@ -17,7 +17,7 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
-from hudi_format.avro_types import field_from_avro
+from hudi_format.avro_types import SchemaError, field_from_avro
 from hudi_format.errors import CorruptFileError, damage_in
 from hudi_format.parsed_avro import ParsedSchema, parsed_json, parsed_schema
 
@@ -67,6 +67,8 @@ def _schemas(schema_json: str, path: str) -> tuple[pa.Schema, ParsedSchema]:
         return _parsed_schemas(schema_json)
     except CorruptFileError as error:
         raise CorruptFileError(f"{path}: {str(error).removeprefix(': ')}") from error
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}") from error
 
 
 @lru_cache(maxsize=64)

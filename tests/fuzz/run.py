@@ -1,0 +1,91 @@
+"""Reads mutated files and says what a reader did that it must not do. Used by the unit test and `make
+fuzz`."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from hudi_format.errors import FileMissingError, HudiFormatError
+from hudi_format.storage import InMemoryStorage
+from tests.fuzz.mutations import mutated
+from tests.fuzz.targets import Target
+
+# Generous: a slow, loaded machine. What must not be is a reading that takes minutes, or has no end.
+READING_S_MAX: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`violation` is None where all is well; `kind` is the error's name, or how many were found."""
+
+    target: str
+    seed: int
+    kind: str
+    violation: str | None
+
+
+def read_mutated(target: Target, seed: int) -> Outcome:
+    """One mutation of one file. The same seed is the same mutation."""
+    return read_bytes(target, mutated(target.content, Random(f"{target.name} {seed}")), seed)
+
+
+def read_bytes(target: Target, content: bytes, seed: int = -1) -> Outcome:
+    """What the target's reader makes of these bytes."""
+    storage = InMemoryStorage()
+    storage.create(target.path, content)
+    started, violation = time.monotonic(), None
+    try:
+        found = target.read(storage, target.path)
+        kind = f"read {found}"
+        if target.counted and found != _undamaged(target):
+            violation = f"found {found} in silence, the undamaged file has {_undamaged(target)}"
+    except Exception as error:
+        kind = type(error).__name__
+        if not hasattr(error, "kind"):
+            violation = f"untyped {error!r}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"
+        elif isinstance(error, HudiFormatError) and not _names(error, target.path):
+            violation = f"does not name the file: {error!r}"
+    took_s = time.monotonic() - started
+    if took_s > READING_S_MAX:
+        violation = f"took {took_s:.1f} s: {violation or kind}"
+    return Outcome(target.name, seed, kind, violation)
+
+
+def campaign(chosen: tuple[Target, ...], seeds: range) -> Iterator[Outcome]:
+    """Every seed of every target."""
+    for seed in seeds:
+        for target in chosen:
+            yield read_mutated(target, seed)
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """Per target how often it ended in which way."""
+    lines = []
+    for name in dict.fromkeys(each.target for each in outcomes):
+        kinds = Counter(
+            "read" if each.kind.startswith("read") else each.kind for each in outcomes if each.target == name
+        )
+        lines.append(f"{name}: {', '.join(f'{kind} {count}' for kind, count in kinds.most_common())}")
+    return "\n".join(lines)
+
+
+_counts: dict[str, int | None] = {}
+
+
+def _undamaged(target: Target) -> int | None:
+    if target.name not in _counts:
+        storage = InMemoryStorage()
+        storage.create(target.path, target.content)
+        _counts[target.name] = target.read(storage, target.path)
+    return _counts[target.name]
+
+
+def _names(error: HudiFormatError, path: str) -> bool:
+    # A file that a damaged one names, and that is not there, is named itself.
+    return path.rpartition("/")[2] in str(error) or isinstance(error, FileMissingError)

@@ -1,0 +1,433 @@
+"""Every kind of file that we read, an example of each, and the reader that production uses for it.
+
+A target's `read` returns how many rows, entries or records it found; None where nothing counts them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from commit_coordinator.staging import load_document
+from commit_coordinator.verdict import VerdictFile
+from hudi_format.commit.lock import read_lock
+from hudi_format.commit.markers import list_markers
+from hudi_format.file_group.avro_rows import decode_avro_rows
+from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY, read_base_file, write_base_file
+from hudi_format.file_group.changes import Deletes
+from hudi_format.file_group.key_versions import KeyReader
+from hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
+from hudi_format.file_group.slices import FileSlice
+from hudi_format.hfile import HFileReader
+from hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from hudi_format.log_file import BlockType, decode_deletes, read_blocks
+from hudi_format.metadata_table.files_partition import FilesPartition
+from hudi_format.metadata_table.log_records import SourcedBlock
+from hudi_format.metadata_table.record_index import decode_entries
+from hudi_format.metadata_table.shard import decode_block
+from hudi_format.ordering import OrderingField
+from hudi_format.schema import TableSchema
+from hudi_format.storage import InMemoryStorage
+from hudi_format.table_config import MergeMode, read_table_config
+from hudi_format.timeline.archived import ArchivedTimeline
+from hudi_format.timeline.avro_records import decode_commit_metadata, decode_replace_commit_metadata
+from hudi_format.timeline.service_records import (
+    CompactionOperation,
+    CompactionPlan,
+    RollbackMetadata,
+    RollbackPartition,
+    RollbackPlan,
+    RollbackRequest,
+    decode_clean_metadata,
+    decode_compaction_plan,
+    decode_rollback_metadata,
+    decode_rollback_plan,
+    encode_compaction_plan,
+    encode_rollback_metadata,
+    encode_rollback_plan,
+)
+from table_verification.verified_state import STATE_PATH, load_state
+
+GOLDEN: Final = Path(__file__).parent.parent / "golden"
+_MODE: Final = MergeMode.EVENT_TIME_ORDERING
+_INSTANT: Final = "20260101000000000"
+
+
+@dataclass(frozen=True)
+class Target:
+    """`path`: where the file lies in a table, which errors have to name. `counted`: a reading that succeeds
+    finds what the undamaged file has, since the format counts or checks it.
+    """
+
+    name: str
+    path: str
+    content: bytes
+    read: Callable[[InMemoryStorage, str], int | None]
+    counted: bool = True
+
+
+@cache
+def targets() -> tuple[Target, ...]:
+    """All of them, in a fixed order."""
+    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *_small_files())
+
+
+def golden_file(archive: str, path: str) -> bytes:
+    """A file that Hudi on Spark wrote, by the end of its path: the first one in order of names."""
+    with zipfile.ZipFile(GOLDEN / f"{archive}.zip") as found:
+        names = sorted(name for name in found.namelist() if not name.endswith(".crc"))
+        return found.read(next(name for name in names if name.endswith(path)))
+
+
+# -- timeline
+
+
+def _timeline() -> list[Target]:
+    folder = ".hoodie/timeline"
+    plan = RollbackPlan(
+        instant_to_rollback=_INSTANT,
+        action="deltacommit",
+        requests=(
+            RollbackRequest(
+                partition_path="p", file_id="f", latest_base_instant=_INSTANT, files_to_delete=("a", "b")
+            ),
+        ),
+    )
+    done = RollbackMetadata(
+        start_rollback_time=_INSTANT,
+        time_taken_ms=1,
+        rolled_back=((_INSTANT, "deltacommit"),),
+        partitions=(RollbackPartition(partition_path="p", deleted=("a", "b")),),
+    )
+    compaction = CompactionPlan(
+        operations=(
+            CompactionOperation(
+                partition_path="p",
+                file_id="f",
+                base_instant=_INSTANT,
+                log_files=("x",),
+                base_file="y",
+                metrics={"TOTAL_IO_MB": 1.0},
+            ),
+        )
+    )
+    commit = golden_file("slices/mor_long", ".deltacommit")
+    return [
+        Target("commit", f"{folder}/c.deltacommit", commit, _read(_commit), False),
+        Target("commit read as replacecommit", f"{folder}/r.replacecommit", commit, _read(_replace), False),
+        Target("rollback plan", f"{folder}/r.requested", encode_rollback_plan(plan), _read(_plan), False),
+        Target("rollback", f"{folder}/r.rollback", encode_rollback_metadata(done), _read(_rollback), False),
+        Target(
+            "compaction plan",
+            f"{folder}/c.requested",
+            golden_file("record_index/mor_global", ".compaction.requested"),
+            _read(_compaction),
+            False,
+        ),
+        Target(
+            "our compaction plan",
+            f"{folder}/o.requested",
+            encode_compaction_plan(compaction),
+            _read(_compaction),
+            False,
+        ),
+        Target("clean", f"{folder}/c.clean", _clean_metadata(), _read(_clean), False),
+    ]
+
+
+def _clean_metadata() -> bytes:
+    """The fields that are read, under a schema of our own: the schema stands in the file."""
+    partition = {
+        "type": "record",
+        "name": "Partition",
+        "fields": [
+            {"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}},
+            {"name": "isPartitionDeleted", "type": ["null", "boolean"]},
+        ],
+    }
+    schema = {
+        "type": "record",
+        "name": "Clean",
+        "fields": [
+            {"name": "earliestCommitToRetain", "type": "string"},
+            {"name": "partitionMetadata", "type": {"type": "map", "values": partition}},
+        ],
+    }
+    deleted = {"successDeleteFiles": ["a", "b"], "isPartitionDeleted": None}
+    record = {"earliestCommitToRetain": _INSTANT, "partitionMetadata": {"p": deleted}}
+    container = io.BytesIO()
+    fastavro.writer(container, schema, [record], sync_marker=bytes(16))
+    return container.getvalue()
+
+
+def _read(decode: Callable[[bytes, str], int]) -> Callable[[InMemoryStorage, str], int]:
+    return lambda storage, path: decode(storage.read(path), path)
+
+
+def _commit(data: bytes, path: str) -> int:
+    return len(decode_commit_metadata(data, path).stats())
+
+
+def _replace(data: bytes, path: str) -> int:
+    return len(decode_replace_commit_metadata(data, path).replaced_file_ids)
+
+
+def _plan(data: bytes, path: str) -> int:
+    return len(decode_rollback_plan(data, path).requests)
+
+
+def _rollback(data: bytes, path: str) -> int:
+    return len(decode_rollback_metadata(data, path).partitions)
+
+
+def _compaction(data: bytes, path: str) -> int:
+    return len(decode_compaction_plan(data, path).operations)
+
+
+def _clean(data: bytes, path: str) -> int:
+    return len(decode_clean_metadata(data, path).deleted)
+
+
+# -- archive
+
+
+def _archive() -> list[Target]:
+    folder = ".hoodie/timeline/history"
+    return [
+        Target("archive version", f"{folder}/_version_", b"1", _archived, False),
+        Target("archive manifest", f"{folder}/manifest_1", _MANIFEST, _archived, False),
+        Target("archive file", f"{folder}/a_b_0.parquet", _archive_file(), _archived),
+    ]
+
+
+_MANIFEST: Final = json.dumps({"files": [{"fileName": "a_b_0.parquet", "fileLen": 1}]}).encode()
+
+
+def _archive_file() -> bytes:
+    texts, blobs = pa.string(), pa.binary()
+    rows = pa.table(
+        {
+            "instantTime": pa.array([f"2026010100000000{n}" for n in range(5)], texts),
+            "completionTime": pa.array([f"2026010100000001{n}" for n in range(5)], texts),
+            "action": pa.array(["deltacommit"] * 5, texts),
+            "metadata": pa.array([b"m" * 40] * 5, blobs),
+            "plan": pa.array([None] * 5, blobs),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _archived(storage: InMemoryStorage, path: str) -> int:
+    for name, content in (("_version_", b"1"), ("manifest_1", _MANIFEST), ("a_b_0.parquet", _archive_file())):
+        other = f".hoodie/timeline/history/{name}"
+        if other != path:
+            storage.create(other, content)
+    timeline = ArchivedTimeline(storage)
+    timeline.completion_times()
+    return len(timeline.instants())
+
+
+# -- data files
+
+
+def _rows(count: int) -> pa.Table:
+    keys = pa.array([f"key-{n}" for n in range(count)])
+    meta = dict.fromkeys(_SCHEMA.arrow_with_meta.names[:5], keys)
+    user = {"id": keys, "ts": pa.array(np.arange(count)), "name": pa.array([f"n{n}" for n in range(count)])}
+    return pa.table({**meta, **user}, schema=_SCHEMA.arrow_with_meta)
+
+
+_SCHEMA: Final = TableSchema.from_arrow(
+    "t", pa.schema([("id", pa.string()), ("ts", pa.int64()), ("name", pa.string())])
+)
+_ORDERING: Final = OrderingField.of(_SCHEMA, "ts")
+
+
+def _data_files() -> list[Target]:
+    ours = data_log_bytes(
+        _SCHEMA,
+        _INSTANT,
+        _rows(6),
+        Deletes.with_ordering(pa.array(["d1", "d2"]), np.array([3, 4])),
+        "p",
+        _ORDERING,
+    )
+    spark = golden_file("slices/mor_long", ".log.1_0-43-31")
+    base = write_base_file(_rows(50), _SCHEMA)
+    log = "p/.f_20260101000000000.log.1_0-0-0"
+    return [
+        Target("base file", "p/f_0-0-0_20260101000000000.parquet", base, _base),
+        Target(
+            "base file of Spark", "p/s_0-0-0_1.parquet", golden_file("slices/mor_long", ".parquet"), _base
+        ),
+        Target("a key's row in a base file", "p/f_0-0-0_20260101000000000.parquet", base, _base_row, False),
+        # Values inside a Parquet block have no checksum, block framing and counts have.
+        Target("our data and delete log", log, ours, _log),
+        Target("Avro data and delete log of Spark", log, spark, _blocks),
+    ]
+
+
+def _base(storage: InMemoryStorage, path: str) -> int:
+    return int(read_base_file(storage, path).num_rows)
+
+
+def _base_row(storage: InMemoryStorage, path: str) -> None:
+    name = path.rpartition("/")[2]
+    reader = KeyReader(storage, _SCHEMA, _MODE, _ORDERING, 1 << 20)
+    reader.base_row(FileSlice("p", "f", name, _INSTANT), "key-7")
+
+
+def _log(storage: InMemoryStorage, path: str) -> int:
+    columns = pa.schema([_SCHEMA.arrow_with_meta.field(name) for name in (RECORD_KEY, COMMIT_SEQNO, "ts")])
+    content = read_data_log(storage, path, columns, _MODE, _ORDERING)
+    return len(content.changes)
+
+
+def _blocks(storage: InMemoryStorage, path: str) -> int:
+    found = 0
+    for block in read_blocks(storage.read(path), path):
+        if block.block_type is BlockType.DELETE:
+            found += len(decode_deletes(block.content, path))
+        elif block.block_type is BlockType.AVRO_DATA:
+            found += decode_avro_rows(block.content, block.schema, path).num_rows
+    return found
+
+
+# -- metadata table
+
+
+def _index_files() -> list[Target]:
+    folder = ".hoodie/metadata"
+    return [
+        Target(
+            "record index base file",
+            f"{folder}/record_index/b.hfile",
+            golden_file("record_index/many_blocks", "record-index-0000-0_1-648-2682_20261121101224888.hfile"),
+            _hfile,
+        ),
+        Target(
+            "record index log file",
+            f"{folder}/record_index/.l.log",
+            golden_file("record_index/mor_global", ".record-index-0000-0_20261121101134902.log.1_1-18-30"),
+            _index_log,
+        ),
+        Target(
+            "files log file",
+            f"{folder}/files/.l.log",
+            golden_file("record_index/mor_global", ".files-0000-0_20261121101134902.log.1_0-22-38"),
+            _files_log,
+            False,
+        ),
+    ]
+
+
+def _hfile(storage: InMemoryStorage, path: str) -> int:
+    reader = HFileReader.open(storage, path)
+    content = reader.read_all()
+    reader.locate(pa.array(["a", "zz", "ключ"]))
+    return len(decode_entries(content.keys, content.values, reader.schema, path))
+
+
+def _index_log(storage: InMemoryStorage, path: str) -> int:
+    blocks = read_blocks(storage.read(path), path)
+    return sum(len(decode_block(each.block_type, SourcedBlock(each, path))) for each in blocks)
+
+
+def _files_log(storage: InMemoryStorage, path: str) -> int:
+    merged = FilesPartition()
+    for block in read_blocks(storage.read(path), path):
+        content = HFileReader.from_bytes(block.content, path).read_all()
+        for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
+            merged.apply(key, value, block.schema, path)
+    return sum(1 for _ in merged)
+
+
+# -- small files
+
+
+def _small_files() -> list[Target]:
+    body = json.dumps(
+        {
+            "version": 1,
+            "as_of": _INSTANT,
+            "rules": "r",
+            "groups": [["p", "f", "x", 1, 2]],
+            "shards": [[None, []]],
+            "commits": {"data": [], "metadata": [], "last": None},
+        }
+    ).encode()
+    state = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    markers = f".hoodie/.temp/{_INSTANT}"
+    listed = b"p/a.parquet.marker.CREATE\np/b.parquet.marker.MERGE\n"
+    return [
+        Target(
+            "table properties",
+            ".hoodie/hoodie.properties",
+            golden_file("slices/mor_long", ".hoodie/hoodie.properties"),
+            _properties,
+            False,
+        ),
+        Target(
+            "index definitions",
+            ".hoodie/.index_defs/index.json",
+            golden_file("record_index/mor_global", "index.json"),
+            _definitions,
+            False,
+        ),
+        Target("list of markers", f"{markers}/MARKERS0", listed, _markers, False),
+        Target("lock owner", ".hoodie/lock/owner", b'{"tidemark": {"term": 4, "nonce": "n"}}', _lock, False),
+        Target("verified state", STATE_PATH, state, _state, False),
+        Target("fold snapshot and statuses", ".hoodie/.aux/tidemark/d.json", b'{"a": [1, 2]}', _document),
+        Target("verdict", "verdict.json", b'{"table": "t", "answer": {}}', _verdict, False),
+    ]
+
+
+def _properties(storage: InMemoryStorage, path: str) -> int:
+    return len(read_table_config(storage).properties)
+
+
+def _definitions(storage: InMemoryStorage, path: str) -> int:
+    found = read_index_definitions(storage)
+    is_record_index_partitioned(found)
+    return len(found)
+
+
+def _markers(storage: InMemoryStorage, path: str) -> int:
+    return len(list_markers(storage, _INSTANT))
+
+
+def _lock(storage: InMemoryStorage, path: str) -> None:
+    read_lock(storage)
+
+
+def _state(storage: InMemoryStorage, path: str) -> int | None:
+    found = load_state(storage)
+    return None if found is None else len(found.groups)
+
+
+def _document(storage: InMemoryStorage, path: str) -> int:
+    sha256 = hashlib.sha256(b'{"a": [1, 2]}').hexdigest()
+    return len(load_document(storage, path, sha256))
+
+
+def _verdict(storage: InMemoryStorage, path: str) -> None:
+    """It lies in a local folder, outside of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "verdict.json"
+        file.write_bytes(storage.read(path))
+        VerdictFile(file, "t").load()
