@@ -11,7 +11,6 @@ from hudi_format.commit.instants import complete, create_inflight, create_reques
 from hudi_format.commit.rollback import rollback_pending
 from hudi_format.file_group.base_file import read_base_file, write_base_file
 from hudi_format.file_group.names import BaseFileName
-from hudi_format.file_group.slices import build_slices
 from hudi_format.file_group.write_stats import new_base_file_stat
 from hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
@@ -23,6 +22,7 @@ from hudi_format.metadata_table.delta_commit import (
 from hudi_format.model import InstantGenerator
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.table_view import TableView
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
 from hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
@@ -62,7 +62,7 @@ class OtherEngine:
         self._look()
         instant, storage = self._instants.next(), self._storage
         stats = []
-        for each in build_slices(list_data_files(storage), load_timeline(storage)):
+        for each in TableView.load(storage).slices(list_data_files(storage)):
             assert each.base_file is not None
             name = str(BaseFileName(each.file_id, "0-9-9", instant, "parquet"))
             rows = change(read_base_file(storage, join_path(each.partition_path, each.base_file)))

@@ -210,10 +210,6 @@ def test_a_column_that_another_engine_added_stays_in_log_files() -> None:
     must_hold(played("type=mor", BEGIN, COLUMN, GO_ON))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a rewrite casts to the schema of the coordinator's start: the column's values are gone",
-)
 def test_a_column_that_another_engine_added_stays_in_rewritten_files() -> None:
     must_hold(played("type=cow", BEGIN, COLUMN, GO_ON))
 

@@ -11,11 +11,11 @@ import pytest
 
 from epoch_protocol.batches import DataOp
 from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import build_slices
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
 from hudi_format.table_config import TableType, read_table_config, update_properties
 from hudi_format.table_schema import table_schema
+from hudi_format.table_view import TableView
 from hudi_format.timeline import load_timeline
 from table_verification.findings import Kind
 from table_verification.verify import verify_table
@@ -73,7 +73,7 @@ def live(path: CommitPath, *columns: str) -> dict[str, tuple[object, ...]]:
     assert schema is not None
     mode, ordering = table_ordering(config, schema)
     found = {}
-    for each in build_slices(list_data_files(storage), timeline):
+    for each in TableView.of(storage, timeline).slices(list_data_files(storage)):
         for one in read_slice(storage, each, schema, mode, ordering).to_pylist():
             found[one["id"]] = tuple(one[name] for name in columns)
     return found
