@@ -183,8 +183,8 @@ class StatusSource:
         if not names:
             return []
         return [
-            f"the table has columns that table.schema lacks ({names}): rows that Tidemark writes have no value "
-            "there, other rows keep theirs. Add them to table.schema and restart, if the input has them"
+            f"the table has columns that table.schema lacks ({names}): rows that Tidemark writes have no "
+            "value there, other rows keep theirs. Add them to table.schema and restart, if the input has them"
         ]
 
     def _table_services(self) -> dict[str, Any]:
