@@ -124,9 +124,8 @@ def check_no_schema_on_read(storage: Storage) -> None:
 
 def _refuse_schema_on_read(where: str) -> None:
     raise UnsupportedTableError(
-        f"{where}: the table's schema was changed by schema on read (hoodie.schema.on.read.enable), which "
-        f"reads "
-        "columns by ids that Tidemark does not know",
+        f"{where}: the table's schema was changed by schema on read (hoodie.schema.on.read.enable), "
+        "which reads columns by ids that Tidemark does not know",
         "Write the rows into a new table, and change columns by ALTER TABLE ADD COLUMNS or a wider write "
         "instead",
     )

@@ -14,7 +14,7 @@ from typing import Final
 from hudi_format.errors import FileMissingError, HudiFormatError
 from hudi_format.storage import InMemoryStorage
 from tests.fuzz.mutations import mutated
-from tests.fuzz.targets import Target
+from tests.fuzz.target import Target
 
 # Generous: a slow, loaded machine. What must not be is a reading that takes minutes, or has no end.
 READING_S_MAX: Final = 20.0

@@ -5,13 +5,10 @@ A target's `read` returns how many rows, entries or records it found; None where
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import tempfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -21,10 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from commit_coordinator.staging import load_document
-from commit_coordinator.verdict import VerdictFile
-from hudi_format.commit.lock import read_lock
-from hudi_format.commit.markers import list_markers
 from hudi_format.file_group.avro_rows import decode_avro_rows
 from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY, read_base_file, write_base_file
 from hudi_format.file_group.changes import Deletes
@@ -32,7 +25,6 @@ from hudi_format.file_group.key_versions import KeyReader
 from hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
 from hudi_format.file_group.slices import FileSlice
 from hudi_format.hfile import HFileReader
-from hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
 from hudi_format.log_file import BlockType, decode_deletes, read_blocks
 from hudi_format.metadata_table.files_partition import FilesPartition
 from hudi_format.metadata_table.log_records import SourcedBlock
@@ -41,7 +33,7 @@ from hudi_format.metadata_table.shard import decode_block
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import MergeMode, read_table_config
+from hudi_format.table_config import MergeMode
 from hudi_format.timeline.archived import ArchivedTimeline
 from hudi_format.timeline.avro_records import decode_commit_metadata, decode_replace_commit_metadata
 from hudi_format.timeline.service_records import (
@@ -59,30 +51,18 @@ from hudi_format.timeline.service_records import (
     encode_rollback_metadata,
     encode_rollback_plan,
 )
-from table_verification.verified_state import STATE_PATH, load_state
+from tests.fuzz.small_files import small_files
+from tests.fuzz.target import Target
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden"
 _MODE: Final = MergeMode.EVENT_TIME_ORDERING
 _INSTANT: Final = "20260101000000000"
 
 
-@dataclass(frozen=True)
-class Target:
-    """`path`: where the file lies in a table, which errors have to name. `counted`: a reading that succeeds
-    finds what the undamaged file has, since the format counts or checks it.
-    """
-
-    name: str
-    path: str
-    content: bytes
-    read: Callable[[InMemoryStorage, str], int | None]
-    counted: bool = True
-
-
 @cache
 def targets() -> tuple[Target, ...]:
     """All of them, in a fixed order."""
-    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *_small_files())
+    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *small_files(golden_file))
 
 
 def golden_file(archive: str, path: str) -> bytes:
@@ -356,79 +336,3 @@ def _files_log(storage: InMemoryStorage, path: str) -> int:
         for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
             merged.apply(key, value, block.schema, path)
     return sum(1 for _ in merged)
-
-
-# -- small files
-
-
-def _small_files() -> list[Target]:
-    body = json.dumps(
-        {
-            "version": 1,
-            "as_of": _INSTANT,
-            "rules": "r",
-            "groups": [["p", "f", "x", 1, 2]],
-            "shards": [[None, []]],
-            "commits": {"data": [], "metadata": [], "last": None},
-        }
-    ).encode()
-    state = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-    markers = f".hoodie/.temp/{_INSTANT}"
-    listed = b"p/a.parquet.marker.CREATE\np/b.parquet.marker.MERGE\n"
-    return [
-        Target(
-            "table properties",
-            ".hoodie/hoodie.properties",
-            golden_file("slices/mor_long", ".hoodie/hoodie.properties"),
-            _properties,
-            False,
-        ),
-        Target(
-            "index definitions",
-            ".hoodie/.index_defs/index.json",
-            golden_file("record_index/mor_global", "index.json"),
-            _definitions,
-            False,
-        ),
-        Target("list of markers", f"{markers}/MARKERS0", listed, _markers, False),
-        Target("lock owner", ".hoodie/lock/owner", b'{"tidemark": {"term": 4, "nonce": "n"}}', _lock, False),
-        Target("verified state", STATE_PATH, state, _state, False),
-        Target("fold snapshot and statuses", ".hoodie/.aux/tidemark/d.json", b'{"a": [1, 2]}', _document),
-        Target("verdict", "verdict.json", b'{"table": "t", "answer": {}}', _verdict, False),
-    ]
-
-
-def _properties(storage: InMemoryStorage, path: str) -> int:
-    return len(read_table_config(storage).properties)
-
-
-def _definitions(storage: InMemoryStorage, path: str) -> int:
-    found = read_index_definitions(storage)
-    is_record_index_partitioned(found)
-    return len(found)
-
-
-def _markers(storage: InMemoryStorage, path: str) -> int:
-    return len(list_markers(storage, _INSTANT))
-
-
-def _lock(storage: InMemoryStorage, path: str) -> None:
-    read_lock(storage)
-
-
-def _state(storage: InMemoryStorage, path: str) -> int | None:
-    found = load_state(storage)
-    return None if found is None else len(found.groups)
-
-
-def _document(storage: InMemoryStorage, path: str) -> int:
-    sha256 = hashlib.sha256(b'{"a": [1, 2]}').hexdigest()
-    return len(load_document(storage, path, sha256))
-
-
-def _verdict(storage: InMemoryStorage, path: str) -> None:
-    """It lies in a local folder, outside of the table."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "verdict.json"
-        file.write_bytes(storage.read(path))
-        VerdictFile(file, "t").load()

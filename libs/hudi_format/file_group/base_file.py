@@ -149,10 +149,8 @@ def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Tabl
     rows = read_base_file(storage, path)
     if lost := left_out(rows.schema, schema.arrow):
         raise SchemaError(
-            f"{path} has columns that the table's schema lacks ({', '.join(lost)}): it cannot be written "
-            f"anew "
-            "without losing them. Add them to table.schema, as optional fields of the file's types, and "
-            "restart"
+            f"{path} has columns that the table's schema lacks ({', '.join(lost)}): written anew it would "
+            "lose them. Add them to table.schema, as optional fields of the file's types, and restart"
         )
     with_operation = OPERATION_FIELD in rows.column_names
     return cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)

@@ -11,7 +11,8 @@ import resource
 import pytest
 
 from tests.fuzz.run import campaign, read_bytes, summary
-from tests.fuzz.targets import Target, targets
+from tests.fuzz.target import Target
+from tests.fuzz.targets import targets
 
 SEEDS = range(120)
 GROWTH_KIB_MAX = 1 << 20

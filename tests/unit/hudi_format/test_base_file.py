@@ -11,8 +11,14 @@ import pytest
 
 from hudi_format.bloom import BloomSpec, bloom_filter_text
 from hudi_format.errors import CorruptFileError, FileMissingError
-from hudi_format.file_group.base_file import attach_meta_columns, min_max_key, read_base_file, write_base_file
-from hudi_format.schema import SchemaError, TableSchema, cast_rows
+from hudi_format.file_group.base_file import (
+    attach_meta_columns,
+    min_max_key,
+    read_base_file,
+    rewritable_rows,
+    write_base_file,
+)
+from hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows
 from hudi_format.storage.memory import InMemoryStorage
 
 RECORD = pa.struct([pa.field("a", pa.string()), pa.field("n", pa.decimal128(20, 3))])
@@ -139,3 +145,21 @@ def test_bad_files_are_named() -> None:
 def test_rows_without_a_required_column_are_refused() -> None:
     with pytest.raises(SchemaError, match="column id"):
         write_base_file(rows_of([]).drop_columns(["id"]), SCHEMA)
+
+
+def test_a_file_is_not_written_anew_without_its_columns() -> None:
+    wide = TableSchema.from_arrow(
+        "t", pa.schema([("id", pa.string()), ("v", pa.int64()), ("extra", pa.string())])
+    )
+    meta = {name: ["x"] for name in META_COLUMNS}
+    rows = pa.table({**meta, "id": ["k"], "v": [1], "extra": ["theirs"]}, schema=wide.arrow_with_meta)
+    storage = InMemoryStorage()
+    storage.create("p/f.parquet", write_base_file(rows, wide))
+    assert rewritable_rows(storage, "p/f.parquet", wide).to_pylist() == rows.to_pylist()
+    for lost, fields in (
+        ("extra", [("id", pa.string()), ("v", pa.int64())]),
+        (r"v \(int64 → int32\)", [("id", pa.string()), ("v", pa.int32()), ("extra", pa.string())]),
+    ):
+        narrow = TableSchema.from_arrow("t", pa.schema(fields))
+        with pytest.raises(SchemaError, match=rf"p/f\.parquet has columns .*\({lost}\)"):
+            rewritable_rows(storage, "p/f.parquet", narrow)

@@ -1,0 +1,96 @@
+"""Properties, index definitions, markers, lock, verified state, snapshots and verdict as targets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from commit_coordinator.staging import load_document
+from commit_coordinator.verdict import VerdictFile
+from hudi_format.commit.lock import read_lock
+from hudi_format.commit.markers import list_markers
+from hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from hudi_format.storage import InMemoryStorage
+from hudi_format.table_config import read_table_config
+from table_verification.verified_state import STATE_PATH, load_state
+from tests.fuzz.target import Target
+
+_INSTANT: Final = "20260101000000000"
+
+
+def small_files(golden_file: Callable[[str, str], bytes]) -> list[Target]:
+    """`golden_file(archive, path)`: what Hudi on Spark wrote."""
+    body = json.dumps(
+        {
+            "version": 1,
+            "as_of": _INSTANT,
+            "rules": "r",
+            "groups": [["p", "f", "x", 1, 2]],
+            "shards": [[None, []]],
+            "commits": {"data": [], "metadata": [], "last": None},
+        }
+    ).encode()
+    state = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    markers = f".hoodie/.temp/{_INSTANT}"
+    listed = b"p/a.parquet.marker.CREATE\np/b.parquet.marker.MERGE\n"
+    return [
+        Target(
+            "table properties",
+            ".hoodie/hoodie.properties",
+            golden_file("slices/mor_long", ".hoodie/hoodie.properties"),
+            _properties,
+            False,
+        ),
+        Target(
+            "index definitions",
+            ".hoodie/.index_defs/index.json",
+            golden_file("record_index/mor_global", "index.json"),
+            _definitions,
+            False,
+        ),
+        Target("list of markers", f"{markers}/MARKERS0", listed, _markers, False),
+        Target("lock owner", ".hoodie/lock/owner", b'{"tidemark": {"term": 4, "nonce": "n"}}', _lock, False),
+        Target("verified state", STATE_PATH, state, _state, False),
+        Target("fold snapshot and statuses", ".hoodie/.aux/tidemark/d.json", b'{"a": [1, 2]}', _document),
+        Target("verdict", "verdict.json", b'{"table": "t", "answer": {}}', _verdict, False),
+    ]
+
+
+def _properties(storage: InMemoryStorage, path: str) -> int:
+    return len(read_table_config(storage).properties)
+
+
+def _definitions(storage: InMemoryStorage, path: str) -> int:
+    found = read_index_definitions(storage)
+    is_record_index_partitioned(found)
+    return len(found)
+
+
+def _markers(storage: InMemoryStorage, path: str) -> int:
+    return len(list_markers(storage, _INSTANT))
+
+
+def _lock(storage: InMemoryStorage, path: str) -> None:
+    read_lock(storage)
+
+
+def _state(storage: InMemoryStorage, path: str) -> int | None:
+    found = load_state(storage)
+    return None if found is None else len(found.groups)
+
+
+def _document(storage: InMemoryStorage, path: str) -> int:
+    sha256 = hashlib.sha256(b'{"a": [1, 2]}').hexdigest()
+    return len(load_document(storage, path, sha256))
+
+
+def _verdict(storage: InMemoryStorage, path: str) -> None:
+    """It lies in a local folder, outside of the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "verdict.json"
+        file.write_bytes(storage.read(path))
+        VerdictFile(file, "t").load()
