@@ -66,12 +66,6 @@ class Storage(Protocol):
         """Size and time of a file or folder; None when absent."""
         ...
 
-    def folder_problem(self, path: str) -> str | None:
-        """Why no file may be written into this folder: it, or a folder on the way to it, is a file (or a
-        link, where the storage has links). None when it is a folder, or can be made.
-        """
-        ...
-
     def exists(self, path: str) -> bool:
         """Whether a file or folder is there."""
         ...

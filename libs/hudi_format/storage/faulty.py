@@ -120,9 +120,6 @@ class FaultyStorage:
     def stat(self, path: str) -> FileInfo | None:
         return self._call("stat", self._inner.stat, path)
 
-    def folder_problem(self, path: str) -> str | None:
-        return self._call("folder_problem", self._inner.folder_problem, path)
-
     def exists(self, path: str) -> bool:
         return self._call("exists", self._inner.exists, path)
 

@@ -87,15 +87,6 @@ class InMemoryStorage:
         with self._mutex:
             return self._info(checked_path(path))
 
-    def folder_problem(self, path: str) -> str | None:
-        parts = checked_path(path).split("/")
-        with self._mutex:
-            for length in range(1, len(parts) + 1):
-                at = "/".join(parts[:length])
-                if at in self._files:
-                    return f"{at!r} is a file"
-        return None
-
     def _info(self, path: str) -> FileInfo | None:
         entry = self._files.get(path)
         if entry is not None:
