@@ -158,8 +158,8 @@ def union_with_table(
         if existing.field(name).type != configured.field(name).type:
             raise TableMismatchError(
                 f"table.schema has column {name} as {configured.field(name).type}, the table "
-                f"{storage.base_uri} as {existing.field(name).type}: key, partition and ordering columns need "
-                "the table's type"
+                f"{storage.base_uri} as {existing.field(name).type}: key, partition and ordering columns "
+                "need the table's type"
             )
     try:
         return union(existing, configured)
