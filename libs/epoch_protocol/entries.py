@@ -282,12 +282,18 @@ class TimelineSeen(msgspec.Struct, frozen=True, tag="timeline_seen"):
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):
-    """A durable copy of the fold: state before this entry, ledger applied up to ``ledger_next``."""
+    """A durable copy of the fold: state before this entry, ledger applied up to ``ledger_next``.
+
+    ``batches``: per topic (`Topic` as text) and partition (as text) the position below which no message is
+    needed once a later snapshot stands; ``taken_ms`` wall clock. Entries of before have neither.
+    """
 
     term: int
     path: str
     sha256: str
     ledger_next: int
+    taken_ms: int = 0
+    batches: dict[str, dict[str, int]] = {}
 
 
 class TaggingPaused(msgspec.Struct, frozen=True, tag="tagging_paused"):

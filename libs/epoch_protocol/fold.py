@@ -55,7 +55,15 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.errors import FoldGapError
 from epoch_protocol.seen import SeenInstants
-from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, Rewind, VoidedAttempt
+from epoch_protocol.state import (
+    CountedShuffle,
+    CountedTagged,
+    FoldState,
+    LaneState,
+    LastSnapshot,
+    Rewind,
+    VoidedAttempt,
+)
 
 
 class Verdict(Enum):
@@ -205,6 +213,14 @@ class Fold:
             self.state.paused, self.state.pause_reason = entry.paused, entry.reason
             return Verdict.APPLIED
         assert isinstance(entry, SnapshotTaken)
+        self.state.last_snapshot = LastSnapshot(
+            decision=self.state.decisions_next - 1,
+            epoch=self.state.committed.epoch,
+            path=entry.path,
+            ledger_next=entry.ledger_next,
+            taken_ms=entry.taken_ms,
+            batches=entry.batches,
+        )
         return Verdict.APPLIED
 
     def _plan(self, entry: EpochPlanned) -> Verdict:

@@ -73,6 +73,20 @@ class VoidedAttempt(msgspec.Struct, frozen=True):
     instant: str | None
 
 
+class LastSnapshot(msgspec.Struct, frozen=True):
+    """The newest copy of the fold that the decisions name: where trimming goes on from.
+
+    ``decision`` is the entry's offset, ``epoch`` the last one committed before it; the others are its own.
+    """
+
+    decision: int
+    epoch: int
+    path: str
+    ledger_next: int
+    taken_ms: int
+    batches: dict[str, dict[str, int]]
+
+
 class FoldState(msgspec.Struct):
     """Everything the services agree on. Lists are bounded by what is not committed and trimmed.
 
@@ -105,6 +119,7 @@ class FoldState(msgspec.Struct):
     pause_reason: str = ""
     ledger: str = ""
     location: TableLocation | None = None
+    last_snapshot: LastSnapshot | None = None
 
     @property
     def generation(self) -> int:

@@ -14,12 +14,12 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-from stream_runtime.http_server import Answer, Guard, Request, text_answer
+from stream_runtime.http_server import QUICK_PATHS, Answer, Guard, Request, text_answer
 from stream_runtime.security.access import AccessControl, bearer_token, may
 from stream_runtime.security.errors import Denial, DeniedError
 from stream_runtime.security.roles import Caller, Role
 
-OPEN_PATHS: Final = frozenset({"/healthz"})
+OPEN_PATHS: Final = QUICK_PATHS
 _CHALLENGE: Final[Mapping[str, str]] = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8"'}
 
 

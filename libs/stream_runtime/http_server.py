@@ -2,74 +2,67 @@
 
 What every service serves on it: `/metrics` (Prometheus) and `/healthz` (`service_routes`); the coordinator
 adds its page. Read-only by construction: no other method reaches a route. Each connection carries one request
-and is closed; connections at a time, their duration and the length of a request are bounded. Nothing that a
-route raises reaches the client: it gets 500, the log the error.
+and is closed. Nothing that a route raises reaches the client: it gets 500, the log the error.
+
+One thread accepts, reads requests and writes answers, for all connections; a route runs on a thread of its
+own, at most `WORKING_MAX` at once. So a client that is slow costs a descriptor and no thread:
+
+* A handshake and a request may take `HEAD_S` and `HEAD_BYTES_MAX`, everything together `CONNECTION_S`.
+* There are at most `CONNECTIONS_MAX` connections. One more takes the place of that which has waited longest
+  for its own request; when every one is being answered, the new one is closed.
+* `QUICK_PATHS`, whose routes only look at a flag, are answered however many others are at work.
 
 Not its job: what a route shows, and who may see it (`guard`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from stream_runtime.config.model import Address
 from stream_runtime.config.security_model import SecurityConfig
+from stream_runtime.http_messages import (
+    Answer,
+    BadRequestError,
+    Request,
+    encoded_head,
+    parsed_request,
+    text_answer,
+)
 from stream_runtime.security.listening import ListenError, check_listen_address
 
-CONNECTIONS_MAX: Final = 64
-REQUEST_TARGET_CHARS_MAX: Final = 8_192
-QUERY_FIELDS_MAX: Final = 32
-_SOCKET_TIMEOUT_S: Final = 10.0
-# Also for whoever sends a byte every few seconds, and so is never silent for long.
-_CONNECTION_S: Final = 30.0
-_TEXT: Final = "text/plain; charset=utf-8"
-_ALWAYS: Final[Mapping[str, str]] = {
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-    "Connection": "close",
-}
+__all__ = [
+    "Answer",
+    "Guard",
+    "HttpServer",
+    "Request",
+    "Route",
+    "Routes",
+    "service_routes",
+    "start_http_server",
+    "text_answer",
+]
+
+CONNECTIONS_MAX: Final = 256
+WORKING_MAX: Final = 64
+HEAD_BYTES_MAX: Final = 32_768
+HEAD_S: Final = 10.0
+CONNECTION_S: Final = 30.0
+QUICK_PATHS: Final = frozenset({"/healthz"})
+_ACCEPT_AGAIN_S: Final = 0.1
+_BACKLOG: Final = 256
+_PIECE_BYTES: Final = 256 << 10
 _log = logging.getLogger("tidemark.http")
-
-
-@dataclass(frozen=True)
-class Request:
-    """`query` holds the first value of each field; `headers` have lower case names. `certificate_names`: who
-    asks, as a client certificate that TLS verified says; `peer`: where from, for logs.
-    """
-
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    certificate_names: tuple[str, ...] = ()
-    peer: str = ""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back; `headers` are laid over the server's own."""
-
-    body: bytes = b""
-    content_type: str = _TEXT
-    status: int = HTTPStatus.OK
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def text_answer(status: int, text: str) -> Answer:
-    """One line of plain text."""
-    return Answer(f"{text}\n".encode(), status=status)
 
 
 Route = Callable[[Request], Answer]
@@ -84,17 +77,16 @@ class HttpServer:
     same for a browser.
     """
 
-    def __init__(self, server: _Server, address: Address, https: bool) -> None:
-        self._server = server
-        self._thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="http", daemon=True)
+    def __init__(self, serving: _Serving, address: Address, https: bool) -> None:
+        self._serving = serving
+        self._thread = threading.Thread(target=serving.run, name="http", daemon=True)
         self._thread.start()
         self.address = address
         self.url = f"{'https' if https else 'http'}://{address}"
 
     def close(self) -> None:
         """Answers nobody any more. Repeatable."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._serving.stop()
         self._thread.join(timeout=5.0)
 
 
@@ -107,17 +99,21 @@ def start_http_server(
     tls: Callable[[], ssl.SSLContext] | None = None,
     security: SecurityConfig | None = None,
     too_many: Callable[[], None] = lambda: None,
+    too_slow: Callable[[], None] = lambda: None,
 ) -> HttpServer:
     """Serves `routes` at `listen` until `close`. `tls` gives the context of the next connection; None: in the
-    clear. `too_many` is told of each connection beyond `CONNECTIONS_MAX`. Raises ListenError for a port that
-    is taken, and for an address beyond loopback that `security` does not protect and nobody allowed.
+    clear. `too_many` is told of each request that finds no room, `too_slow` of each that did not come in time
+    or had to make room. Raises ListenError for a port that is taken, and for an address beyond loopback that
+    `security` does not protect and nobody allowed.
     """
     check_listen_address(listen, allow_remote, security)
     try:
-        server = _Server(listen, routes, guard, tls, too_many)
+        listener = _listening(listen)
     except OSError as error:
         raise ListenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
-    return HttpServer(server, Address(listen.host, server.server_port), https=tls is not None)
+    answering = _Answering(dict(routes), guard)
+    serving = _Serving(listener, answering, tls, too_many, too_slow)
+    return HttpServer(serving, Address(listen.host, listener.getsockname()[1]), https=tls is not None)
 
 
 def service_routes(registry: CollectorRegistry, ready: Callable[[], bool]) -> dict[str, Route]:
@@ -133,132 +129,203 @@ def service_routes(registry: CollectorRegistry, ready: Callable[[], bool]) -> di
     return {"/metrics": metrics, "/healthz": healthz}
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
+class _Answering:
+    """From a request's head to its answer. Runs on the request's own thread."""
+
+    def __init__(self, routes: Routes, guard: Guard | None) -> None:
+        self._routes = routes
+        self._guard = guard
+
+    def answer(self, request: Request) -> Answer:
+        try:
+            refused = self._guard(request) if self._guard is not None else None
+            if refused is not None:
+                return refused
+            route = _route(self._routes, request.path)
+            return route(request) if route is not None else text_answer(404, "there is no such page")
+        except Exception:
+            _log.exception("GET %s failed", request.path)
+            return text_answer(500, "this failed; the service's log says why")
+
+
+class _Connection:
+    """A client's connection, from its handshake on. `waits`: its request is not there yet."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self.waits = True
+
+
+class _Serving:
+    """The thread that accepts, reads and writes: an event loop. `stop` may be called by any thread."""
 
     def __init__(
         self,
-        listen: Address,
-        routes: Routes,
-        guard: Guard | None,
+        listener: socket.socket,
+        answering: _Answering,
         tls: Callable[[], ssl.SSLContext] | None,
         too_many: Callable[[], None],
+        too_slow: Callable[[], None],
     ) -> None:
-        self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-        self.routes = dict(routes)
-        self.guard = guard
+        self._listener = listener
+        self._answering = answering
         self._tls = tls
         self._too_many = too_many
-        self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
-        super().__init__((listen.host, listen.port), _Handler)
+        self._too_slow = too_slow
+        self._connections: dict[asyncio.Task[None], _Connection] = {}  # in the order in which they came
+        self._working = 0
+        self._loop = asyncio.new_event_loop()
+        self._stopped = asyncio.Event()
 
-    def server_bind(self) -> None:
-        """Without the look-up of the host's name that HTTPServer does: it can take seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+    def run(self) -> None:
+        """Until `stop`."""
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
 
-    def get_request(self) -> tuple[Any, Any]:
-        """The handshake is the connection's own thread's: nobody waits for a client that is slow at it."""
-        connection, address = super().get_request()
-        if self._tls is not None:
-            connection.settimeout(_SOCKET_TIMEOUT_S)
-            connection = self._tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        return connection, address
+    def stop(self) -> None:
+        # A loop that is closed has stopped already.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stopped.set)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self._too_many()
-            self.shutdown_request(request)
+    async def _serve(self) -> None:
+        accepting = self._loop.create_task(self._accept())
+        await self._stopped.wait()
+        ending = [accepting, *self._connections]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._listener.close()
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = await self._loop.sock_accept(self._listener)
+            except OSError as error:
+                _log.debug("cannot accept a connection: %s", error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            if len(self._connections) >= CONNECTIONS_MAX and not self._room_made():
+                self._too_many()
+                connection.close()
+                continue
+            peer = f"{address[0]}:{address[1]}"
+            task = self._loop.create_task(self._served(connection, peer))
+            self._connections[task] = _Connection(task)
+            task.add_done_callback(self._connections.pop)
+
+    def _room_made(self) -> bool:
+        """Ends the connection that has waited longest for its request, if any waits."""
+        longest = next((each for each in self._connections.values() if each.waits), None)
+        if longest is None:
+            return False
+        longest.waits = False
+        longest.task.cancel()
+        self._too_slow()
+        return True
+
+    async def _served(self, connection: socket.socket, peer: str) -> None:
+        connection.setblocking(False)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(CONNECTION_S):
+                async with asyncio.timeout(HEAD_S):
+                    reader, writer = await self._opened(connection)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                await self._answered(writer, head, peer)
+        except TimeoutError:
+            self._too_slow()
+        except asyncio.LimitOverrunError:
+            if writer is not None:
+                await self._written(writer, text_answer(431, "this request has too many headers"), True)
+        except (OSError, EOFError, ssl.SSLError) as error:
+            _log.debug("connection of %s ended: %s", peer, error)
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+            connection.close()
+
+    async def _opened(self, connection: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """After the handshake, where there is one."""
+        reader = asyncio.StreamReader(HEAD_BYTES_MAX, self._loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+        context = None if self._tls is None else self._tls()
+        transport, _ = await self._loop.connect_accepted_socket(
+            lambda: protocol, connection, ssl=context, ssl_handshake_timeout=HEAD_S if context else None
+        )
+        # "Drained" shall mean that the kernel has it all. (0 would mean for TLS: never drained.)
+        transport.set_write_buffer_limits(high=1, low=0)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
+
+    async def _answered(self, writer: asyncio.StreamWriter, head: bytes, peer: str) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        self._connections[current].waits = False
+        try:
+            method, request = parsed_request(head, _certificate_names(writer), peer)
+        except BadRequestError as error:
+            await self._written(writer, error.args[0], with_body=True)
             return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        quick = request.path in QUICK_PATHS
+        if not quick and self._working >= WORKING_MAX:
+            self._too_many()
+            await self._written(writer, text_answer(503, "too many requests at once: try again"), True)
+            return
+        self._working += not quick
         try:
-            super().process_request_thread(request, client_address)
+            answer = await self._on_a_thread(lambda: self._answering.answer(request))
+            await self._written(writer, answer, with_body=method == "GET")
         finally:
-            self._free.release()
+            self._working -= not quick
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Handshake, request and answer, for `_CONNECTION_S` at most."""
-        limit = threading.Timer(_CONNECTION_S, _cut, (request,))
-        limit.daemon = True
-        limit.start()
-        try:
-            super().finish_request(request, client_address)
-        finally:
-            limit.cancel()
+    async def _on_a_thread(self, work: Callable[[], Answer]) -> Answer:
+        """A thread of its own, which nobody waits for when the process ends: storage may hang."""
+        answered: asyncio.Future[Answer] = self._loop.create_future()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, mostly."""
-        _log.debug("connection of %s ended", client_address[0], exc_info=True)
+        def run() -> None:
+            answer = work()
+            # The loop is closed when the server was stopped meanwhile.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_set, answered, answer)
 
+        threading.Thread(target=run, name="http-route", daemon=True).start()
+        return await answered
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
-    timeout = _SOCKET_TIMEOUT_S
-    server_version = "tidemark"
-    sys_version = ""
-
-    def do_GET(self) -> None:
-        self._send(self._answer(), with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._send(self._answer(), with_body=False)
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing: requests may hold keys of records."""
-
-    def _answer(self) -> Answer:
-        if len(self.path) > REQUEST_TARGET_CHARS_MAX:
-            return text_answer(414, f"at most {REQUEST_TARGET_CHARS_MAX} characters, please")
-        try:
-            target = urlsplit(self.path)
-            fields = parse_qs(target.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
-        except ValueError:
-            return text_answer(400, "this address cannot be read")
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        query = {name: values[0] for name, values in fields.items()}
-        request = Request(target.path, query, headers, _certificate_names(self.connection), self._peer)
-        try:
-            refused = self.server.guard(request) if self.server.guard is not None else None
-            if refused is not None:
-                return refused
-            route = _route(self.server.routes, request.path)
-            return route(request) if route is not None else text_answer(404, "there is no such page")
-        except Exception:
-            _log.exception("GET %s failed", target.path)
-            return text_answer(500, "this failed; the service's log says why")
-
-    @property
-    def _peer(self) -> str:
-        return f"{self.client_address[0]}:{self.client_address[1]}"
-
-    def _send(self, answer: Answer, with_body: bool) -> None:
-        self.send_response(answer.status)
-        fields = {"Content-Type": answer.content_type, "Content-Length": str(len(answer.body)), **_ALWAYS}
-        for name, value in {**fields, **answer.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(answer.body)
+    async def _written(self, writer: asyncio.StreamWriter, answer: Answer, with_body: bool) -> None:
+        writer.write(encoded_head(answer))
+        await writer.drain()
+        body = memoryview(answer.body if with_body else b"")
+        # In pieces: the transport copies what the client has not taken yet.
+        for begin in range(0, len(body), _PIECE_BYTES):
+            writer.write(body[begin : begin + _PIECE_BYTES])
+            await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
-def _cut(connection: socket.socket) -> None:
-    """Wakes the thread that reads from it or writes to it: it finds the end. Not by TLS's own `shutdown`:
-    after that the thread would write in the clear.
-    """
-    with suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+def _set(answered: asyncio.Future[Answer], answer: Answer) -> None:
+    if not answered.done():
+        answered.set_result(answer)
 
 
-def _certificate_names(connection: Any) -> tuple[str, ...]:
-    if not isinstance(connection, ssl.SSLSocket):
-        return ()
-    found: Any = connection.getpeercert() or {}
+def _listening(listen: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((listen.host, listen.port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def _certificate_names(writer: asyncio.StreamWriter) -> tuple[str, ...]:
+    found: Any = writer.get_extra_info("peercert") or {}
     alternatives = [value for _, value in found.get("subjectAltName", ())]
     common = [value for part in found.get("subject", ()) for key, value in part if key == "commonName"]
     return (*alternatives, *common)

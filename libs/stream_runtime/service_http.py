@@ -18,7 +18,7 @@ from stream_runtime.http_access import access_guard
 from stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
 from stream_runtime.metrics import Metrics
 from stream_runtime.security.listening import ListenError, is_loopback
-from stream_runtime.security.refused_calls import TOO_MANY
+from stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW
 from stream_runtime.security.server import ServerSecurity, server_security
 
 _log = logging.getLogger("tidemark.http")
@@ -37,6 +37,7 @@ def start_guarded_server(
         allow_remote=config.services.allow_remote,
         guard=access_guard(security.access, loopback=is_loopback(listen.host)),
         too_many=lambda: security.access.refused.add(TOO_MANY),
+        too_slow=lambda: security.access.refused.add(TOO_SLOW),
         tls=None if tls is None else tls.https_context(),
         security=security.config,
     )

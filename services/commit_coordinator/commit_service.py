@@ -5,7 +5,7 @@ Handlers parse, call, answer; errors carry their kind and become status codes in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -45,6 +45,12 @@ class NotReadyError(CoordinatorError):
     kind = ErrorKind.RETRYABLE
 
 
+class BadReportError(CoordinatorError):
+    """A report in parts that are none of one attempt, or more than one report may have."""
+
+    kind = ErrorKind.INVALID
+
+
 class RefusedAttemptError(CoordinatorError):
     """The attempt is not the open one: ask for the next epoch."""
 
@@ -61,6 +67,8 @@ class Facts:
     lease_ms: int
     protocol_version: int
     ledger: str = ""
+    report_bytes_max: int = 64 << 20
+    """Of a writer's report, all its parts together."""
 
 
 class CommitService(rpc.CommitCoordinatorServicer):
@@ -184,6 +192,11 @@ class CommitService(rpc.CommitCoordinatorServicer):
             )
         return pb.ReportWrittenResponse()
 
+    def ReportWrittenInParts(  # noqa: N802
+        self, parts: Iterable[pb.ReportWrittenRequest], context: object
+    ) -> pb.ReportWrittenResponse:
+        return self.ReportWritten(_joined(parts, self._facts.report_bytes_max), context)
+
     def ReportFailed(  # noqa: N802
         self, request: pb.ReportFailedRequest, _: object
     ) -> pb.ReportFailedResponse:
@@ -265,3 +278,22 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
         ),
         timings_ms=dict(request.timings_ms),
     )
+
+
+def _joined(parts: Iterable[pb.ReportWrittenRequest], bytes_max: int) -> pb.ReportWrittenRequest:
+    """One report of its parts. Raises BadReportError."""
+    whole, held_bytes = pb.ReportWrittenRequest(), 0
+    for number, part in enumerate(parts):
+        held_bytes += part.ByteSize()
+        if held_bytes > bytes_max:
+            raise BadReportError(
+                f"the report of epoch {part.epoch} has more than {bytes_max} bytes (limits.rpc_message_bytes)"
+            )
+        if number and _attempt_of(part) != _attempt_of(whole):
+            raise BadReportError(f"part {number} of the report is of another attempt than the first one")
+        whole.MergeFrom(part)
+    return whole
+
+
+def _attempt_of(report: pb.ReportWrittenRequest) -> tuple[str, str, int, int, str]:
+    return report.table, report.writer_id, report.epoch, report.attempt, report.instant

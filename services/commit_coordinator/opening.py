@@ -64,6 +64,7 @@ def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> F
         lease_ms=config.limits.lease_ms,
         protocol_version=PROTOCOL_VERSION,
         ledger=ledger,
+        report_bytes_max=config.limits.rpc_message_bytes,
     )
 
 

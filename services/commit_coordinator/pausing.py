@@ -33,4 +33,25 @@ def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limi
             f"{view.shuffled_transactions} shuffle transactions are not committed "
             f"(limits.shuffled_transactions is {limits.shuffled_transactions})",
         )
+    if stage is Stage.ASSIGN:
+        return _rest_of_assigners(view, limits)
+    return Pause(False, "")
+
+
+def _rest_of_assigners(view: CoordinatorView, limits: LimitsConfig) -> Pause:
+    """Tagging alone rests while much of it is not committed. Entries do not tell that: where the table has
+    no ordering field an update makes none.
+    """
+    if view.uncommitted_transactions >= limits.uncommitted_transactions:
+        return Pause(
+            True,
+            f"{view.uncommitted_transactions} tagged transactions are not committed "
+            f"(limits.uncommitted_transactions is {limits.uncommitted_transactions})",
+        )
+    if view.uncommitted_bytes >= limits.uncommitted_bytes:
+        return Pause(
+            True,
+            f"{view.uncommitted_bytes} tagged bytes are not committed "
+            f"(limits.uncommitted_bytes is {limits.uncommitted_bytes})",
+        )
     return Pause(False, "")

@@ -4,33 +4,25 @@ Every `EPOCHS_BETWEEN` epochs the fold is stored with the table and named in the
 up to the positions of the snapshot *before* is deleted. The distance matters: a transaction that was open
 when the positions were taken may have written below them, and ends (by its timeout) long before the next
 snapshot. Batches that counting transactions name and no committed epoch covers stay in any case.
+
+The snapshot before, its positions and its epoch are in the decisions, and so in the fold. A coordinator goes
+on where the one before it was: tables whose coordinators live for a few epochs each are trimmed as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from commit_coordinator.context import Context
 from commit_coordinator.staging import STORE, store_document
 from epoch_protocol.entries import SnapshotTaken, Topic
-from epoch_protocol.state import CountedTagged
+from epoch_protocol.state import CountedTagged, LastSnapshot
 from stream_runtime.kafka.ports import Admin, TopicPartition
 
 EPOCHS_BETWEEN: Final = 60
 _SECONDS_BETWEEN_MIN: Final = 60
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """Positions at one snapshot: nothing below them is needed once the next snapshot stands."""
-
-    taken_ms: int
-    snapshot_path: str
-    ledger_next: int
-    decisions_offset: int
-    batches: dict[TopicPartition, int]
 
 
 @dataclass
@@ -44,50 +36,54 @@ class Trimmer:
     ledger: TopicPartition
     decisions: TopicPartition
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _last: _Mark | None = None
-    _epochs: int = 0
+    """What commits of this coordinator covered."""
 
     def committed(self, manifest: Sequence[CountedTagged]) -> None:
         """An epoch was committed: its data and index batches are not needed any more."""
-        self._epochs += 1
         for counted in manifest:
             for part in counted.entry.produced:
-                if part.topic in (Topic.DATA, Topic.INDEX):
+                if part.topic in (Topic.DATA, Topic.INDEX) and part.topic in self.topics:
                     at = TopicPartition(self.topics[part.topic], part.partition)
                     self._committed[at] = max(self._committed.get(at, 0), part.last + 1)
 
     def run_if_due(self, context: Context) -> None:
         """Takes a snapshot and deletes up to the one before; only while no epoch is planned."""
-        now_ms = context.clock.now_ms()
-        recent = self._last is not None and now_ms - self._last.taken_ms < _SECONDS_BETWEEN_MIN * 1000
-        if self._epochs < EPOCHS_BETWEEN or recent or context.fold().state.planned is not None:
+        state, now_ms = context.fold().state, context.clock.now_ms()
+        previous = state.last_snapshot
+        # A clock that was set back makes no snapshot recent for ever.
+        recent = previous is not None and 0 <= now_ms - previous.taken_ms < _SECONDS_BETWEEN_MIN * 1000
+        epochs = state.committed.epoch - (previous.epoch if previous is not None else 0)
+        if epochs < EPOCHS_BETWEEN or recent or state.planned is not None:
             return
         # What lies there now is of the past, and stays so: a successor's documents come after its claim, and
         # with that claim the snapshot below could not be appended any more.
         context.log.settle()
         documents = [info.path for info in context.storage.list(STORE)]
-        previous, self._last, self._epochs = self._last, self._take_snapshot(context, now_ms), 0
+        previous = context.fold().state.last_snapshot
+        path = self._take_snapshot(context, previous, now_ms)
         if previous is not None:
             self._delete(previous, context.fold().state.tagged)
-            for path in documents:
-                if path not in (previous.snapshot_path, self._last.snapshot_path):
-                    context.storage.delete(path)
+            for document in documents:
+                if document not in (previous.path, path):
+                    context.storage.delete(document)
 
-    def _take_snapshot(self, context: Context, now_ms: int) -> _Mark:
+    def _take_snapshot(self, context: Context, previous: LastSnapshot | None, now_ms: int) -> str:
         fold = context.fold()
         ledger_next = fold.state.ledger_next
-        path, sha256 = store_document(context.storage, fold.snapshot())
-        entry = SnapshotTaken(context.term, path, sha256, ledger_next)
-        # Nothing may be applied between the copy and the entry: readers go on from the copy at the entry.
-        context.log.append(entry)
-        batches = dict(self._committed)
+        batches = self._positions(previous.batches if previous is not None else {})
+        for at, position in self._committed.items():
+            batches[at] = max(batches.get(at, 0), position)
         if Topic.KEYED in self.topics:
             for lane, position in fold.state.committed.keyed_next.items():
                 batches[TopicPartition(self.topics[Topic.KEYED], int(lane))] = position
-        return _Mark(now_ms, path, ledger_next, context.fold().state.decisions_next - 1, batches)
+        path, sha256 = store_document(context.storage, fold.snapshot())
+        entry = SnapshotTaken(context.term, path, sha256, ledger_next, now_ms, self._named(batches))
+        # Nothing may be applied between the copy and the entry: readers go on from the copy at the entry.
+        context.log.append(entry)
+        return path
 
-    def _delete(self, mark: _Mark, uncommitted: Sequence[CountedTagged]) -> None:
-        batches = dict(mark.batches)
+    def _delete(self, mark: LastSnapshot, uncommitted: Sequence[CountedTagged]) -> None:
+        batches = self._positions(mark.batches)
         for counted in uncommitted:
             for part in counted.entry.produced:
                 if part.topic not in self.topics:
@@ -95,6 +91,18 @@ class Trimmer:
                 at = TopicPartition(self.topics[part.topic], part.partition)
                 if at in batches:
                     batches[at] = min(batches[at], part.first)
-        self.admin.delete_records(
-            {**batches, self.ledger: mark.ledger_next, self.decisions: mark.decisions_offset}
-        )
+        self.admin.delete_records({**batches, self.ledger: mark.ledger_next, self.decisions: mark.decision})
+
+    def _positions(self, named: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+        return {
+            TopicPartition(name, int(partition)): position
+            for topic, name in self.topics.items()
+            for partition, position in named.get(topic.value, {}).items()
+        }
+
+    def _named(self, batches: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+        named: dict[str, dict[str, int]] = {}
+        roles = {name: topic for topic, name in self.topics.items()}
+        for at, position in sorted(batches.items()):
+            named.setdefault(roles[at.topic].value, {})[str(at.partition)] = position
+        return named

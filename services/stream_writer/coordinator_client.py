@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from stream_runtime.config.model import Address
@@ -12,6 +14,9 @@ from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 
 # Over the wait itself: the coordinator answers "nothing" when the wait is over.
 _LONG_POLL_MARGIN_S: Final = 5.0
+_PART_BYTES: Final = 1 << 20
+"""A report is sent in parts of about so much: the coordinator takes no larger request than 4 MiB."""
+_REPORT_S: Final = 60.0
 
 
 class PlannedEpoch(NamedTuple):
@@ -72,23 +77,25 @@ class GrpcCoordinator:
         return call(self._stub.Begin, request)
 
     def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
-        record_index = [
+        index_files = [
             commit_pb2.RecordIndexFile(
                 shard=file.shard, size=file.size, upserts=file.upserts, deletes=file.deletes
             )
             for file in written.record_index
         ]
-        request = commit_pb2.ReportWrittenRequest(
+        base = commit_pb2.ReportWrittenRequest(
             table=self._table,
             writer_id=self._writer_id,
             epoch=planned.epoch,
             attempt=planned.attempt,
             instant=planned.instant,
-            write_stats=written.write_stats,
-            record_index=record_index,
             timings_ms=written.timings_ms,
         )
-        call(self._stub.ReportWritten, request)
+        parts = list(report_parts(base, written.write_stats, index_files))
+        if len(parts) == 1:
+            call(self._stub.ReportWritten, parts[0])
+        else:
+            call(self._stub.ReportWrittenInParts, iter(parts), _REPORT_S)
 
     def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None:
         request = commit_pb2.ReportFailedRequest(
@@ -104,3 +111,34 @@ class GrpcCoordinator:
 
     def close(self) -> None:
         self._channel.close()
+
+
+def report_parts(
+    base: commit_pb2.ReportWrittenRequest,
+    write_stats: Sequence[bytes],
+    index_files: Iterable[commit_pb2.RecordIndexFile],
+) -> Iterator[commit_pb2.ReportWrittenRequest]:
+    """A report as messages of about `_PART_BYTES`, at least one. `base` names the attempt in each of them."""
+    part, held_bytes = _next_part(base, None), 0
+    for entry in chain[bytes | commit_pb2.RecordIndexFile](write_stats, index_files):
+        entry_bytes = len(entry) if isinstance(entry, bytes) else entry.ByteSize()
+        if held_bytes and held_bytes + entry_bytes > _PART_BYTES:
+            yield part
+            part, held_bytes = _next_part(base, part), 0
+        held_bytes += entry_bytes
+        if isinstance(entry, bytes):
+            part.write_stats.append(entry)
+        else:
+            part.record_index.append(entry)
+    yield part
+
+
+def _next_part(
+    base: commit_pb2.ReportWrittenRequest, former: commit_pb2.ReportWrittenRequest | None
+) -> commit_pb2.ReportWrittenRequest:
+    part = commit_pb2.ReportWrittenRequest()
+    part.CopyFrom(base)
+    if former is not None:
+        # Said once, in the first one.
+        part.ClearField("timings_ms")
+    return part

@@ -42,9 +42,14 @@ class AdminCalls:
 def check_discovery(client: ForeignClient) -> set[str]:
     """Reflection names what there is, health tells each; returns the admin service's methods."""
     assert {ADMIN, COMMIT, "grpc.health.v1.Health"} <= client.services()
-    for name in ("", ADMIN, COMMIT):
-        answer = client.ask("grpc.health.v1.Health/Check", {"service": name})
-        assert (answer.code, answer.messages) == (0, [{"status": "SERVING"}]), name
+    answer = client.ask("grpc.health.v1.Health/Check", {})
+    assert (answer.code, answer.messages) == (0, [{"status": "SERVING"}])
+    listed = client.ask("grpc.health.v1.Health/List", {})
+    serving = {"status": "SERVING"}
+    assert (listed.code, listed.messages) == (
+        0,
+        [{"statuses": {"": serving, ADMIN: serving, COMMIT: serving}}],
+    )
     return client.methods(ADMIN)
 
 

@@ -134,19 +134,57 @@ def test_a_successor_starts_from_the_snapshot_and_trims_on(trimmed: Trimmed) -> 
     assert trimmed.path.rows()["a"]["v"] == 4 * EVERY
 
 
+def test_coordinators_that_live_for_one_epoch_trim_as_well(trimmed: Trimmed) -> None:
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+        trimmed.path.crash()
+        trimmed.start()
+    starts = trimmed.starts()
+    assert starts["data"] > 0
+    assert starts["keyed"] == EVERY
+    assert starts["ledger"] > 0
+    for _ in range(2 * EVERY):
+        trimmed.path.crash()
+        trimmed.start()
+        trimmed.epoch()
+    assert all(trimmed.starts()[name] > start for name, start in starts.items())
+    assert len(trimmed.path.storage.list(STORE)) <= 3
+    assert trimmed.path.rows()["a"]["v"] == 4 * EVERY
+
+
+def test_a_snapshot_of_before_that_names_no_positions_is_gone_on_from(
+    trimmed: Trimmed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries of former versions hold neither time nor positions: the ledger is trimmed up to them."""
+    with monkeypatch.context() as former:
+        former.setattr(Trimmer, "_named", lambda *_: {})
+        for _ in range(EVERY):
+            trimmed.epoch()
+    trimmed.path.crash()
+    trimmed.start()
+    for _ in range(EVERY):
+        trimmed.epoch()
+    starts = trimmed.starts()
+    assert starts["ledger"] > 0
+    assert starts["data"] == starts["keyed"] == 0
+    for _ in range(EVERY):
+        trimmed.epoch()
+    assert all(start > 0 for start in trimmed.starts().values())
+
+
 def test_batches_that_are_named_and_not_committed_survive_below_the_mark(trimmed: Trimmed) -> None:
     """Of two transactions that wrote side by side, the one that wrote first may count in a later epoch."""
     for _ in range(EVERY):
         trimmed.epoch()
-    mark, data = trimmed.trimmer._last, TopicPartition(trimmed.path.topics.data, 0)
+    mark = trimmed.path.state().last_snapshot
     assert mark is not None
-    assert mark.batches[data] > 2
+    assert mark.batches["data"]["0"] > 2
     parts = [Produced(role, 0, 2, 9, 1, 1, 0) for role in (Topic.DATA, Topic.TOMBSTONES)]
     late = TransactionTagged(0, "late", 0, {}, [], parts, Counts(), 1, "s")
     trimmed.trimmer._delete(mark, [CountedTagged(99, late)])
     starts = trimmed.starts()
     assert starts["data"] == 2
-    assert starts["index"] == mark.batches[TopicPartition(trimmed.path.topics.index, 0)]
+    assert starts["index"] == mark.batches["index"]["0"]
 
 
 def test_a_thawed_coordinator_removes_no_document_of_its_successor(trimmed: Trimmed) -> None:

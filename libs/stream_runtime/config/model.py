@@ -284,10 +284,15 @@ class LimitsConfig:
     """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
     shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
     """Transactions of the shuffle stage that no committed epoch covers; shuffling rests at the limit."""
+    uncommitted_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
+    """Transactions of the assign stage that no committed epoch covers; tagging rests at the limit."""
+    uncommitted_bytes: int = _field(values.size_bytes, 4 * 1_024 * _MIB)
+    """What these transactions wrote to Tidemark's topics; tagging rests at the limit."""
     epoch_attempts: int = _field(values.integer(1, 1_000), 10)
     """Attempts at an epoch; then tagging stops until `tidemark epoch retry`."""
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
+    """Of an answer, and of a writer's report with all its parts. A request has at most 4 MiB in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """At most so many calls of a group of methods at once.
 
-A server answers on a bounded number of threads. Without this, calls that wait for long, or many calls of one
-service, would keep the threads from all others: leases would end because somebody asks for status.
+A service answers on a bounded number of threads (`admission`). Without this, calls that wait for long would
+keep the threads from the service's other methods: nobody would see the status while many wait for a flush. A
+call enters its groups before its request is read, so that one that never comes holds no more than its place.
 """
 
 from __future__ import annotations
@@ -12,20 +13,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc.errors import StatusError
+from stream_runtime.rpc.admission import TooManyCallsError
 from stream_runtime.rpc.handler_interceptor import Handler, HandlerInterceptor
-
-
-class TooManyCallsError(StatusError):
-    """Ask again a little later."""
-
-    kind = ErrorKind.RETRYABLE
-    status = grpc.StatusCode.RESOURCE_EXHAUSTED
-    error_reason = "TOO_MANY_CALLS"
-    retry_after_s = 1.0
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _options(message_bytes_max: int) -> list[tuple[str, int | str]]:
 
 
 def call(method: Callable[..., T], request: Any, timeout_s: float | None = None) -> T:
-    """Calls one unary method of a stub. Raises RpcError by kind."""
+    """Calls one method of a stub that answers once. Raises RpcError by kind."""
     try:
         return method(request, timeout=timeout_s)
     except grpc.RpcError as error:
@@ -87,7 +87,9 @@ def call(method: Callable[..., T], request: Any, timeout_s: float | None = None)
         raise from_grpc(name.decode() if isinstance(name, bytes) else str(name), error) from None
 
 
-class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+class _DefaultDeadline(
+    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
+):
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
 
@@ -96,6 +98,11 @@ class _DefaultDeadline(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientI
 
     def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         return continuation(self._ending(client_call_details), request)
+
+    def intercept_stream_unary(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        return continuation(self._ending(client_call_details), request_iterator)
 
     def _ending(self, details: Any) -> Any:
         return details if details.timeout is not None else CallDetails(details, timeout_s=self._deadline_s)

@@ -42,6 +42,9 @@ _KIND_OF_STATUS: Final[Mapping[grpc.StatusCode, ErrorKind]] = {
 
 
 _NO_INFO: Final = ErrorDetails()
+_TOO_LARGE: Final = "message larger than max"
+"""How gRPC says, on either side, that a message exceeds a limit: under the status of calls that are too many,
+and told apart by nothing else. Such a message is refused again however often it is sent."""
 
 
 class StatusError(StreamRuntimeError):
@@ -66,8 +69,8 @@ class RpcError(StreamRuntimeError):
         self.status = status
         self.info = info
         self.kind = kind_of_status(status)
-        if status is grpc.StatusCode.RESOURCE_EXHAUSTED and info.retry_after_s is not None:
-            # Too many calls at once; a message that is too large says nothing of another try.
+        if status is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE not in details:
+            # Too many calls at once, by our limits or gRPC's own: there is room a little later.
             self.kind = ErrorKind.RETRYABLE
 
 

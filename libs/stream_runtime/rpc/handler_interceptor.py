@@ -15,8 +15,6 @@ Handler = Callable[[Any, Any], Any]
 class HandlerInterceptor(grpc.ServerInterceptor):
     """Wraps every handler; a subclass says what happens around one that answers once, and around one that
     streams. `method` is the full path, `/package.Service/Method`.
-
-    A handler that sends by itself, without holding a thread (health's `Watch`), is left as it is.
     """
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
@@ -28,8 +26,6 @@ class HandlerInterceptor(grpc.ServerInterceptor):
             for streams in (handler.request_streaming, handler.response_streaming)
         )
         behavior = getattr(handler, kind)
-        if getattr(behavior, "experimental_non_blocking", False):
-            return handler
         around = self.around_stream if handler.response_streaming else self.around
         make: Final = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(

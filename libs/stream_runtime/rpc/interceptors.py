@@ -1,8 +1,15 @@
 """The interceptors of a server of ours, as one list.
 
-Outermost first: the call gets its request id, its errors become statuses, its deadline holds; then come those
-that the caller of `start_server` adds (who may call what), then the handler. An error that an inner one
-raises, at the call or in a handler that it returns, becomes the status of its kind, with details.
+Outermost first:
+
+1. `Admission`: is there room among the calls of this service, and on which threads does it run;
+2. the call gets its request id, its errors become statuses, its deadline holds;
+3. who calls, and may they (`access`);
+4. those that the caller of `start_server` adds (how many of which method at once);
+5. the request is read (`Reading`), then comes the handler.
+
+So nothing of a request is read before it is known who sends it and that there is room for it. An error that
+an inner one raises, at the call or in a handler that it returns, becomes its kind's status, with details.
 """
 
 from __future__ import annotations
@@ -28,8 +35,13 @@ def interceptor_chain(
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> list[grpc.ServerInterceptor]:
-    """All interceptors of a server. `longest_s`: limits of methods (`Deadlines`). `clock` and `ids`: the
+    """Those of step 2, then `added`. `longest_s`: limits of methods (`Deadlines`). `clock` and `ids`: the
     machine's own when not given.
     """
     deadlines = Deadlines(clock or SystemClock(), longest_s)
-    return [RequestIds(ids or SystemIds()), ErrorsByKind(), deadlines, *added]
+    return [*naming_errors(ids), deadlines, *added]
+
+
+def naming_errors(ids: IdSource | None = None) -> list[grpc.ServerInterceptor]:
+    """What is laid around everything that may fail, refusals too: request id, and errors as statuses."""
+    return [RequestIds(ids or SystemIds()), ErrorsByKind()]

@@ -14,8 +14,10 @@ from stream_runtime.rpc.call_details import CallDetails
 from stream_runtime.rpc.request_ids import REQUEST_ID, current_request_id, sent_request_id
 
 
-class SendRequestId(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
-    """For the two kinds of calls that our services have."""
+class SendRequestId(
+    grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamUnaryClientInterceptor
+):
+    """For the kinds of calls that our services have."""
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
@@ -25,6 +27,11 @@ class SendRequestId(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInte
 
     def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
         return continuation(self._named(client_call_details), request)
+
+    def intercept_stream_unary(
+        self, continuation: Any, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        return continuation(self._named(client_call_details), request_iterator)
 
     def _named(self, details: Any) -> Any:
         if sent_request_id(details.metadata) is not None:

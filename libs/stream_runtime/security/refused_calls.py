@@ -1,7 +1,7 @@
 """How many calls a process turned away, by reason: all its ports count here, metrics and `status` show it.
 
-Not counted is what never became a call: more calls at once, or larger messages, than gRPC itself takes, and
-failed handshakes.
+Not counted is what never became a call: connections beyond the limit, failed handshakes, and messages that
+are larger than gRPC takes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from stream_runtime.security.errors import Denial
 
 TOO_MANY: Final = "too_many"
 """More at once than a limit lets in."""
-REASONS: Final = (*(denial.value for denial in Denial), TOO_MANY)
+TOO_SLOW: Final = "too_slow"
+"""Cut off because its request did not come in time."""
+REASONS: Final = (*(denial.value for denial in Denial), TOO_MANY, TOO_SLOW)
 
 
 class RefusedCalls:

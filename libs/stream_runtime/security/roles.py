@@ -73,6 +73,7 @@ _COMMIT: Final[Mapping[str, Role]] = {
     "NextEpoch": Role.SERVICE,
     "Begin": Role.SERVICE,
     "ReportWritten": Role.SERVICE,
+    "ReportWrittenInParts": Role.SERVICE,
     "ReportFailed": Role.SERVICE,
 }
 _ASSIGNER: Final[Mapping[str, Role]] = {"Lookup": Role.SERVICE}

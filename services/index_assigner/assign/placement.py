@@ -8,7 +8,7 @@ replaced group are never read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple, Protocol
@@ -26,6 +26,9 @@ from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 
 _WANTS_MAX: Final = 2_000
+_REQUEST_BYTES: Final = 1 << 20
+_WANT_BYTES: Final = 32
+"""Beside its path."""
 # Of a file group that is made here; about what the coordinator leases at once.
 _APART_RECORDS: Final = 100_000
 _RETRIES: Final = RetryPolicy(attempts_max=5, timeout_s=3.0)
@@ -74,6 +77,9 @@ class CoordinatorLeases:
         self._random = random
 
     def lease(self, wants: Sequence[Want]) -> Sequence[Lease]:
+        return [lease for some in _in_requests(wants) for lease in self._ask(some)]
+
+    def _ask(self, wants: Sequence[Want]) -> Sequence[Lease]:
         request = pb.LeaseFileGroupsRequest(
             table=self._table,
             process_id=self._process_id,
@@ -86,6 +92,19 @@ class CoordinatorLeases:
             _RETRIES,
         )
         return [Lease(lease.partition_path, lease.file_id, lease.records) for lease in answer.leases]
+
+
+def _in_requests(wants: Sequence[Want]) -> Iterator[Sequence[Want]]:
+    """A batch may touch any number of table partitions; a request has a limited size."""
+    begin, held_bytes = 0, 0
+    for at, want in enumerate(wants):
+        want_bytes = len(want.partition_path.encode()) + _WANT_BYTES
+        if held_bytes and held_bytes + want_bytes > _REQUEST_BYTES:
+            yield wants[begin:at]
+            begin, held_bytes = at, 0
+        held_bytes += want_bytes
+    if begin < len(wants):
+        yield wants[begin:]
 
 
 @dataclass

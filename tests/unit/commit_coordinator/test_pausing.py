@@ -9,13 +9,15 @@ from commit_coordinator.domain.next_action import Observed
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.pausing import Pause, pause_of
 from commit_coordinator.view import CoordinatorView, take_view
-from epoch_protocol.entries import Stage
+from epoch_protocol.entries import Counts, Stage, TransactionTagged
 from epoch_protocol.fold import Fold
-from epoch_protocol.state import CountedShuffle, FoldState
+from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState
 from stream_runtime.config.model import LimitsConfig
 from tests.unit.epoch_protocol.builders import shuffled
 
-LIMITS = LimitsConfig(uncommitted_entries=10, shuffled_transactions=3)
+LIMITS = LimitsConfig(
+    uncommitted_entries=10, shuffled_transactions=3, uncommitted_transactions=4, uncommitted_bytes=1_000
+)
 
 
 def view_of(shuffles: int) -> CoordinatorView:
@@ -30,6 +32,26 @@ def test_shuffling_alone_rests_while_its_transactions_pile_up() -> None:
     assert resting.paused
     assert "limits.shuffled_transactions is 3" in resting.reason
     assert pause_of(Stage.ASSIGN, view_of(3), 0, LIMITS) == Pause(False, "")
+
+
+@pytest.mark.parametrize(
+    ("transactions", "size", "limit"),
+    [(4, 0, "limits.uncommitted_transactions is 4"), (1, 1_000, "limits.uncommitted_bytes is 1000")],
+)
+def test_tagging_alone_rests_while_much_of_it_is_not_committed(
+    transactions: int, size: int, limit: str
+) -> None:
+    """Also where updates make no index entries: what is tagged is bounded by itself."""
+    entry = TransactionTagged(0, "n", 0, {}, [], [], Counts(), size, "s")
+    state = FoldState(tagged=[CountedTagged(offset, entry) for offset in range(transactions)])
+    view = take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=InputPositions())
+    resting = pause_of(Stage.ASSIGN, view, 0, LIMITS)
+    assert resting.paused
+    assert limit in resting.reason
+    assert pause_of(Stage.SHUFFLE, view, 0, LIMITS) == Pause(False, "")
+    state.tagged.pop()
+    below = take_view(Fold(state), Observed(), Wait("nothing"), term=1, now_ms=5, inputs=InputPositions())
+    assert pause_of(Stage.ASSIGN, below, 0, LIMITS) == Pause(False, "")
 
 
 @pytest.mark.parametrize("stage", list(Stage))

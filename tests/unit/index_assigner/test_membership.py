@@ -63,7 +63,7 @@ class FakeCoordinator(rpc.CommitCoordinatorServicer):
     def _not_asked(self, request, _):
         raise AssertionError(f"unexpected call: {request}")
 
-    LeaseFileGroups = NextEpoch = Begin = ReportWritten = ReportFailed = _not_asked
+    LeaseFileGroups = NextEpoch = Begin = ReportWritten = ReportWrittenInParts = ReportFailed = _not_asked
 
     def WantRewind(self, request, _):  # noqa: N802
         self.wishes.append(request)

@@ -7,6 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -22,7 +24,7 @@ from stream_runtime.http_server import (
     text_answer,
 )
 from stream_runtime.rpc.server import ListenError
-from stream_runtime.security.refused_calls import TOO_MANY, RefusedCalls
+from stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW, RefusedCalls
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -105,8 +107,8 @@ def test_guard_is_asked_before_any_route() -> None:
         server.close()
 
 
-def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+def test_more_requests_than_there_are_threads_are_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "WORKING_MAX", 2)
     inside, go_on = threading.Barrier(3, timeout=60), threading.Event()
 
     def slow(_: Request) -> Answer:
@@ -115,7 +117,7 @@ def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.Mo
         return text_answer(200, "late")
 
     refused = RefusedCalls()
-    routes = {"/slow": slow, "/hello": hello}
+    routes = {"/slow": slow, "/hello": hello, **service_routes(CollectorRegistry(), lambda: True)}
     server = start_http_server(LOOPBACK, routes, too_many=lambda: refused.add(TOO_MANY))
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.append(ask(server, "/slow")[0])) for _ in range(2)]
@@ -123,20 +125,97 @@ def test_more_connections_than_allowed_are_closed_at_once(monkeypatch: pytest.Mo
         for thread in threads:
             thread.start()
         inside.wait()
-        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
-            ask(server, "/hello")
+        assert ask(server, "/hello")[:2] == (503, "too many requests at once: try again\n")
+        assert ask(server, "/healthz")[0] == 200, "whether it serves is told all the same"
         assert refused.counts()["too_many"] == 1
         go_on.set()
         for thread in threads:
             thread.join(60)
         assert answers == [200, 200]
+        assert ask(server, "/hello")[0] == 200
     finally:
         go_on.set()
         server.close()
 
 
+def connected(server: HttpServer, sockets: ExitStack) -> socket.socket:
+    connection = socket.create_connection((server.address.host, server.address.port), timeout=60)
+    return sockets.enter_context(connection)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nx: "], ids=["nothing", "half"])
+def test_slow_sockets_keep_no_probe_from_its_answer(said: bytes) -> None:
+    """Many more than there may be connections: whoever sends a request is answered, each time."""
+    refused = RefusedCalls()
+    routes = {"/hello": hello, **service_routes(CollectorRegistry(), lambda: True)}
+    server = start_http_server(LOOPBACK, routes, too_slow=lambda: refused.add(TOO_SLOW))
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    try:
+        with ExitStack() as sockets:
+            for number in range(2_000):
+                slow = connected(server, sockets)
+                with suppress(OSError):
+                    slow.sendall(said)
+                if number % 100 == 99:
+                    assert ask(server, "/healthz")[:2] == (200, "serving\n")
+                    assert ask(server, "/hello")[0] == 200
+            held = len(list(Path("/proc/self/fd").iterdir())) - descriptors - 2_000
+            assert held <= http_server.CONNECTIONS_MAX + 20
+        assert refused.counts()["too_slow"] >= 2_000 - http_server.CONNECTIONS_MAX
+    finally:
+        server.close()
+
+
+def test_clients_that_read_slowly_hold_no_thread_and_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTION_S", 3.0)
+    refused, large = RefusedCalls(), Answer(b"x" * (32 << 20))
+    routes = {"/large": lambda _: large, **service_routes(CollectorRegistry(), lambda: True)}
+    server = start_http_server(LOOPBACK, routes, too_slow=lambda: refused.add(TOO_SLOW))
+    clients = 40
+    try:
+        with ExitStack() as sockets:
+            for _ in range(clients):
+                connected(server, sockets).sendall(b"GET /large HTTP/1.1\r\n\r\n")
+            end_s = time.monotonic() + 60
+            answered = 0
+            while refused.counts()["too_slow"] < clients:
+                assert time.monotonic() < end_s
+                with suppress(http.client.RemoteDisconnected):  # by a machine that takes 3 s for it
+                    answered += ask(server, "/healthz")[0] == 200
+            assert answered
+            assert [thread for thread in threading.enumerate() if thread.name == "http-route"] == []
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET\r\n\r\n", 400),
+        (b"GET / HTTP/2\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+        (b"GET /hello HTTP/1.1\r\n" + b"x: y\r\n" * 200 + b"\r\n", 431),
+        (b"GET /hello HTTP/1.1\r\nx: " + b"y" * 100_000, 431),
+        (b"GET /hello HTTP/1.0\r\n\r\n", 200),
+        (b"GET /hello HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 200),
+    ],
+)
+def test_whatever_is_sent_is_answered_and_the_connection_closed(
+    server: HttpServer, sent: bytes, status: int
+) -> None:
+    with ExitStack() as sockets:
+        connection = connected(server, sockets)
+        connection.sendall(sent)
+        answer = b""
+        with suppress(ConnectionError):
+            while part := connection.recv(65_536):
+                answer += part
+        # What was not read may reset the connection before its answer is.
+        assert answer.startswith(b"HTTP/1.1 %d " % status) or (status == 431 and not answer)
+
+
 def test_a_client_that_drips_its_request_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "_CONNECTION_S", 0.5)
+    monkeypatch.setattr(http_server, "HEAD_S", 0.5)
     server = start_http_server(LOOPBACK, {"/hello": hello})
     end = time.monotonic() + 60
     try:
@@ -157,6 +236,30 @@ def test_a_client_that_drips_its_request_is_cut_off(monkeypatch: pytest.MonkeyPa
         assert ask(server, "/hello")[0] == 200
     finally:
         server.close()
+
+
+def test_nothing_is_left_of_a_server_that_is_closed() -> None:
+    go_on, inside = threading.Event(), threading.Event()
+
+    def slow(_: Request) -> Answer:
+        inside.set()
+        go_on.wait(60)
+        return text_answer(200, "late")
+
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    server = start_http_server(LOOPBACK, {"/slow": slow})
+    try:
+        with ExitStack() as sockets:
+            connected(server, sockets)
+            connected(server, sockets).sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+            assert inside.wait(60)
+            server.close()
+            server.close()
+            with pytest.raises(OSError, match="refused"):
+                connected(server, sockets)
+    finally:
+        go_on.set()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
 
 
 def test_metrics_and_health_of_a_service() -> None:

@@ -199,13 +199,17 @@ def test_dead_server_is_retryable(server, channel):
 
 
 def test_health_follows_serving(server, channel):
-    check = health_pb2_grpc.HealthStub(channel).Check
-    statuses = []
+    stub = health_pb2_grpc.HealthStub(channel)
+    seen = []
     for serving in (False, True):
         server.set_serving(serving)
-        for name in ("", "test.Echo"):
-            statuses.append(check(health_pb2.HealthCheckRequest(service=name)).status)
-    assert statuses == [2, 2, 1, 1]
+        seen.append(stub.Check(health_pb2.HealthCheckRequest()).status)
+    server.set_serving(False, "test.Echo")
+    listed = {name: each.status for name, each in stub.List(health_pb2.HealthListRequest()).statuses.items()}
+    assert (seen, listed) == ([2, 1], {"": 1, "test.Echo": 2})
+    watched = stub.Watch(health_pb2.HealthCheckRequest(service="test.Echo"), timeout=60)
+    assert next(watched).status == 2
+    watched.cancel()
 
 
 def test_reflection_lists_the_services(channel):

@@ -34,7 +34,7 @@ STATUS, PAUSE = "/tidemark.admin.v1.Admin/Status", "/tidemark.admin.v1.Admin/Pau
 BEGIN = "/tidemark.commit.v1.CommitCoordinator/Begin"
 LOOPBACK = Address("127.0.0.1", 0)
 CLOCK = SystemClock()
-NOBODY = {"no_token": 0, "bad_token": 0, "role": 0, "host": 0, "too_many": 0}
+NOBODY = {"no_token": 0, "bad_token": 0, "role": 0, "host": 0, "too_many": 0, "too_slow": 0}
 LINES = [
     token_line(READER, [Role.READ], "grafana"),
     token_line(OPERATOR, [Role.OPERATE], "anna"),

@@ -1,0 +1,147 @@
+"""Reads a call's request, the innermost of the interceptors: who calls, and whether there is room, is known.
+
+Every call is served as a stream, whose messages are read when they are asked for. So nothing but gRPC's first
+window is taken in before somebody asks, and the wait for a message has a limit: a caller that opens a call
+and sends nothing holds its thread for `FIRST_MESSAGE_S` and is cut off.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import grpc
+
+from stream_runtime.clock import Clock
+from stream_runtime.errors import ErrorKind
+from stream_runtime.rpc.errors import StatusError
+
+FIRST_MESSAGE_S: Final = 5.0
+"""From the moment that a thread takes the call."""
+NEXT_MESSAGE_S: Final = 30.0
+"""Between two messages of a stream."""
+_LOOK_EVERY_S: Final = 0.25
+
+
+class NoRequestError(StatusError):
+    """The call ended, or was cut off, before its request was there: nobody hears this."""
+
+    kind = ErrorKind.RETRYABLE
+    status = grpc.StatusCode.CANCELLED
+
+
+class BadRequestError(StatusError):
+    """The request is none of its method: without a message, or with one that cannot be parsed."""
+
+
+class SlowCallers:
+    """Cuts off calls whose message is late; one thread for all of them. `late` is told of each."""
+
+    def __init__(self, clock: Clock, late: Any) -> None:
+        self._clock = clock
+        self._late = late
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[float, Any]] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rpc-slow-callers", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def awaited(self, context: Any, limit_s: float) -> Iterator[None]:
+        """Inside, a message of the call is waited for, at most so long."""
+        with self._lock:
+            self._waiting[id(context)] = (self._clock.monotonic_s() + limit_s, context)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.pop(id(context), None)
+
+    def close(self) -> None:
+        """Cuts nobody off any more. Repeatable."""
+        self._stopped.set()
+        self._thread.join(timeout=5.0)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(_LOOK_EVERY_S):
+            now_s = self._clock.monotonic_s()
+            with self._lock:
+                late = [(key, context) for key, (end_s, context) in self._waiting.items() if end_s <= now_s]
+                for key, _ in late:
+                    del self._waiting[key]
+            for _, context in late:
+                self._late()
+                context.cancel()
+
+
+class Reading(grpc.ServerInterceptor):
+    """Makes of every handler one that takes a stream of bytes. `unread`: methods whose request says nothing
+    that their answer needs; they are answered without it.
+    """
+
+    def __init__(self, slow: SlowCallers, unread: frozenset[str]) -> None:
+        self._slow = slow
+        self._unread = unread
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        parse = handler.request_deserializer or (lambda content: content)
+        if method in self._unread:
+            inner = self._answering_unread(handler)
+        elif handler.request_streaming:
+            inner = self._streaming(handler, method, parse)
+        else:
+            inner = self._single(handler, method, parse)
+        make: Any = grpc.stream_unary_rpc_method_handler
+        if handler.response_streaming:
+            make = grpc.stream_stream_rpc_method_handler
+        return make(inner, None, handler.response_serializer)
+
+    def _answering_unread(self, handler: Any) -> Any:
+        return lambda _, context: handler.unary_unary(None, context)
+
+    def _single(self, handler: Any, method: str, parse: Any) -> Any:
+        behavior = handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+        def read(requests: Any, context: Any) -> Any:
+            content = self._next(requests, context, FIRST_MESSAGE_S)
+            if content is None:
+                raise BadRequestError(f"{method} takes exactly one message")
+            return behavior(_parsed(parse, content, method), context)
+
+        return read
+
+    def _streaming(self, handler: Any, method: str, parse: Any) -> Any:
+        behavior = handler.stream_stream if handler.response_streaming else handler.stream_unary
+
+        def messages(requests: Any, context: Any) -> Iterator[Any]:
+            limit_s = FIRST_MESSAGE_S
+            while (content := self._next(requests, context, limit_s)) is not None:
+                yield _parsed(parse, content, method)
+                limit_s = NEXT_MESSAGE_S
+
+        return lambda requests, context: behavior(messages(requests, context), context)
+
+    def _next(self, requests: Any, context: Any, limit_s: float) -> bytes | None:
+        """The next message; None after the last."""
+        with self._slow.awaited(context, limit_s):
+            try:
+                content: bytes = next(requests)
+            except StopIteration:
+                return None
+            except grpc.RpcError:
+                raise NoRequestError("the call ended before its request was there") from None
+        return content
+
+
+def _parsed(parse: Any, content: bytes, method: str) -> Any:
+    try:
+        return parse(content)
+    except Exception as error:
+        # Whatever a parser says of a stranger's bytes.
+        raise BadRequestError(f"{method}: the request cannot be parsed: {type(error).__name__}") from None

@@ -1,0 +1,127 @@
+"""A writer's report that one message does not hold, from its client to the coordinator's desk, over gRPC."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from commit_coordinator.commit_service import SERVICE_NAME, CommitService, Facts
+from stream_runtime.config import Address
+from stream_runtime.errors import ErrorKind
+from stream_runtime.rpc.channel import call, open_channel
+from stream_runtime.rpc.errors import RpcError
+from stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server
+from stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch, report_parts
+from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
+from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.commit.v1 import commit_pb2_grpc as rpc
+
+EPOCH = PlannedEpoch(7, 2, "20260101000000000")
+REPORT_BYTES_MAX = 12 << 20
+
+
+@dataclass
+class Desk:
+    reports: list[tuple[int, int, str, Any]] = field(default_factory=list)
+
+    def report(self, epoch: int, attempt: int, instant: str, report: Any) -> bool:
+        self.reports.append((epoch, attempt, instant, report))
+        return epoch == EPOCH.epoch
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Desk, RpcServer]]:
+    desk, nothing = Desk(), threading.Event()
+    facts = Facts("t", 4, 4, 3_000, 1, report_bytes_max=REPORT_BYTES_MAX)
+    other: Any = nothing
+    service = CommitService(facts, other, other, desk, str, other, lambda: True, other)  # type: ignore[arg-type]
+    add = [(SERVICE_NAME, lambda s: rpc.add_CommitCoordinatorServicer_to_server(service, s))]
+    server = start_server(Address("127.0.0.1", 0), add)
+    yield desk, server
+    server.stop(0.1)
+
+
+def stats(files: int, path_chars: int) -> tuple[bytes, ...]:
+    return tuple(
+        json.dumps({"fileId": f"f{at}", "path": f"{at}/".ljust(path_chars, "p"), "numWrites": at}).encode()
+        for at in range(files)
+    )
+
+
+def client(server: RpcServer) -> GrpcCoordinator:
+    return GrpcCoordinator(server.address, "t", "w", 64 << 20)
+
+
+@pytest.mark.parametrize("files", [0, 3, 2_500])
+def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer], files: int) -> None:
+    desk, server = served
+    index = tuple(RecordIndexFile(shard, 10 * shard, shard, 0) for shard in range(files))
+    written = TaskSucceeded(stats(files, 4_000), index, {"job": 1.5})
+    writer = client(server)
+    try:
+        writer.report_written(EPOCH, written)
+    finally:
+        writer.close()
+    ((epoch, attempt, instant, report),) = desk.reports
+    assert (epoch, attempt, instant) == EPOCH
+    assert [stat.path for stat in report.data] == [json.loads(stat)["path"] for stat in written.write_stats]
+    assert [(file.shard, file.size, file.upserts) for file in report.record_index] == [
+        (at, 10 * at, at) for at in range(files)
+    ]
+    assert report.timings_ms == {"job": 1.5}
+
+
+def test_report_above_the_limit_is_refused_by_name(served: tuple[Desk, RpcServer]) -> None:
+    desk, server = served
+    writer = client(server)
+    try:
+        with pytest.raises(RpcError, match="limits.rpc_message_bytes") as failed:
+            writer.report_written(EPOCH, TaskSucceeded(stats(4_000, 4_000)))
+    finally:
+        writer.close()
+    assert failed.value.kind is ErrorKind.INVALID
+    assert desk.reports == []
+
+
+def test_refused_attempt_is_refused_in_parts_too(served: tuple[Desk, RpcServer]) -> None:
+    _, server = served
+    writer = client(server)
+    try:
+        with pytest.raises(RpcError, match="is not open") as failed:
+            writer.report_written(PlannedEpoch(8, 1, "1"), TaskSucceeded(stats(2_500, 4_000)))
+    finally:
+        writer.close()
+    assert failed.value.kind is ErrorKind.FENCED
+
+
+def test_parts_of_two_attempts_are_no_report(served: tuple[Desk, RpcServer]) -> None:
+    desk, server = served
+    parts = [pb.ReportWrittenRequest(table="t", epoch=epoch, attempt=1) for epoch in (7, 8)]
+    with open_channel(server.address) as channel:
+        method = rpc.CommitCoordinatorStub(channel).ReportWrittenInParts
+        with pytest.raises(RpcError, match="of another attempt"):
+            call(method, iter(parts))
+    assert desk.reports == []
+
+
+def test_each_part_fits_a_request_whatever_its_entries() -> None:
+    base = pb.ReportWrittenRequest(table="t", timings_ms={"job": 1.0})
+    entries = [b"x" * size for size in (1, 900_000, 900_000, 3_000_000, 5, 6)]
+    parts = list(report_parts(base, entries, []))
+    assert [stat for part in parts for stat in part.write_stats] == entries
+    assert max(part.ByteSize() for part in parts) < REQUEST_BYTES_MAX
+    assert [dict(part.timings_ms) for part in parts] == [{"job": 1.0}, *({},) * (len(parts) - 1)]
+
+
+def test_grpc_knows_the_call(served: tuple[Desk, RpcServer]) -> None:
+    """A client that sends no part at all is told what is wrong with that."""
+    _, server = served
+    with open_channel(server.address) as channel, pytest.raises(RpcError) as failed:
+        call(rpc.CommitCoordinatorStub(channel).ReportWrittenInParts, iter([]))
+    assert failed.value.status is grpc.StatusCode.INVALID_ARGUMENT
