@@ -152,8 +152,8 @@ lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock pyproject.toml
 
-audit: $(SUPPLY_STAMP) ## Known vulnerabilities of what the lock file names, where the package index has such data
-	$(PY) tools/audit.py $(SUPPLY)/bin/pip-audit requirements.lock
+audit: setup $(SUPPLY_STAMP) ## Known vulnerabilities of what the lock file names, where the package index has such data
+	$(PY) -m tools.audit $(SUPPLY)/bin/pip-audit requirements.lock --jars libs/stream_runtime/platform/jars.lock --python $(PY)
 
 sbom: setup $(SUPPLY_STAMP) ## What all this is made of, as CycloneDX, in dist/sbom.cdx.json
 	$(PY) tools/sbom.py $(SUPPLY)/bin/cyclonedx-py $(PY) libs/stream_runtime/platform/jars.lock dist/sbom.cdx.json

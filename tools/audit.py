@@ -2,6 +2,10 @@
 
 Exit code 0: all were asked about, none is known to be vulnerable; 1: some are, named; 2: not all could be
 asked about (no network, an index without such data), which is no result at all and is said so.
+
+The package index knows no jars. What it says of pyspark holds for pyspark's own version, not for the jars
+inside it, nor for those of `jars.lock`: they are named as not looked up, with how many there are. Names,
+versions, checksums and licences are in the bill of materials (`make sbom`), which other tools read.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
+
+from tools.sbom import bundled_jars, jar_components, pyspark_jars
 
 CLEAN: Final = 0
 VULNERABLE: Final = 1
@@ -26,6 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("tool", type=Path, help="the pip-audit to run")
     parser.add_argument("lock", type=Path, help="the lock file, with hashes")
+    parser.add_argument("--jars", type=Path, help="jars.lock")
+    parser.add_argument("--python", type=Path, help="the interpreter whose pyspark's jars are named")
     options = parser.parse_args(arguments)
     command = [str(options.tool), "--requirement", str(options.lock), "--require-hashes", "--disable-pip"]
     command += ["--no-deps", "--progress-spinner", "off", "--format", "json"]
@@ -37,7 +45,21 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return _say(UNKNOWN, [f"audit: the vulnerability data cannot be reached, nothing is known ({last})"])
-    return _say(*judge(report))
+    code, lines = judge(report)
+    return _say(code, [*lines, *not_looked_up(options.jars, options.python)])
+
+
+def not_looked_up(lock: Path | None, python: Path | None) -> list[str]:
+    """What the package index cannot know."""
+    if lock is None or python is None:
+        return []
+    fetched, bundled = jar_components(lock.read_text("utf-8")), bundled_jars(pyspark_jars(python))
+    named = ", ".join(f"{each['name']} {each['version']}" for each in bundled)
+    return [
+        f"audit: NOT LOOKED UP: {len(fetched)} jars of {lock.name} and {len(bundled)} inside pyspark: give "
+        "the bill of materials (`make sbom`) to a scanner that knows Maven's packages",
+        f"audit: inside pyspark: {named}",
+    ]
 
 
 def judge(report: dict[str, Any]) -> tuple[int, list[str]]:

@@ -39,7 +39,7 @@ from stream_runtime.http_messages import (
     parsed_request,
     text_answer,
 )
-from stream_runtime.security.listening import ListenError, check_listen_address
+from stream_runtime.security.listening import AddressTakenError, check_listen_address
 
 __all__ = [
     "Answer",
@@ -103,14 +103,14 @@ def start_http_server(
 ) -> HttpServer:
     """Serves `routes` at `listen` until `close`. `tls` gives the context of the next connection; None: in the
     clear. `too_many` is told of each request that finds no room, `too_slow` of each that did not come in time
-    or had to make room. Raises ListenError for a port that is taken, and for an address beyond loopback that
-    `security` does not protect and nobody allowed.
+    or had to make room. Raises AddressTakenError for a port that another process has, and ListenError for an
+    address beyond loopback that `security` does not protect and nobody allowed.
     """
     check_listen_address(listen, allow_remote, security)
     try:
         listener = _listening(listen)
     except OSError as error:
-        raise ListenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
+        raise AddressTakenError(f"cannot serve HTTP on {listen}: {error.strerror or error}") from None
     answering = _Answering(dict(routes), guard)
     serving = _Serving(listener, answering, tls, too_many, too_slow)
     return HttpServer(serving, Address(listen.host, listener.getsockname()[1]), https=tls is not None)

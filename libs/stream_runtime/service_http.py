@@ -69,7 +69,7 @@ def served(
             http, routes, config, server_security(config, SystemClock(), metrics.refused)
         )
     except ListenError as error:
-        raise ListenError(f"{error} (--http, services.http)") from None
+        raise type(error)(f"{error} (--http, services.http)") from None
     _log.info("metrics at %s/metrics", server.url)
     try:
         yield

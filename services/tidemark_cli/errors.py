@@ -10,12 +10,14 @@ from commit_coordinator.errors import SupersededError
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.rpc.errors import RpcError
+from stream_runtime.security.listening import AddressTakenError
 
 DONE: Final = 0
 FAILED: Final = 1
 WRONG_USE: Final = 2
 SUPERSEDED: Final = 3
 STOPPED: Final = 4
+ADDRESS_TAKEN: Final = 5
 
 
 _REFUSED: Final = frozenset(
@@ -49,12 +51,15 @@ def exit_code_of(error: BaseException) -> int:
     """2 for what will never succeed unchanged (configuration, table, arguments), 4 for stored data that
     contradicts itself or is gone, else 1: trying again may help.
 
-    3: another coordinator took the table, which only its supervisor can judge.
+    3: another coordinator took the table, which only its supervisor can judge. 5: a port that is taken,
+    perhaps by a process that is just ending.
     """
     if isinstance(error, CliError):
         return error.exit_code
     if isinstance(error, SupersededError):
         return SUPERSEDED
+    if isinstance(error, AddressTakenError):
+        return ADDRESS_TAKEN
     if isinstance(error, RpcError):
         return WRONG_USE if error.status in _REFUSED else FAILED
     kind = getattr(getattr(error, "kind", None), "name", "")

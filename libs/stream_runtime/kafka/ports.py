@@ -251,6 +251,10 @@ class Admin(Protocol):
         """Raises MissingTopicError."""
         ...
 
+    def default_replication(self) -> int:
+        """How many replicas a topic gets that does not say: the least of any broker."""
+        ...
+
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes everything below the given offsets, and returns the new start offsets.
 

@@ -23,6 +23,9 @@ count.
 _DATA_PARTITIONS_MAX: Final = 16
 
 
+_REPLICAS_FOR_TWO_IN_SYNC: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNames:
     """Names for one table. `<table>.<role>` is a contract with users' scripts."""
@@ -67,8 +70,10 @@ class TopicNames:
         return TopicPartition(self.epochs, 0)
 
 
-def topic_specs(config: TableConfigFile, replication_factor: int = -1) -> list[TopicSpec]:
-    """Tidemark's own topics of a table; -1 takes the broker's default replication.
+def topic_specs(config: TableConfigFile, replication: int = -1) -> list[TopicSpec]:
+    """Tidemark's own topics of a table, with the broker's default replication. `replication`: what that is;
+    where it is 3 or more, a message counts as written once two replicas have it. -1: not known, so that the
+    broker's own `min.insync.replicas` holds.
 
     `keyed`, `index` and `tombstones` have a partition per lane, `data` as many (at most 16: a transaction's
     cost grows with the partitions it touches), ledger and decisions one.
@@ -89,23 +94,22 @@ def topic_specs(config: TableConfigFile, replication_factor: int = -1) -> list[T
         TopicSpec(
             name,
             count,
-            replication_factor,
-            _settings(
+            config=_settings(
                 config.limits.message_bytes,
                 tombstones_ms if name == names.tombstones else -1,
-                replication_factor,
+                replication,
             ),
         )
         for name, count in partitions.items()
     ]
 
 
-def input_topic_specs(config: TableConfigFile, replication_factor: int = -1) -> list[TopicSpec]:
+def input_topic_specs(config: TableConfigFile) -> list[TopicSpec]:
     """Input topics for `run` to create where they do not exist; their retention is the broker's default."""
-    return [TopicSpec(topic, config.input.partitions, replication_factor) for topic in config.input.topics]
+    return [TopicSpec(topic, config.input.partitions) for topic in config.input.topics]
 
 
-def _settings(message_bytes: int, retention_ms: int, replication_factor: int) -> dict[str, str]:
+def _settings(message_bytes: int, retention_ms: int, replication: int) -> dict[str, str]:
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
@@ -116,8 +120,7 @@ def _settings(message_bytes: int, retention_ms: int, replication_factor: int) ->
         # Deletion and lookup by time need the time of arrival, not what a producer claims.
         "message.timestamp.type": "LogAppendTime",
     }
-    if replication_factor >= 3:
-        # An acknowledged message survives the loss of one broker. Unknown counts keep the broker's own
-        # setting.
+    if replication >= _REPLICAS_FOR_TWO_IN_SYNC:
+        # An acknowledged message survives the loss of one broker, and one may be away while others write.
         settings["min.insync.replicas"] = "2"
     return settings

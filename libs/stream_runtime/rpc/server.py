@@ -26,7 +26,7 @@ from stream_runtime.rpc.admission import CALLS_MAX, OF_A_SERVICE, QUICK, Admissi
 from stream_runtime.rpc.health_service import UNREAD, HealthServicer
 from stream_runtime.rpc.interceptors import interceptor_chain, naming_errors
 from stream_runtime.rpc.reading import Reading, SlowCallers
-from stream_runtime.security.listening import ListenError, check_listen_address
+from stream_runtime.security.listening import AddressTakenError, ListenError, check_listen_address
 from stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW
 from stream_runtime.security.server import ServerSecurity, open_security
 
@@ -134,7 +134,7 @@ def start_server(
         port = 0
     if port == 0:
         ends_with_it.close()
-        raise ListenError(
+        raise AddressTakenError(
             f"cannot listen on {listen}: another process has it, or the host is not this machine"
         )
     running = RpcServer(server, health_servicer, names, Address(listen.host, port), ends_with_it)

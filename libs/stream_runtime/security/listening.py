@@ -21,6 +21,10 @@ class ListenError(StreamRuntimeError):
     kind = ErrorKind.INVALID
 
 
+class AddressTakenError(ListenError):
+    """Another process has the port, or the host is not this machine: that may change."""
+
+
 def check_listen_address(listen: Address, allow_remote: bool, security: SecurityConfig | None = None) -> None:
     """Raises ListenError for an address beyond loopback that is neither protected nor explicitly allowed.
 

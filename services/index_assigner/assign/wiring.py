@@ -40,6 +40,7 @@ def assign_work(context: StageContext) -> StageWork:
     config, facts, clock = context.config, context.facts, context.clock
     locations = Locations(_data_partitions(context))
     limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+    limits.check()
     identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
     rocks = open_cache(config.state.path, identity, limits.rocks_memory)
     index = _index(context, rocks, locations, limits)

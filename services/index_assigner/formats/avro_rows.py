@@ -21,7 +21,7 @@ from index_assigner.formats.avro_schema import (
     read_avro_schema,
 )
 from index_assigner.formats.columns import ColumnReader, fill_columns
-from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget
+from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, said_true
 from index_assigner.formats.wire_format import HEADER_BYTES
 from index_assigner.shuffle.refusals import Reason, Refusal
 
@@ -89,7 +89,7 @@ class AvroRows:
                     raise UnresolvedError(name, "the table's schema lacks it", Reason.UNKNOWN_FIELD)
         self._readers = [_reader(each, written, target, defaults) for each in target.columns]
         self._delete_field = named if named in written else None
-        if self._delete_field is not None:
+        if self._delete_field is not None and written[self._delete_field].not_null.kind != "string":
             converter(written[self._delete_field], pa.bool_(), self._delete_field, False)
 
     def rows(self, records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> DecodedRecords:
@@ -101,7 +101,7 @@ class AvroRows:
         if self._delete_field is None:
             return np.zeros(len(records), np.bool_)
         flags = map(itemgetter(self._delete_field), records)
-        return np.fromiter((flag is True for flag in flags), np.bool_, len(records))
+        return said_true(flags, len(records))
 
 
 def _reader(

@@ -30,6 +30,8 @@ from index_assigner.shuffle.refusals import Reason, Refusal
 UPSERTS: Final = frozenset("cur")
 DELETE: Final = "d"
 TRUNCATE: Final = "t"
+# PostgreSQL's pg_logical_emit_message: a note in the log, of no table and no row.
+MESSAGE: Final = "m"
 # Debezium's default for a value that the source's log left out (PostgreSQL: a large one that did not change).
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 
@@ -40,6 +42,7 @@ class Changes:
 
     ordering: EnvelopeOrdering | None
     refused: list[Refusal] = field(default_factory=list)
+    passed_over: int = 0
     _deletes: list[int] = field(default_factory=list)
     _by_kafka_key: list[int] = field(default_factory=list)
     _sources: dict[int, Sequence[Any]] = field(default_factory=dict)
@@ -57,13 +60,15 @@ class Changes:
                 self._deletes.append(position)
                 return "before"
             self._by_kafka_key.append(position)
+        elif op == MESSAGE:
+            self.passed_over += 1
         elif op == TRUNCATE:
             detail = (
                 "the source table was truncated, which is not carried out here: delete the rows with Hudi"
             )
             self.refuse(position, Reason.TRUNCATE, detail)
         else:
-            self.refuse(position, Reason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t")
+            self.refuse(position, Reason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m")
         return None
 
     def delete_by_kafka_key(self, position: int) -> None:
@@ -94,6 +99,7 @@ class Changes:
             deletes_need_ordering=self.ordering is not None,
             deletes_have_keys_alone=True,
             by_kafka_key=KeyedDeletes(by_key, ordering),
+            passed_over=self.passed_over,
         )
         return without_unavailable(changed)
 

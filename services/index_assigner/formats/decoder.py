@@ -6,9 +6,9 @@ registry that does not answer) raises InputWaitsError, and changes nothing: the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,7 @@ class DecodedRecords:
     """Sound records as columns of the user's schema, all nullable, in the order given.
 
     ``positions``: which record of the batch each row is; ``deletes``: it deletes its key. Every position is
-    in
-    ``positions``, in ``by_kafka_key`` or in ``refused``, in one of them.
+    in ``positions``, in ``by_kafka_key`` or in ``refused``, in one of them, or counted in ``passed_over``.
 
     ``deletes_need_ordering``: a delete without an ordering value is refused; else it takes the stored one, as
     a null value does. ``deletes_have_keys_alone``: what else stands in a delete's row says nothing.
@@ -53,6 +52,8 @@ class DecodedRecords:
     deletes_need_ordering: bool = True
     deletes_have_keys_alone: bool = False
     by_kafka_key: KeyedDeletes = field(default_factory=lambda: KeyedDeletes(np.empty(0, np.int64)))
+    passed_over: int = 0
+    """Records that are about no row, and are right so."""
 
 
 class RecordDecoder(Protocol):
@@ -97,6 +98,13 @@ class RowTarget:
         if named in columns.names and columns.field(named).type != pa.bool_():
             raise SchemaError(f"input.delete_field {named} is a column of type {columns.field(named).type}")
         return cls(columns, named, forbid_unknown)
+
+
+def said_true(flags: Iterable[Any], count: int) -> BoolArray:
+    """Which of the delete field's values say that the key is deleted; Debezium's flattened events say it as
+    text.
+    """
+    return np.fromiter((flag is True or flag == "true" for flag in flags), np.bool_, count)
 
 
 def key_is_missing(name: str) -> tuple[Reason, str]:

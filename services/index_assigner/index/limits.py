@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+from index_assigner.errors import SetupError
+
+STATE_MEMORY_MIN: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +22,14 @@ class IndexLimits:
     memory_bytes: int
     disk_bytes: int
     taken_over_min: int = 20_000
+
+    def check(self) -> None:
+        """What an assigner asks before it starts. Raises SetupError."""
+        if self.memory_bytes < STATE_MEMORY_MIN:
+            raise SetupError(
+                f"state.memory is {self.memory_bytes} bytes: the caches of one assigner need at least "
+                f"{STATE_MEMORY_MIN >> 20}MiB"
+            )
 
     @property
     def rocks_memory(self) -> int:

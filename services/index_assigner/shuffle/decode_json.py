@@ -19,7 +19,7 @@ import numpy as np
 
 from hudi_format.schema import TableSchema
 from index_assigner.formats.columns import ColumnReader, fill_columns
-from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget
+from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, said_true
 from index_assigner.shuffle.arrow_columns import Convert
 from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.wire_types import attribute, record_type
@@ -96,7 +96,7 @@ class JsonDecoder:
         if self._delete_at is None:
             return np.zeros(len(records), np.bool_)
         flags = map(self._delete_at, records)
-        return np.fromiter((flag is True for flag in flags), np.bool_, len(records))
+        return said_true(flags, len(records))
 
 
 def json_refusal(error: Exception) -> tuple[Reason, str]:

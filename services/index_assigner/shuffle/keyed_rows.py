@@ -66,6 +66,8 @@ class KeyedRows:
     lanes: Int32Array
     positions: Int64Array
     refused: list[Refusal]
+    passed_over: int = 0
+    """Records that are about no row (PostgreSQL's logical messages): neither rows nor dead letters."""
 
 
 class RecordKeyer:
@@ -132,7 +134,7 @@ class RecordKeyer:
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
         refused.sort(key=lambda refusal: refusal.position)
-        return KeyedRows(rows, shards % np.int32(self._rules.lanes), positions, refused)
+        return KeyedRows(rows, shards % np.int32(self._rules.lanes), positions, refused, decoded.passed_over)
 
     def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
         """Positions of records with a value, and of those without."""

@@ -76,6 +76,7 @@ class _Counts(NamedTuple):
     records: int
     dead_letters: int
     reasons: Counter[str]
+    passed_over: int = 0
 
 
 class ShuffleWork:
@@ -98,6 +99,7 @@ class ShuffleWork:
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
         self._dead_letters = 0
+        self._passed_over = 0
         self._reasons: Counter[str] = Counter()
         self._last = _Counts(0, 0, Counter())
 
@@ -207,6 +209,7 @@ class ShuffleWork:
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
         self._records += self._last.records
         self._dead_letters += self._last.dead_letters
+        self._passed_over += self._last.passed_over
         self._reasons.update(self._last.reasons)
 
     def uncommitted_entries(self) -> int:
@@ -219,6 +222,7 @@ class ShuffleWork:
         return {
             "shuffled_records": float(self._records),
             "dead_letters": float(self._dead_letters),
+            "passed_over_records": float(self._passed_over),
             "gathered_bytes": float(self._gathered_bytes),
             **by_reason(self._reasons),
         }
@@ -267,7 +271,8 @@ class ShuffleWork:
         letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)
         batches = encoded.batches
         reasons = Counter(refusal.reason.value for refusal in refused)
-        self._last = _Counts(len(messages), len(refused), reasons)
+        about_rows = len(messages) - keyed.passed_over
+        self._last = _Counts(about_rows, len(refused), reasons, keyed.passed_over)
 
         def build_entry(offsets: Sequence[int], claims: ClaimFacts) -> BatchShuffled:
             return BatchShuffled(
@@ -276,7 +281,7 @@ class ShuffleWork:
                 terms=claims.terms,
                 consumed=consumed,
                 produced=produced_ranges(batches, offsets[: len(batches)]),
-                records=len(messages),
+                records=about_rows,
                 dead_letters=len(refused),
                 skipped=list(skipped),
             )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import pyarrow as pa
@@ -58,7 +58,8 @@ def record_type(
 ) -> type[msgspec.Struct]:
     """The type of one record; field i of the schema is attribute `attribute(i)`.
 
-    A ``delete_field`` that is no column becomes one attribute more, the last. ``wires``: types of columns
+    A ``delete_field`` that is no column becomes one attribute more, the last: true or false, also as text, as
+    Debezium's flattened events have them (`__deleted`). ``wires``: types of columns
     that are not written as the table above says.
     """
     given = wires or {}
@@ -67,7 +68,7 @@ def record_type(
         for field in schema
     ]
     if delete_field is not None and delete_field not in schema.names:
-        fields.append((delete_field, bool))
+        fields.append((delete_field, bool | Literal["true", "false"]))
     return msgspec.defstruct(
         "Record",
         [(attribute(i), wire | None, None) for i, (_, wire) in enumerate(fields)],

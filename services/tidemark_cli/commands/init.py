@@ -212,5 +212,9 @@ def _lines(written: Written) -> Iterator[str]:
     yield "next:"
     yield f"  {'$EDITOR ' + file:40}  look through the comments"
     yield f"  {'tidemark doctor -c ' + file:40}  is everything there that it needs?"
-    yield f"  {'tidemark run -c ' + file:40}  make the table and start; Ctrl-C stops"
+    if written.adopts:
+        yield f"  {'tidemark table adopt -c ' + file:40}  take the table over"
+        yield f"  {'tidemark run -c ' + file:40}  start; Ctrl-C stops"
+    else:
+        yield f"  {'tidemark run -c ' + file:40}  make the table and start; Ctrl-C stops"
     yield f"  {'tidemark status -c ' + file:40}  in another terminal: what it does"

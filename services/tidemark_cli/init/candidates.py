@@ -80,17 +80,17 @@ def ordering_candidates(rows: Sequence[Row], columns: Columns, key: Sequence[str
         avro = columns.types[name]
         if name in key or not _may_be_ordering(avro):
             continue
-        is_time = _is(avro, "timestamp-micros") or _is(avro, "timestamp-millis")
+        moment = is_time(avro)
         named = _ORDER_NAME.search(name) is not None
-        if not (is_time or named):
+        if not (moment or named):
             continue
         values = [row[name] for row in rows]
         rising = sum(str(a) <= str(b) if isinstance(a, str) else a <= b for a, b in _in_turn(values))
         share = 100 * rising // max(len(values) - 1, 1)
         newest = 20 if re.search(r"(?i)updat|modif|chang|event|version|seq|lsn", name) else 0
-        score = (40 if is_time else 0) + (30 if named else 0) + newest + share // 10
+        score = (40 if moment else 0) + (30 if named else 0) + newest + share // 10
         found.append(
-            Candidate((name,), f"{'a time, ' if is_time else ''}rises in {share} % of the steps", score)
+            Candidate((name,), f"{'a time, ' if moment else ''}rises in {share} % of the steps", score)
         )
     return _best_first(found)
 
@@ -171,7 +171,17 @@ def _may_be_partition(avro: Avro) -> bool:
 
 def _may_be_ordering(avro: Avro) -> bool:
     numbers = avro in ("int", "long", "float", "double")
-    return numbers or _is(avro, "timestamp-micros") or _is(avro, "timestamp-millis")
+    return numbers or is_time(avro)
+
+
+def is_time(avro: Avro) -> bool:
+    """Whether values are moments."""
+    return _is(avro, "timestamp-micros") or _is(avro, "timestamp-millis")
+
+
+def is_millis(avro: Avro) -> bool:
+    """Moments that Hudi's readers cannot order: as numbers they can."""
+    return _is(avro, "timestamp-millis")
 
 
 def _is(avro: Avro, logical: str) -> bool:

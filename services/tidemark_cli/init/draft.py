@@ -31,6 +31,7 @@ class Draft:
     format: str = "json"
     framed: bool = False
     delete_field: str | None = None
+    services: dict[str, str] = field(default_factory=dict)
     position: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
     hoodie: Mapping[str, str] = field(default_factory=dict)

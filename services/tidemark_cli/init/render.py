@@ -19,6 +19,7 @@ _ABOUT: Final = {
     "input": "Where records come from, and how they are written.",
     "kafka": "Settings of the Kafka client as they are (sasl.*, ssl.*, …); ${NAME} reads the environment.",
     "state": "Caches of the assigners, and an embedded Kafka's data; on a local disk.",
+    "services": "Other ports than the usual ones: another configuration in this folder has those.",
     "hoodie": "Options of Hudi that the table was made with.",
 }
 
@@ -72,7 +73,11 @@ def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
         read["debezium"] = {"ordering": draft.position}
     if draft.delete_field is not None:
         read["delete_field"] = draft.delete_field
-    found = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": {"path": "./state"}}
+    # A folder of its own: two tables' caches and addresses (run.json) may not lie in one.
+    state = {"path": f"./state/{draft.name}"}
+    found = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
+    if draft.services:
+        found["services"] = dict(draft.services)
     return found | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
 
 

@@ -231,10 +231,12 @@ def _set_deletes_apart(sample: Sample, wanted: str | None) -> None:
     name = _delete_field(sample.rows) if wanted is None else wanted
     if not name:
         return
-    if not any(isinstance(row.get(name), bool) for row in sample.rows):
+    if not any(_is_flag(row.get(name)) for row in sample.rows):
         raise CliError(f"--delete-field: no record of the sample has true or false in {name}", WRONG_USE)
     sample.delete_field = name
-    kept = [(r, k) for r, k in zip(sample.rows, sample.keys, strict=True) if r.get(name) is not True]
+    kept = [
+        (r, k) for r, k in zip(sample.rows, sample.keys, strict=True) if r.get(name) not in (True, "true")
+    ]
     sample.rows = [{field: value for field, value in row.items() if field != name} for row, _ in kept]
     sample.keys = [key for _, key in kept]
     sample.columns.types.pop(name, None)
@@ -321,6 +323,11 @@ def _image_schema(document: dict[str, Any]) -> AvroType | None:
 def _delete_field(documents: Sequence[Row]) -> str | None:
     for document in documents:
         for name, value in document.items():
-            if name.lower() in _DELETE_NAMES and isinstance(value, bool):
+            if name.lower() in _DELETE_NAMES and _is_flag(value):
                 return name
     return None
+
+
+def _is_flag(value: Any) -> bool:
+    """Debezium's flattened events have `__deleted` as text."""
+    return isinstance(value, bool) or value in ("true", "false")

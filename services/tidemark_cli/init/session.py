@@ -27,9 +27,10 @@ from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark_cli.config_check import check_config
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.init.ask import Asker
-from tidemark_cli.init.candidates import key_candidates, ordering_candidates, partition_candidates
+from tidemark_cli.init.candidates import is_millis, key_candidates, ordering_candidates, partition_candidates
 from tidemark_cli.init.draft import Draft, candidate_lines, record_schema
 from tidemark_cli.init.existing_table import draft_of_table
+from tidemark_cli.init.neighbours import free_services
 from tidemark_cli.init.protobuf_sample import chosen_message
 from tidemark_cli.init.reading import read_file, read_topic
 from tidemark_cli.init.render import render
@@ -79,6 +80,8 @@ class Written:
     taken: int
     refused: tuple[str, ...]
     warnings: tuple[str, ...]
+    adopts: bool = False
+    """A table that is there, which has to be taken over before it is served."""
 
 
 def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[str, str]) -> Written:
@@ -100,6 +103,7 @@ def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[st
             "descriptor": _as_written(options.descriptor, out.parent),
             "message": str(said.message.DESCRIPTOR.full_name),
         }
+    draft.services = free_services(out.parent, out)
     schema = out.with_suffix(".avsc")
     _refuse_overwriting(options.force, out, schema)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +117,16 @@ def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[st
     except BaseException:
         _put_back(before)
         raise
-    return Written(draft, out, schema, len(messages), taken, tuple(refused), tuple(warnings))
+    return Written(
+        draft,
+        out,
+        schema,
+        len(messages),
+        taken,
+        tuple(refused),
+        tuple(warnings),
+        adopts=options.table is not None,
+    )
 
 
 def _said(options: InitOptions) -> Said:
@@ -239,6 +252,11 @@ def _choose_ordering(draft: Draft, sample: Sample, options: InitOptions, asker: 
     if options.ordering is None:
         named = asker.choose("Ordering: which of two records of a key is newer", found, names, optional=True)
     draft.ordering = named[0] if named else None
+    if draft.ordering is not None and is_millis(sample.columns.types.get(draft.ordering)):
+        sample.columns.types[draft.ordering] = "long"
+        sample.columns.notes[draft.ordering] = (
+            "whole numbers, milliseconds since 1970; a long, for Hudi orders by no timestamp-millis"
+        )
     key = "table.ordering" if draft.ordering else "table.schema"
     draft.note(key, *candidate_lines(found, named))
     if draft.ordering is None:

@@ -81,7 +81,7 @@ class RunMetrics:
             security = server_security(config, SystemClock(), self._metrics.refused)
             self._server = start_guarded_server(config.services.metrics, routes, config, security)
         except ListenError as error:
-            raise ListenError(f"{error}: set services.metrics to a free address") from None
+            raise type(error)(f"{error}: set services.metrics to a free address") from None
         self._thread.start()
 
     def stop(self) -> None:

@@ -4,8 +4,9 @@ Why it ended decides how often it is started again:
 
 - killed, or code 1 (a defect, or something that trying again may cure): for ever, ever less often. From the
   `FAILING_FROM`th short life in a row on `failing` says so;
-- code 2 (it will never work as configured; or its port is taken, perhaps by one that is just ending) and code
-  4 (stored data contradicts itself or is gone): `_REFUSALS_MAX` short lives in a row, then `stopped` tells;
+- code 2 (it will never work as configured) before it ever lived for long: never; `stopped` tells why;
+- code 2 later, code 4 (stored data contradicts itself or is gone), code 5 (its port is taken, perhaps by one
+  that is just ending): `_REFUSALS_MAX` short lives in a row, then `stopped` tells;
 - code 3: another coordinator replaced it; twice in a row, somebody else serves the table.
 """
 
@@ -19,7 +20,7 @@ from typing import Final
 
 from stream_runtime.clock import Clock
 from stream_runtime.platform import child
-from tidemark_cli.errors import STOPPED, SUPERSEDED, WRONG_USE, CliError
+from tidemark_cli.errors import ADDRESS_TAKEN, STOPPED, SUPERSEDED, WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 
 _WAIT_MIN_S: Final = 0.25
@@ -158,9 +159,10 @@ class SupervisedProcess:
         self._count_superseded(code, lived_s)
         wait_s = self._backoff.wait_s(lived_s)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        if code in (WRONG_USE, STOPPED):
+        if code in (WRONG_USE, STOPPED, ADDRESS_TAKEN):
             self._refusals = 1 if lived_s >= _SETTLED_S else self._refusals + 1
-            if self._refusals >= _REFUSALS_MAX:
+            refused_at_start = code == WRONG_USE and not self._settled
+            if refused_at_start or self._refusals >= _REFUSALS_MAX:
                 self.stopped, self.stopped_code = _own_words(self._console.last_lines()), code
                 return
             wait_s = _REFUSED_WAITS_S[self._refusals - 1]

@@ -26,7 +26,7 @@ from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.security.local_token import own_token, remove_local_token, write_local_token
-from tidemark_cli.errors import WRONG_USE, CliError
+from tidemark_cli.errors import ADDRESS_TAKEN, WRONG_USE, CliError
 from tidemark_cli.run.console_log import ConsoleLog
 from tidemark_cli.run.page_address import page_address, page_url
 from tidemark_cli.run.run_metrics import RunMetrics
@@ -146,7 +146,7 @@ class Supervisor:
             stop.wait(_TICK_S)
 
     def _stopped_for_good(self, role: str, process: SupervisedProcess, reason: str) -> None:
-        refused_at_start = process.stopped_code == WRONG_USE and not process.has_settled
+        refused_at_start = process.stopped_code in (WRONG_USE, ADDRESS_TAKEN) and not process.has_settled
         if role == "coordinator" or refused_at_start:
             raise ServiceStoppedError(role, reason, process.stopped_code)
         self.stopped[role] = f"has stopped and is not started again: {reason}"
@@ -226,4 +226,4 @@ class Supervisor:
 
 def service_command(role: str, file: Path) -> list[str]:
     """The command that runs one service of the table."""
-    return [sys.executable, "-m", "tidemark_cli.main", role, "-c", str(file)]
+    return [sys.executable, "-m", "tidemark_cli.entry", role, "-c", str(file)]

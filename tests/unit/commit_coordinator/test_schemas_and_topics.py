@@ -96,6 +96,19 @@ def config(tmp_path: Path) -> TableConfigFile:
     return load_config(tmp_path / "t.yaml")
 
 
+def test_topics_with_three_replicas_are_made_with_two_in_sync(
+    config: TableConfigFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for replicas, in_sync in ((3, "2"), (1, None)):
+        cluster = MemoryCluster()
+        monkeypatch.setattr(type(cluster.admin), "default_replication", lambda _, given=replicas: given)
+        ensure_topics(config, cluster.admin)
+        own = [
+            cluster.admin.describe(f"orders.{role}") for role in ("ledger", "epochs", "keyed", "tombstones")
+        ]
+        assert {topic.config.get("min.insync.replicas") for topic in own} == {in_sync}
+
+
 def test_missing_topics_are_made_and_the_counts_recorded(config: TableConfigFile) -> None:
     cluster, storage = MemoryCluster(), InMemoryStorage()
     found = ensure_topics(config, cluster.admin)

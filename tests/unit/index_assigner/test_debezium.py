@@ -220,7 +220,8 @@ def keyed(
             batch.append(Message("in", 0, offset, key, encoding.value((*event[:3], source))))
     made = keyer.key_records(batch)
     made.rows.validate(full=True)
-    assert sorted(made.positions.tolist() + [r.position for r in made.refused]) == list(range(len(batch)))
+    accounted = sorted(made.positions.tolist() + [r.position for r in made.refused])
+    assert accounted == [at for at, event in enumerate(events) if isinstance(event, bytes) or event[0] != "m"]
     return made
 
 
@@ -275,6 +276,12 @@ def test_without_a_configured_position_a_delete_has_no_ordering_value(encoding: 
     assert told(made) == [("1", "DELETE", None, None), ("1", "DELETE", None, None)]
     upsert = keyed(encoding, ("c", None, row(1), {"lsn": 5}), setting=None)
     assert reasons(upsert) == [Reason.NULL_ORDERING]
+
+
+def test_logical_messages_of_postgresql_are_passed_over_and_counted(encoding: Encoding):
+    message: Change = ("m", None, None, {"lsn": 7})
+    made = keyed(encoding, ("c", None, row(8), {"lsn": 1}), message, message, ("c", None, row(9), {"lsn": 2}))
+    assert (made.refused, made.passed_over, made.positions.tolist()) == ([], 2, [0, 3])
 
 
 @pytest.mark.parametrize(

@@ -196,8 +196,17 @@ def test_the_delete_field_is_a_flag():
     flags = (True, False, None)
     decoded = decode(reads.decoder, *(framed(1, schema, {"id": "a", "gone": flag}) for flag in flags))
     assert decoded.deletes.tolist() == [True, False, False]
-    mistyped = Reads(delete_field="gone").one({"gone": "string"}, gone="x")
+    mistyped = Reads(delete_field="gone").one({"gone": "long"}, gone=1)
     assert mistyped.reason is Reason.INCOMPATIBLE_SCHEMA
+
+
+def test_the_delete_field_may_be_text_as_debezium_flattens_it():
+    reads = Reads(delete_field="gone")
+    schema = record_schema("w", {"id": "string", "gone": ["null", "string"]})
+    reads.registry.register(1, schema)
+    flags = ("true", "false", None)
+    decoded = decode(reads.decoder, *(framed(1, schema, {"id": "a", "gone": flag}) for flag in flags))
+    assert decoded.deletes.tolist() == [True, False, False]
 
 
 def test_named_types_are_followed_within_a_schema_and_into_referenced_ones():

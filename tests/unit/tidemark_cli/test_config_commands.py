@@ -143,3 +143,38 @@ def test_check_warns_of_hudi_options_without_effect(config: str, capsys: pytest.
     assert main(["config", "check", "-c", config, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["warnings"] == ["hoodie: hoodie.x has no effect: Tidemark writes itself"]
+
+
+def test_check_names_everything_that_cannot_work_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = write_config(tmp_path)
+    wrong = (
+        "services: {coordinator: '0.0.0.0:7411', metrics: '0.0.0.0:7412'}\n"
+        "hoodie: {hoodie.parquet.max.file.size: many}\n"
+    )
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("state")]
+    file.write_text("\n".join([*lines, "state: {path: ./state, memory: 512}", wrong]))
+    assert main(["config", "check", "-c", str(file)]) == 2
+    said = capsys.readouterr().err
+    for part in (
+        "3 things cannot work",
+        "hoodie.parquet.max.file.size",
+        "0.0.0.0:7411",
+        "state.memory is 512",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("services: {coordinator: '0.0.0.0:7411'}", "security.tls"),
+        ("services: {metrics: '0.0.0.0:7412'}", "services.allow_remote"),
+    ],
+)
+def test_check_refuses_what_run_would_refuse(
+    tmp_path: Path, more: str, said: str, capsys: pytest.CaptureFixture[str]
+):
+    file = write_config(tmp_path)
+    file.write_text(f"{file.read_text()}\n{more}\n")
+    assert main(["config", "check", "-c", str(file)]) == 2
+    assert said in capsys.readouterr().err

@@ -93,7 +93,15 @@ def test_pauses_are_bounded_and_forgotten_after_a_long_life():
     assert backoff.wait_s(0.1) == 0.5
 
 
-@pytest.mark.parametrize("code", [2, 4])
+def test_child_whose_configuration_is_wrong_is_stopped_at_once_with_its_words(rig):
+    words = "tidemark child: x.yaml: table.path: no such"
+    one = rig(f"import sys; sys.stderr.write({words!r} + chr(10)); sys.exit(2)")
+    one.until(lambda: one.process.stopped is not None)
+    assert (one.process.stopped, one.process.stopped_code) == ("x.yaml: table.path: no such", 2)
+    assert (one.process.starts, one.said) == (1, [])
+
+
+@pytest.mark.parametrize("code", [4, 5])
 def test_child_that_refuses_again_and_again_is_stopped_with_its_words(rig, code: int):
     words = "tidemark child: x.yaml: table.path: no such"
     one = rig(f"import sys; sys.stderr.write({words!r} + chr(10)); sys.exit({code})")
@@ -108,11 +116,11 @@ def test_child_that_refuses_again_and_again_is_stopped_with_its_words(rig, code:
 
 
 def test_child_whose_port_was_taken_for_a_moment_goes_on(rig, tmp_path: Path):
-    """Code 2 twice, then it lives: what it refused has gone."""
+    """Code 5 twice, then it lives: who had the port has gone."""
     turns = tmp_path / "turns"
     one = rig(
         f"from pathlib import Path; p = Path({str(turns)!r}); n = len(p.read_text()) if p.exists() else 0; "
-        f"p.write_text('x' * (n + 1)); import sys; n < 2 and sys.exit(2); {STAYS}"
+        f"p.write_text('x' * (n + 1)); import sys; n < 2 and sys.exit(5); {STAYS}"
     )
     one.until(lambda: one.log.exists() and "up" in one.log.read_text())
     assert one.process.stopped is None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
+import zipfile
+from pathlib import Path
 from typing import Any
 
-from tools.audit import CLEAN, UNKNOWN, VULNERABLE, judge
-from tools.sbom import jar_components
+import pytest
+
+from tools.audit import CLEAN, UNKNOWN, VULNERABLE, judge, not_looked_up
+from tools.sbom import bundled_jars, jar_components, pyspark_jars
 
 FINE: dict[str, Any] = {"name": "a", "version": "1", "vulns": []}
 SKIPPED = {"name": "b", "skip_reason": "not found"}
@@ -43,3 +50,49 @@ def test_jars_have_names_versions_checksums_and_their_sets():
     }
     assert found["kafka_2.13"]["hashes"] == [{"alg": "SHA-256", "content": "aa"}]
     assert [each["value"] for each in found["zstd-jni"]["properties"]] == ["kafka", "spark-kafka"]
+
+
+@pytest.fixture(scope="module")
+def inside_pyspark() -> list[dict[str, Any]]:
+    return bundled_jars(pyspark_jars(Path(sys.executable)))
+
+
+def test_every_jar_inside_pyspark_is_listed_with_its_checksum(inside_pyspark):
+    folder = pyspark_jars(Path(sys.executable))
+    files = {jar.name for jar in folder.glob("*.jar")}
+    assert len(files) > 200
+    assert {f"{each['name']}-{each['version']}.jar" for each in inside_pyspark if each["version"]} <= files
+    assert len(inside_pyspark) == len(files)
+    netty = next(each for each in inside_pyspark if each["name"] == "netty-common")
+    jar = folder / f"netty-common-{netty['version']}.jar"
+    assert netty["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(jar.read_bytes()).hexdigest()}]
+    assert netty["purl"] == f"pkg:maven/io.netty/netty-common@{netty['version']}"
+    assert {"derby", "zookeeper", "jackson-databind"} <= {each["name"] for each in inside_pyspark}
+
+
+def test_licences_are_what_the_jars_say(inside_pyspark, tmp_path: Path):
+    licences = {
+        each["name"]: [named["license"]["name"] for named in each["licenses"]]
+        for each in inside_pyspark
+        if "licenses" in each
+    }
+    assert len(licences) > len(inside_pyspark) // 3
+    assert "Apache" in " ".join(licences["jackson-databind"])
+    with zipfile.ZipFile(tmp_path / "silent-1.0.jar", "w") as jar:
+        jar.writestr("a.class", b"")
+    with zipfile.ZipFile(tmp_path / "said-2.0.jar", "w") as jar:
+        jar.writestr(
+            "META-INF/maven/g.h/said/pom.xml",
+            "<project><name>x</name><licenses><license><name> MIT </name></license></licenses></project>",
+        )
+    said, silent = bundled_jars(tmp_path)
+    assert (said["group"], said["licenses"]) == ("g.h", [{"license": {"name": "MIT"}}])
+    assert "licenses" not in silent
+    assert json.dumps([said, silent])
+
+
+def test_audit_says_which_jars_nobody_looked_up():
+    lines = not_looked_up(Path("libs/stream_runtime/platform/jars.lock"), Path(sys.executable))
+    assert "NOT LOOKED UP" in lines[0]
+    assert "derby 1" in lines[1]
+    assert not_looked_up(None, None) == []

@@ -285,6 +285,17 @@ class ConfluentAdmin:
             if client.offset >= 0
         }
 
+    def default_replication(self) -> int:
+        servers = self._settings.section["bootstrap.servers"]
+        cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
+        resources = [
+            _client.ConfigResource(_client.ResourceType.BROKER, str(broker)) for broker in cluster.brokers
+        ]
+        return min(
+            (int(self._describe_config(each).get("default.replication.factor", "1")) for each in resources),
+            default=1,
+        )
+
     def check_broker(self) -> None:
         servers = self._settings.section["bootstrap.servers"]
         cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)

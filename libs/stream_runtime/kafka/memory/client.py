@@ -42,6 +42,9 @@ class MemoryAdmin:
             raise MissingTopicError(f"there is no topic {topic}")
         return TopicDescription(topic, spec.partitions, max(spec.replication_factor, 1), dict(spec.config))
 
+    def default_replication(self) -> int:
+        return 1
+
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         for (topic, partition), offset in offsets.items():
             if offset < 0:

@@ -1,0 +1,114 @@
+"""What `init` writes for any sample that it takes is taken by what reads it: its own trial, `config check`
+and the checks with which services start.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stream_runtime.clock import ManualClock
+from stream_runtime.config import load_config
+from tidemark_cli.config_check import check_config
+from tidemark_cli.errors import CliError
+from tidemark_cli.init.ask import Asker
+from tidemark_cli.init.session import InitOptions, Written, initialise
+
+_USUAL = """
+    id order_id uuid updated_at ts event_time created_ms version seq day dt region status amount name note at
+    lsn modified_date deleted_at payload tags is_open __deleted _deleted __op __source_ts_ms value Key
+"""
+_NAMES = st.sampled_from(_USUAL.split())
+
+
+def _values(name: str) -> st.SearchStrategy[Any]:
+    """What a producer would put there, in one of the ways in which producers do."""
+    numbers = st.integers(-(2**40), 2**40)
+    millis = st.integers(1_600_000_000_000, 1_800_000_000_000)
+    micros = millis.map(lambda value: value * 1_000)
+    texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+    moments = st.datetimes().map(lambda at: at.replace(year=2024).isoformat() + "Z")
+    days = st.dates().map(lambda day: day.replace(year=2024).isoformat())
+    kinds: list[st.SearchStrategy[Any]] = [numbers, millis, micros, texts, moments, days]
+    kinds += [
+        st.booleans(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from(["true", "false"]),
+    ]
+    kinds += [st.lists(numbers, max_size=3), st.dictionaries(_NAMES, texts, max_size=3)]
+    return (
+        st.sampled_from(range(len(kinds)))
+        .flatmap(lambda at: st.just((name, at)))
+        .map(lambda chosen: kinds[chosen[1]])
+    )
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Records of one shape, some with fields left out or null."""
+    shape = {name: draw(_values(name)) for name in draw(st.sets(_NAMES, min_size=1, max_size=8))}
+    records = []
+    for _ in range(draw(st.integers(1, 12))):
+        record = {name: draw(kind) for name, kind in shape.items()}
+        for name in draw(st.sets(st.sampled_from(sorted(shape)), max_size=1)):
+            if draw(st.integers(0, 4)) == 0:
+                record[name] = None
+        records.append(record)
+    return records
+
+
+def initialised(folder: Path, records: list[dict[str, Any]]) -> Written:
+    sample = folder / "orders.jsonl"
+    sample.write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    asker = Asker.of_terminal(lambda _: None, wanted=False)
+    options = InitOptions(out=folder / "orders.yaml", sample=sample)
+    return initialise(options, ManualClock(), asker, {})
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(samples())
+def test_what_init_writes_is_taken_by_what_reads_it(records: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        try:
+            written = initialised(folder, records)
+        except CliError as error:
+            # The one thing that a sample may lack: a column that can be a key.
+            if "--key" not in str(error):
+                raise
+            return
+        config = load_config(written.config, {})
+        check_config(config)
+        assert config.table.record_key
+        assert written.taken + len(written.refused) > 0 or not written.sampled
+
+
+def test_epoch_milliseconds_are_proposed_as_an_ordering_that_can_be_served(tmp_path: Path) -> None:
+    start = 1_700_000_000_000
+    records = [{"order_id": f"o-{n % 7}", "updated_at": start + n, "n": n} for n in range(50)]
+    written = initialised(tmp_path, records)
+    assert written.draft.ordering == "updated_at"
+    (column,) = [each for each in written.draft.schema["fields"] if each["name"] == "updated_at"]
+    assert column["type"] == "long"
+    assert "milliseconds" in written.config.read_text()
+    assert written.taken == 50
+
+
+@pytest.mark.parametrize("says", [("true", "false"), (True, False)])
+def test_deletes_of_flattened_debezium_delete(tmp_path: Path, says: tuple[Any, Any]) -> None:
+    records = [
+        {"id": n % 9, "name": "x" * n, "__deleted": says[0] if n % 5 == 4 else says[1], "__source_ts_ms": n}
+        for n in range(40)
+    ]
+    written = initialised(tmp_path, records)
+    config = load_config(written.config, {})
+    assert config.input.delete_field == "__deleted"
+    assert "__deleted" not in [each["name"] for each in written.draft.schema["fields"]]
+    assert config.table.partition == ()
+    assert written.taken == 40
