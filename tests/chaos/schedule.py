@@ -1,5 +1,5 @@
-"""What is done when, from a seed alone: the short schedule of `make test` (`must`, then as much of `more` as
-there is time for), the endless one of `make chaos`, and one fault of each kind.
+"""What is done when, from a seed alone: the short schedule of `make test` (`must`, then `more`), the endless
+one of `make chaos`, and one fault of each kind.
 
 A step is one to three faults at the same time, on different parts. After each step the stream has to go on.
 """
@@ -174,7 +174,7 @@ def must(random: Random) -> list[Step]:
 
 
 def more(random: Random, disks: Collection[str]) -> list[Step]:
-    """One of everything else, in an order of the seed: as many as there is time for."""
+    """One of everything else, in an order of the seed."""
     steps: list[Step] = [
         (Order("second-coordinator"), Order("freeze-at", f"assigner-2:{random.choice(_ASSIGNER_POINTS)}")),
         (Order("kill-spark", "workers"), Order("damage-cache", "assigner-1")),
