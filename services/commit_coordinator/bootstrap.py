@@ -58,12 +58,7 @@ from commit_coordinator.table_open import OpenedTable, open_beside_predecessor, 
 from commit_coordinator.table_state import load_timelines
 from commit_coordinator.takeover import check_agreement, take_over
 from commit_coordinator.timeline_look import has_surprises
-from commit_coordinator.topics_setup import (
-    check_lane_source,
-    check_recorded,
-    ensure_topics,
-    open_inputs,
-)
+from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics, open_inputs
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.unreported import unreported
 from commit_coordinator.verification import PeriodicVerification

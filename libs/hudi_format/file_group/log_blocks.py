@@ -29,8 +29,8 @@ from hudi_format.log_file.blocks import (
     read_blocks,
     scan_blocks,
 )
-from hudi_format.parsed_avro import parsed_json
 from hudi_format.ordering import BoolArray, OrderingField
+from hudi_format.parsed_avro import parsed_json
 from hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import MergeMode

@@ -211,8 +211,13 @@ def test_storage_that_refuses_is_no_damage_and_damage_is_no_refusal() -> None:
 
 
 @pytest.mark.parametrize("version", [b"\xff\xfe", b"1x", b"-1", b"9" * 50, b"../../x"])
-def test_a_version_of_the_archive_that_is_no_number_is_refused(version: bytes) -> None:
+def test_a_version_of_the_archive_that_is_no_number_says_nothing_and_the_newest_manifest_counts(
+    version: bytes,
+) -> None:
     storage = InMemoryStorage()
     storage.create(".hoodie/timeline/history/_version_", version)
-    with pytest.raises(CorruptFileError, match="history/_version_"):
+    assert ArchivedTimeline(storage).completion_times() == {}
+    storage.create(".hoodie/timeline/history/manifest_3", b"{}")
+    storage.create(".hoodie/timeline/history/manifest_12", b"no manifest")
+    with pytest.raises(CorruptFileError, match="history/manifest_12"):
         ArchivedTimeline(storage).completion_times()

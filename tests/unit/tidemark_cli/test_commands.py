@@ -261,7 +261,7 @@ def test_adopt_names_a_property_that_is_not_known_changes_nothing_and_takes_it_w
     properties = tmp_path / "table" / ".hoodie" / "hoodie.properties"
     text = properties.read_text().replace("timezone=UTC", "timezone=LOCAL") + "hoodie.of.later=x\n"
     properties.write_text(text)
-    assert main(["table", "adopt", "-c", config, "--drop-stats"]) == 2
+    assert main(["table", "adopt", "-c", config, "--drop-stats", "--yes"]) == 2
     refused = capsys.readouterr().err
     assert "hoodie.of.later is 'x' (not known)" in refused
     assert "table.accept_properties" in refused
