@@ -113,6 +113,7 @@ def of_fields_then(state: FoldState) -> FoldState:
     for lane in [*found.shuffle_lanes.values(), *found.assign_lanes.values()]:
         lane.begun = False
     found.rewinds_in_row = 0
+    found.last_snapshot = None
     return found
 
 

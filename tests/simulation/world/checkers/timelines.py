@@ -65,6 +65,9 @@ def read_timeline(
         if parts is None:
             continue
         requested, completion, word, _ = parts
+        if word == "savepoint":
+            # It changes nothing, and may be deleted: its times bind nobody once they are gone.
+            continue
         if completion is not None:
             (completed if word in _WRITES else others)[requested] = completion
         elif word in _WRITES:
