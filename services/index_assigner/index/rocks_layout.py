@@ -51,7 +51,8 @@ class ShardRecord(msgspec.Struct, frozen=True):
     ``generation``: entries of older ones hold lower bounds. ``base_name``: the base file whose blocks the
     coverage is about, with ``blocks`` blocks; ``base_mark``: what tells it from another file of that name
     (an index that was built anew has the names of the one before; former versions kept no mark).
-    ``fold_generation``: of the fold under which the stamp was written.
+    ``fold_generation``: of the fold under which the stamp was written. ``unseen``: identities of commits of
+    other writers that were on the timeline then, and not in the fold: the entries may hold what they did.
     """
 
     stamp: str
@@ -60,6 +61,7 @@ class ShardRecord(msgspec.Struct, frozen=True):
     blocks: int
     base_mark: str = ""
     fold_generation: int = 0
+    unseen: tuple[str, ...] = ()
 
 
 def shard_bytes(shard: int) -> bytes:

@@ -55,6 +55,7 @@ class OpenShard:
     generation: int
     covered: BoolArray
     fold_generation: int
+    unseen: tuple[str, ...] = ()
 
     def record(self) -> ShardRecord:
         """As it is stored."""
@@ -65,6 +66,7 @@ class OpenShard:
             len(self.covered),
             self.snapshot.base_mark,
             self.fold_generation,
+            self.unseen,
         )
 
 
@@ -124,6 +126,7 @@ class ShardStore:
             record.generation + moved_on,
             self._coverage(number, record, fresh),
             _fold_generation(shown),
+            shown.unseen,
         )
         if shard.record() != record or changes:
             parts = [each for _, each in changes]
@@ -195,7 +198,9 @@ class ShardStore:
         # Another view of the shard: the first one holds on to the merged log files.
         fresh = snapshot.shard(number)
         uncovered = np.zeros(fresh.block_count, np.bool_)
-        shard = OpenShard(number, fresh, shown.stamp, generation, uncovered, _fold_generation(shown))
+        shard = OpenShard(
+            number, fresh, shown.stamp, generation, uncovered, _fold_generation(shown), shown.unseen
+        )
         self._rocks.write(self._bookkeeping(shard))
         return shard
 
@@ -253,6 +258,9 @@ def _changes_since(
 ) -> list[tuple[str, RecordIndexEntries]] | None:
     """What the shard does not reflect yet; None when that cannot be told."""
     if not shown.can_catch_up(record.stamp, record.fold_generation):
+        return None
+    if shown.lacks(record.unseen):
+        # Undone before the coordinator ever saw it: no rewind names it, and its changes are in our entries.
         return None
     if _base_instant(fresh.base_name) < _base_instant(record.base_name):
         # A restore took the base file away that our entries reach back to: what was folded into it, and came

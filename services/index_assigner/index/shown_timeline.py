@@ -7,7 +7,7 @@ nothing. Where that is not enough, because it completed at or before the stamp, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,12 +56,15 @@ class ShownTimeline:
     @cached_property
     def lacks_seen(self) -> bool:
         """Whether something that was seen is gone from the timeline: it was undone."""
-        names = self.known.names if self.known is not None else None
+        return self.lacks((self.known.names if self.known is not None else None) or ())
+
+    def lacks(self, names: Iterable[str]) -> bool:
+        """Whether one of these identities is gone from the timeline, and not into its archive."""
         return any(
             name not in self.names
             and action_of(name) != _ROLLBACK
             and not self.timeline.is_archived(requested_of(name))
-            for name in names or ()
+            for name in names
         )
 
     def shows(self, instant: str | None) -> bool:
@@ -76,14 +79,19 @@ class ShownTimeline:
             return True
         if generation < self.known.stamps_from or stamp > self.stamp or self.lacks_seen:
             return False
-        return all(self.names[name] > stamp for name in self._unseen)
+        return all(self.names[name] > stamp for name in self.unseen)
 
     @cached_property
-    def _unseen(self) -> list[str]:
+    def unseen(self) -> tuple[str, ...]:
+        """Identities of what other writers committed that is shown and not seen yet: a shard that is brought
+        to this timeline may hold it. Sorted.
+        """
         known = self.known
-        assert known is not None
+        if known is None:
+            return ()
         changing = _changing(self.timeline)
-        return [n for n in changing if not known.has_seen(n) and self.names[n] not in self.promoted]
+        found = [n for n in changing if not known.has_seen(n) and self.names[n] not in self.promoted]
+        return tuple(sorted(found))
 
     def differs_from(self, timeline: Timeline, promoted: Collection[str]) -> bool:
         """Whether another listing has commits of other writers that this one has not, or lacks some."""
