@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -30,10 +32,15 @@ def feed(running: RunningTable, name: str, count: int) -> None:
 
 
 def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTable):
-    # Where the partition's folder has to be there is a file: no privilege helps against that.
+    # A record whose partition cannot be a folder is a dead letter, so the obstacle comes once the records are
+    # tagged: where the partition's folder has to be there is a file. No privilege helps against that.
+    writer = running.run_file()["pids"]["writer"][0]
+    os.kill(writer, signal.SIGSTOP)
+    feed(running, "a", 50)
+    running.until_shown(lambda status: status["records"]["uncommitted"]["inserts"] == 50)
     blocked = running.table / "north"
     blocked.write_text("in the way")
-    feed(running, "a", 50)
+    os.kill(writer, signal.SIGCONT)
     running.until_shown(lambda status: status["coordinator"]["halted"], 180.0)
     status = running.cli("status")
     assert status["coordinator"]["blocked_epoch"] == 1
