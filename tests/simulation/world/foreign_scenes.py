@@ -14,7 +14,7 @@ from typing import Final, Protocol
 _KEYS, _DAYS = 6, 3
 
 SWITCHED_OFF: Final[Mapping[str, str]] = MappingProxyType({
-    "column": "a rewrite drops a column that was added",
+    "column": "nothing known: the cure is newer than the last long run of worlds",
 })  # fmt: skip
 """Kind -> what goes wrong. `TIDEMARK_FOREIGN=all` switches all on, a list of names (by commas) some."""
 
