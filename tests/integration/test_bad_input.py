@@ -97,6 +97,8 @@ def pipeline(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> 
         "record_key": ["id"],
         "partition": ["region"],
         "ordering": "ts",
+        # As many lanes as input partitions: what refuses another `input.partitioning` is not their number.
+        "index": {"shards": 4, "lanes": 2},
     }
     folder = tmp_path_factory.mktemp("bad-input")
     large = {"max.message.bytes": str(2 * LARGE)}
