@@ -100,7 +100,7 @@ def _timeline() -> list[Target]:
                 base_instant=_INSTANT,
                 log_files=("x",),
                 base_file="y",
-                metrics={"TOTAL_IO_MB": 1.0},
+                metrics={"TOTAL_LOG_FILES_SIZE": 1.0},
             ),
         )
     )
