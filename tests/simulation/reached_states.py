@@ -36,6 +36,7 @@ REQUIRED: Final = frozenset({
     "foreign drop in an attempt",
     "foreign run-clustering in an attempt",
     "foreign savepoint",
+    "foreign column in an attempt",
 })  # fmt: skip
 
 

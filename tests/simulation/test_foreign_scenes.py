@@ -1,29 +1,24 @@
-"""Random worlds beside another engine: what they leave out is said in the documentation, never silently."""
+"""The kinds of what another engine does in random worlds."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.simulation.world.foreign_scenes import KINDS, SWITCHED_OFF, switched_on
+from tests.simulation.world.foreign_scenes import KINDS, chosen_kinds
 from tests.simulation.world.generate import _Author
 from tests.simulation.world.script import FOREIGN
 
-DOCS = Path(__file__).parents[2] / "docs" / "simulation.md"
 
-
-def test_what_is_switched_off_is_listed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worlds_have_all_kinds_unless_some_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_FOREIGN", raising=False)
-    listed = DOCS.read_text().partition("| switched off |")[2].partition("\n\n")[0]
-    assert dict(re.findall(r"^\| `(.+?)` \| (.+?) \|$", listed, re.MULTILINE)) == dict(SWITCHED_OFF)
-    assert set(switched_on()) == set(KINDS) - set(SWITCHED_OFF)
-    monkeypatch.setenv("TIDEMARK_FOREIGN", "all")
-    assert switched_on() == list(KINDS)
+    assert chosen_kinds() == list(KINDS)
     monkeypatch.setenv("TIDEMARK_FOREIGN", "clock,rows")
-    assert switched_on() == ["rows", "clock"]
+    assert chosen_kinds() == ["rows", "clock"]
+    monkeypatch.setenv("TIDEMARK_FOREIGN", "rows,colum")
+    with pytest.raises(ValueError, match="the kinds are rows, in flight"):
+        chosen_kinds()
 
 
 @pytest.mark.parametrize("kind", KINDS)

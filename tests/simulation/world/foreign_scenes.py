@@ -1,4 +1,4 @@
-"""What another engine does in a random world: the kinds of it, and which of them are switched off.
+"""What another engine does in a random world: the kinds of it.
 
 Two of four seeds end with some of them, mixed with input and faults (`generate`).
 """
@@ -12,11 +12,6 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 _KEYS, _DAYS = 6, 3
-
-SWITCHED_OFF: Final[Mapping[str, str]] = MappingProxyType({
-    "column": "nothing known: the cure is newer than the last long run of worlds",
-})  # fmt: skip
-"""Kind -> what goes wrong. `TIDEMARK_FOREIGN=all` switches all on, a list of names (by commas) some."""
 
 
 class Author(Protocol):
@@ -141,16 +136,18 @@ KINDS: Final[Mapping[str, Callable[[Author], None]]] = MappingProxyType({
 })  # fmt: skip
 
 
-def switched_on() -> list[str]:
-    """The kinds that random worlds have."""
+def chosen_kinds() -> list[str]:
+    """The kinds that random worlds have: all, or those that `TIDEMARK_FOREIGN` names (by commas)."""
     asked = os.environ.get("TIDEMARK_FOREIGN", "")
-    wanted = set(KINDS) if asked == "all" else set(asked.split(",")) & set(KINDS)
-    return [kind for kind in KINDS if kind in wanted or (not wanted and kind not in SWITCHED_OFF)]
+    wanted = set(asked.split(",")) if asked else set(KINDS)
+    if not wanted <= set(KINDS):
+        raise ValueError(f"TIDEMARK_FOREIGN={asked}: the kinds are {', '.join(KINDS)}")
+    return [kind for kind in KINDS if kind in wanted]
 
 
 def foreign_scene(author: Author) -> None:
     """Some of it, beside our work and faults."""
-    dice, kinds = author.random, switched_on()
+    dice, kinds = author.random, chosen_kinds()
     for _ in range(dice.randint(3, 6)):
         if dice.random() < 0.5:
             _planned(author)
