@@ -32,6 +32,7 @@ from index_assigner.formats.source_position import EnvelopeOrdering
 from index_assigner.shuffle.decode_json import JsonDecoder
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from stream_runtime.clock import SystemClock
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 from stream_runtime.schema_registry.ports import AVRO, StoredSchema
 
@@ -130,7 +131,7 @@ def main() -> None:
     schema = TableSchema.from_avro(json.dumps(ROW_SCHEMA))
     generator = KeyGenerator.for_table(schema, ["id"], ["region"])
     rules = RecordRules(schema, generator, OrderingField.of(schema, "lsn"), 8, 4, 1 << 22)
-    target, registry, clock = RowTarget.of(schema, None, False), _Registry(), SystemClock()
+    target, registry, clock = RowTarget.of(schema, None, UnknownFields.DROP), _Registry(), SystemClock()
     keys = AvroKeys(generator, target, registry, clock)
     lsn = EnvelopeOrdering.of("source.lsn", "lsn", schema.field("lsn").type)
     rows, changes = [row(n) for n in range(RECORDS)], [change(n) for n in range(RECORDS)]
@@ -143,7 +144,7 @@ def main() -> None:
         messages = [message(**{k: v for k, v in each.items() if v is not None}) for each in rows]
         cases: dict[str, tuple[Callable[[], RecordDecoder], list[bytes]]] = {
             "json": (
-                lambda: PlainJson(JsonDecoder(schema, None, False), generator),
+                lambda: PlainJson(JsonDecoder(schema, None, UnknownFields.DROP), generator),
                 [json.dumps(each).encode() for each in rows],
             ),
             "avro": (
@@ -155,11 +156,11 @@ def main() -> None:
                 [each.SerializeToString() for each in messages],
             ),
             "debezium-json": (
-                lambda: DebeziumJson(schema, generator, False, lsn),
+                lambda: DebeziumJson(schema, generator, UnknownFields.DROP, lsn),
                 [json.dumps(each).encode() for each in changes],
             ),
             "debezium-json, with schema": (
-                lambda: DebeziumJson(schema, generator, False, lsn),
+                lambda: DebeziumJson(schema, generator, UnknownFields.DROP, lsn),
                 [json.dumps({"schema": connect, "payload": each}).encode() for each in changes],
             ),
             "debezium-avro": (

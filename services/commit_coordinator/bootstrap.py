@@ -187,6 +187,7 @@ class CoordinatorService:
         folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner, self._ledger)
         show_owner(ports.storage, folder, owner)
         self._shown_owner = owner
+        table.keep_columns(ports.storage, folder)
         self._inputs.took_over(folder, opened.recorded)
         coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
         self.load_sizes()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +21,7 @@ from commit_coordinator.stopped_lanes import stopped_documents, stopped_warnings
 from commit_coordinator.table_services import table_services
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.dropped_fields import DROPPED_FIGURE, DroppedField, dropped_fields
 from epoch_protocol.entries import Stage
 from epoch_protocol.stopped_lanes import StoppedLane
 from hudi_format.errors import HudiFormatError
@@ -26,6 +29,7 @@ from hudi_format.storage.base import Storage
 from stream_runtime.clock import Clock
 
 KAFKA_SILENT: Final = "lag and open transactions are unknown: "
+_FIELDS_SHOWN: Final = 20
 _OF_KAFKA: Final = ("lag", "open_transaction")
 
 
@@ -65,6 +69,7 @@ class StatusSource:
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
         blocker = self._blocker(facts.open_transaction)
+        dropped = self._dropped()
         services, left, stopped = self._table_services(), self.farewells(), self.stopped_lanes()
         missing = [{"part": part, "reason": facts.missing} for part in _OF_KAFKA if facts.missing]
         missing += [{"part": "table_services", "reason": each} for each in services.get("warnings", [])]
@@ -74,10 +79,7 @@ class StatusSource:
             "coordinator": self._coordinator(view),
             "services": {stage.value: self._services(stage) for stage in Stage},
             "writer": {"asked": self.writer_asked(), "process": self.writer()},
-            "gave_up": [
-                {"stage": e.stage.value, "process": e.process_id, "reason": e.reason, "at_ms": e.at_ms}
-                for e in left
-            ],
+            "gave_up": [_farewell(each) for each in left],
             "stopped_lanes": stopped_documents(stopped),
             "open_transaction": blocker,
             "table_services": services,
@@ -102,11 +104,13 @@ class StatusSource:
             "verification": self.verification.document(),
             "refused_calls": dict(self.refused()),
             "input_topics": self.inputs.document() if self.inputs is not None else {},
+            "dropped_fields": [each._asdict() for each in dropped],
             "missing": missing,
             "warnings": [
                 *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
                 *self._warnings(view),
                 *self._unfilled(),
+                *dropped_warnings(dropped),
                 *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
@@ -138,7 +142,7 @@ class StatusSource:
                 "address": member.address,
                 "lanes": sorted(name for name, (_, slot) in lanes.items() if slot == member.slot),
                 "uncommitted_entries": member.uncommitted_entries,
-                "figures": member.figures,
+                "figures": {n: v for n, v in member.figures.items() if not n.startswith(DROPPED_FIGURE)},
             }
             for member in self.members.members(stage)
         ]
@@ -187,6 +191,16 @@ class StatusSource:
             "value there, other rows keep theirs. Add them to table.schema and restart, if the input has them"
         ]
 
+    def _dropped(self) -> list[DroppedField]:
+        """What live members leave out of the input; by topic, what is left out most first."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for stage in Stage:
+            for member in self.members.members(stage):
+                for each in dropped_fields(member.figures):
+                    counts[each.topic, each.field] += each.records
+        found = [DroppedField(*place, records) for place, records in counts.items()]
+        return sorted(found, key=lambda each: (each.topic, -each.records, each.field))
+
     def _table_services(self) -> dict[str, Any]:
         try:
             return table_services(self.storage)
@@ -213,6 +227,30 @@ class StatusSource:
             "ledger_offset": found.offset,
             "age_ms": found.age_ms,
         }
+
+
+def _farewell(left: Farewell) -> dict[str, Any]:
+    return {
+        "stage": left.stage.value,
+        "process": left.process_id,
+        "reason": left.reason,
+        "at_ms": left.at_ms,
+    }
+
+
+def dropped_warnings(dropped: Iterable[DroppedField]) -> list[str]:
+    """One a topic; ``dropped`` by topic."""
+    warnings = []
+    for topic, of_topic in groupby(dropped, lambda each: each.topic):
+        fields = list(of_topic)
+        named = ", ".join(f"{each.field} ({each.records} records)" for each in fields[:_FIELDS_SHOWN])
+        more = len(fields) - _FIELDS_SHOWN
+        warnings.append(
+            f"topic {topic} has fields that table.schema lacks, and records are taken without them: {named}"
+            f"{f' and {more} more' if more > 0 else ''}. Add them to table.schema and restart; if nobody "
+            "wants them, say so: input.unknown_fields: ignore"
+        )
+    return warnings
 
 
 def blocked_readers(blocker: Mapping[str, Any] | None, lease_ms: int) -> list[str]:

@@ -6,10 +6,11 @@ Nothing is written before everything was checked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from commit_coordinator.configured_columns import check_columns_kept, record_columns
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from commit_coordinator.table_creation import create_or_finish, is_half_made
@@ -47,8 +48,8 @@ class TableMismatchError(CoordinatorError):
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """The table as it stands. ``schema`` is the union of the table's and the configured one. ``logs``: looks
-    at the log files that other engines add.
+    """The table as it stands. ``schema`` is the union of the table's and the configured one, whose columns
+    are ``configured``. ``logs``: looks at the log files that other engines add.
     """
 
     config: TableConfig
@@ -56,6 +57,11 @@ class OpenedTable:
     schema: TableSchema
     created: bool
     logs: ReadableLogs
+    configured: Sequence[str] = ()
+
+    def keep_columns(self, storage: Storage, folder: str) -> None:
+        """Records which columns are configured, for the next start; ``folder``: the term's."""
+        record_columns(storage, folder, self.configured)
 
 
 def open_table(
@@ -63,8 +69,8 @@ def open_table(
 ) -> OpenedTable:
     """Creates or checks the table; ``own_pending`` as `check_servable`.
 
-    Raises TableMismatchError, UnsupportedTableError (other version, no record index, log files that cannot be
-    read, …), SchemaError.
+    Raises TableMismatchError, MissingColumnsError, UnsupportedTableError (other version, no record index, log
+    files that cannot be read, …), SchemaError.
     """
     if file.table.index.kind is not IndexKind.GLOBAL:
         raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
@@ -76,13 +82,14 @@ def open_table(
         create_or_finish(storage, definition, file.table.index.shards, clock)
     config = check_servable(storage, own_pending, file.table.accept_properties)
     check_same(file, config)
+    check_columns_kept(file, storage, configured)
     schema = union_with_table(file, storage, config, configured)
     _check_columns(file, schema)
     snapshot = MetadataTableSnapshot.load(storage)
     check_shards(file, snapshot.num_shards)
     logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
     logs.check(TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names()))
-    return OpenedTable(config, snapshot.num_shards, schema, created, logs)
+    return OpenedTable(config, snapshot.num_shards, schema, created, logs, configured.arrow.names)
 
 
 def open_beside_predecessor(

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from epoch_protocol.dropped_fields import dropped_fields
 from epoch_protocol.entries import TAG_OF_COUNT, Stage
 from index_assigner.index.limits import IndexLimits
 from index_assigner.lease import StageReport
@@ -109,6 +110,14 @@ class AssignerMetrics(AssignerObserver):
         letters = make.counter_family(
             "dead_letter_records", "Records that could not be taken, by reason", ["stage", "reason"]
         )
+        passed = make.counter_family(
+            "passed_over_records", "Records that are about no row (Debezium's `m`)", ["stage"]
+        )
+        dropped = make.counter_family(
+            "dropped_field_records",
+            "Records taken without a field that table.schema lacks",
+            ["stage", "topic", "field"],
+        )
         for stage, (slot, report) in found.items():
             name, figures = stage.value, report.figures
             if slot >= 0:
@@ -118,10 +127,13 @@ class AssignerMetrics(AssignerObserver):
             claims.add_metric([name], figures.get("claims", 0.0))
             doubts.add_metric([name], figures.get("doubts", 0.0))
             waits.add_metric([name], figures.get("input_waits", 0.0))
+            passed.add_metric([name], figures.get("passed_over_records", 0.0))
             for figure, count in figures.items():
                 if figure.startswith(REASON_FIGURE):
                     letters.add_metric([name, figure.removeprefix(REASON_FIGURE)], count)
-        return lanes, ended, claims, doubts, waits, letters
+            for each in dropped_fields(figures):
+                dropped.add_metric([name, each.topic, each.field], each.records)
+        return lanes, ended, claims, doubts, waits, letters, passed, dropped
 
     def _plain(self, figures: Mapping[str, float], shown: Iterable[_Plain]) -> Iterable[Metric]:
         for each in shown:

@@ -25,7 +25,7 @@ from index_assigner.stage_work import StageWork
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import InputPartitioning, UnknownFields
+from stream_runtime.config.model import InputPartitioning
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import KafkaClient
 from stream_runtime.kafka.topics import TopicNames
@@ -70,7 +70,7 @@ class StageContext:
                 lanes=self.facts.lanes,
                 record_bytes_max=limits.record_bytes,
                 delete_field=config.input.delete_field,
-                forbid_unknown_fields=config.input.unknown_fields is UnknownFields.ERROR,
+                unknown_fields=config.input.unknown_fields,
                 folder_problem=self.storage.folder_problem,
             ),
             record_decoder(config, self.schema, generator, self.clock),

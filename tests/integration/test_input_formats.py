@@ -28,7 +28,6 @@ from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from stream_runtime.clock import SystemClock
 from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicSpec
@@ -103,7 +102,7 @@ class Table:
             LANES,
             config.limits.record_bytes,
             config.input.delete_field,
-            config.input.unknown_fields is UnknownFields.ERROR,
+            config.input.unknown_fields,
         )
         return RecordKeyer(rules, record_decoder(config, schema, generator, SystemClock()))
 

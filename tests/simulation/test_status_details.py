@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +162,13 @@ def document(
     transaction: OpenTransaction | None = None,
     ends: Callable[[], dict[str, int]] = lambda: {"in:0": 9},
     unfilled: Sequence[str] = (),
+    dropped: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
     for stage in Stage:
         members.join(stage, "assigner-1", "127.0.0.1:9", 0)
-        members.renew(stage, "assigner-1", [], 0, {"tier_hot": 3.0})
+        members.renew(stage, "assigner-1", [], 0, {"tier_hot": 3.0, **(dropped or {})})
     board, said = ViewBoard(), Farewells(path.clock)
     said.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     context = path.context
@@ -204,6 +205,19 @@ def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
     ]
     assert len(warned) == 1
     assert "table.schema" in warned[0]
+
+
+def test_fields_that_records_are_taken_without_are_named_by_topic(path: CommitPath) -> None:
+    path.step_coordinator()
+    left_out = {"dropped_field/in/price": 5.0, "dropped_field/in/a/b": 9.0, "dropped_field/other/x": 1.0}
+    found = document(path, Observed(), dropped=left_out)
+    warned = [each for each in found["warnings"] if "table.schema lacks, and records" in each]
+    assert ["topic in " in each for each in warned] == [True, False]
+    assert "a/b (18 records), price (10 records)" in warned[0]
+    assert "x (2 records)" in warned[1]
+    assert "input.unknown_fields: ignore" in warned[0]
+    assert found["dropped_fields"][0] == {"topic": "in", "field": "a/b", "records": 18}
+    assert found["services"]["assign"][0]["figures"] == {"tier_hot": 3.0}
 
 
 def test_without_kafka_the_rest_is_told_and_what_is_missing(path: CommitPath, tmp_path: Path) -> None:

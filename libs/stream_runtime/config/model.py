@@ -73,9 +73,14 @@ class InputStart(Enum):
 
 
 class UnknownFields(Enum):
+    """What becomes of fields that the schema lacks."""
+
     DROP = "drop"
+    """They are left out, and counted and named: a new field may be one that is missed."""
+    IGNORE = "ignore"
+    """They are left out, and nothing is said of it."""
     ERROR = "error"
-    """Records with a field that the schema lacks go to the dead letters."""
+    """Records that have one go to the dead letters."""
 
 
 class Address(NamedTuple):
@@ -121,6 +126,8 @@ class TableConfig:
     accept_properties: tuple[str, ...] = _field(values.names(at_least=0), ())
     """Names in hoodie.properties that Tidemark does not know and that the table is served with all the
     same."""
+    retired_columns: tuple[str, ...] = _field(values.names(at_least=0), ())
+    """Columns of the table that have gone from the schema on purpose: no new row has a value there."""
     index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
 
 

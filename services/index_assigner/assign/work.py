@@ -38,6 +38,7 @@ from index_assigner.domain.locations import Locations
 from index_assigner.index.errors import LaneNotOpenError
 from index_assigner.index.ports import KeyIndex
 from index_assigner.shuffle.dead_letters import by_reason, reason_of
+from index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
 from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied, FoldReader
@@ -84,6 +85,8 @@ class _InFlight:
     lanes: set[int]
     counts: Counts
     reasons: Counter[str]
+    passed_over: int = 0
+    dropped: FieldCounts = field(default_factory=Counter)
     tombstones_next: dict[int, int] = field(default_factory=dict)
 
 
@@ -101,6 +104,8 @@ class AssignWork:
         self._figures: dict[str, float] = {}
         self._figures_until_s = 0.0
         self._reasons: Counter[str] = Counter()
+        self._passed_over = 0
+        self._dropped = DroppedFields(parts.clock)
         self.counts = Counts()
 
     @property
@@ -210,7 +215,8 @@ class AssignWork:
         return self._gathered(drained=not found and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
 
     def _gathered(self, drained: bool) -> Gathered:
-        records = sum(each.records for each in self._slices)
+        # What is about no row waits as well: its lane would not move on.
+        records = sum(each.records + each.passed_over for each in self._slices)
         size = sum(batch.nbytes for each in self._slices for batch in each.batches)
         letters = sum(len(m.value or b"") for each in self._slices for m in each.dead_letters)
         return Gathered(records, size + letters, drained and records > 0)
@@ -237,7 +243,10 @@ class AssignWork:
         letters = [letter for each in slices for letter in each.dead_letters]
         reasons = Counter(map(reason_of, letters))
         lanes = {int(each.lane) for each in slices}
-        self._in_flight = in_flight = _InFlight(nonce, lanes, tagged.counts, reasons)
+        passed_over = sum(each.passed_over for each in slices)
+        dropped = sum((each.dropped for each in slices), Counter[tuple[str, str]]())
+        in_flight = _InFlight(nonce, lanes, tagged.counts, reasons, passed_over, dropped)
+        self._in_flight = in_flight
         consumed = consumed_ranges(slices)
         messages = outgoing(batches, parts.topics, nonce, parts.schema.fingerprint)
 
@@ -267,6 +276,8 @@ class AssignWork:
         self._parts.index.counted(sorted(in_flight.lanes), offset, in_flight.tombstones_next)
         self.counts += in_flight.counts
         self._reasons.update(in_flight.reasons)
+        self._passed_over += in_flight.passed_over
+        self._dropped.add(in_flight.dropped)
         self._in_flight = None
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -299,6 +310,7 @@ class AssignWork:
             self._figures |= self._parts.index.figures()
             self._figures |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
             self._figures |= by_reason(self._reasons)
+            self._figures |= {"passed_over_records": float(self._passed_over), **self._dropped.figures()}
             self._figures |= self._lags()
         return self._figures
 

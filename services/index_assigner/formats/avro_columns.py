@@ -8,7 +8,7 @@ fails when the schema is seen first, with the field's name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -166,6 +166,29 @@ def _text_or_bytes(kind: str, arrow: pa.DataType) -> Convert | None:
 def _element(avro: AvroType, field: pa.Field, path: str, strict: bool) -> Convert:
     convert = converter(avro, field.type, path, strict)
     return convert if field.nullable else partial(_required, convert, path)
+
+
+def fields_beyond(avro: AvroType, columns: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+    """The fields of a writer's record that have no column, nested ones with their path (`customer.zip`)."""
+    known = {column.name: column.type for column in columns}
+    for name, written in (avro.fields or {}).items():
+        shown = f"{path}.{name}" if path else name
+        if name in known:
+            yield from _beyond_value(written, known[name], shown)
+        else:
+            yield shown
+
+
+def _beyond_value(avro: AvroType, arrow: pa.DataType, path: str) -> Iterator[str]:
+    if avro.kind == "union":
+        for branch in avro.branches:
+            yield from _beyond_value(branch, arrow, path)
+    elif avro.kind == "record" and pa.types.is_struct(arrow):
+        yield from fields_beyond(avro, [arrow.field(i) for i in range(arrow.num_fields)], path)
+    elif avro.item is not None and avro.kind == "array" and pa.types.is_list(arrow):
+        yield from _beyond_value(avro.item, arrow.value_type, f"{path}[]")
+    elif avro.item is not None and avro.kind == "map" and pa.types.is_map(arrow):
+        yield from _beyond_value(avro.item, arrow.item_type, f"{path}[]")
 
 
 def _required(convert: Convert, path: str, values: Sequence[Any]) -> pa.Array:

@@ -18,6 +18,7 @@ from index_assigner.formats.schema_cache import SchemaCache, Unusable
 from index_assigner.formats.wire_format import NOT_FRAMED, schema_ids
 from index_assigner.shuffle.refusals import Reason
 from stream_runtime.clock import Clock
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.schema_registry.ports import AVRO, SchemaSource, StoredSchema
 
 
@@ -36,7 +37,7 @@ class AvroKeys:
         self, generator: KeyGenerator, target: RowTarget, source: SchemaSource, clock: Clock
     ) -> None:
         self._generator = generator
-        self._target = RowTarget(key_columns(generator, target.columns), None, False)
+        self._target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
         self._schemas: SchemaCache[_KeySchema] = SchemaCache(source, self._build, clock)
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from operator import itemgetter
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
-from index_assigner.formats.avro_columns import UnresolvedError, converter
+from index_assigner.formats.avro_columns import UnresolvedError, converter, fields_beyond
 from index_assigner.formats.avro_schema import (
     AvroSchemaError,
     AvroType,
@@ -21,9 +22,18 @@ from index_assigner.formats.avro_schema import (
     read_avro_schema,
 )
 from index_assigner.formats.columns import ColumnReader, fill_columns
-from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, said_true
+from index_assigner.formats.decoder import (
+    DROPPED_MAX,
+    MORE_FIELDS,
+    BoolArray,
+    DecodedRecords,
+    Int64Array,
+    RowTarget,
+    said_true,
+)
 from index_assigner.formats.wire_format import HEADER_BYTES
 from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.config.model import UnknownFields
 
 _DETAIL_CHARACTERS_MAX: Final = 300
 
@@ -74,7 +84,7 @@ class DatumReader:
 
 
 class AvroRows:
-    """How records of one Avro type become rows."""
+    """How records of one Avro type become rows. A field that has no column is in every record of the type."""
 
     def __init__(self, record: AvroType, target: RowTarget, defaults: Defaults) -> None:
         """Raises UnresolvedError when not one record of the type can be taken."""
@@ -89,13 +99,19 @@ class AvroRows:
                     raise UnresolvedError(name, "the table's schema lacks it", Reason.UNKNOWN_FIELD)
         self._readers = [_reader(each, written, target, defaults) for each in target.columns]
         self._delete_field = named if named in written else None
+        self._dropped: tuple[str, ...] = ()
+        if target.unknown is UnknownFields.DROP:
+            beyond = dict.fromkeys(fields_beyond(record, target.columns))
+            names = [name for name in beyond if name != self._delete_field]
+            self._dropped = (*names[:DROPPED_MAX], *([MORE_FIELDS] if len(names) > DROPPED_MAX else ()))
         if self._delete_field is not None and written[self._delete_field].not_null.kind != "string":
             converter(written[self._delete_field], pa.bool_(), self._delete_field, False)
 
     def rows(self, records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> DecodedRecords:
         """One row per record whose values all fit."""
         at: Int64Array = np.asarray(positions, np.int64)
-        return fill_columns(self._columns, self._readers, records, at, self._deletes(records))
+        decoded = fill_columns(self._columns, self._readers, records, at, self._deletes(records))
+        return replace(decoded, dropped=dict.fromkeys(self._dropped, at))
 
     def _deletes(self, records: Sequence[Mapping[str, Any]]) -> BoolArray:
         if self._delete_field is None:

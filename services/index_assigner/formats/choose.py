@@ -20,7 +20,7 @@ from index_assigner.formats.source_position import EnvelopeOrdering
 from index_assigner.shuffle.decode_json import JsonDecoder
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
-from stream_runtime.config.model import InputFormat, UnknownFields
+from stream_runtime.config.model import InputFormat
 from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from stream_runtime.schema_registry.ports import SchemaSource
 
@@ -33,17 +33,17 @@ def record_decoder(
     source: SchemaSource | None = None
     if given.schema_registry is not None:
         source = ConfluentSchemaSource(given.schema_registry)
-    strict = given.unknown_fields is UnknownFields.ERROR
+    unknown = given.unknown_fields
     if given.format.is_avro:
         return _avro(config, schema, generator, source, clock)
     if given.protobuf is not None:
         message = message_class(given.protobuf.descriptor, given.protobuf.message)
-        target = RowTarget.of(schema, given.delete_field, strict)
+        target = RowTarget.of(schema, given.delete_field, unknown)
         return ProtobufDecoder(message, target, generator, given.confluent)
     framed = FramedJson(source, clock) if given.confluent else None
     if given.format is InputFormat.DEBEZIUM_JSON:
-        return DebeziumJson(schema, generator, strict, _ordering(config, schema), framed)
-    return PlainJson(JsonDecoder(schema, given.delete_field, strict), generator, framed)
+        return DebeziumJson(schema, generator, unknown, _ordering(config, schema), framed)
+    return PlainJson(JsonDecoder(schema, given.delete_field, unknown), generator, framed)
 
 
 def _avro(
@@ -55,7 +55,7 @@ def _avro(
 ) -> RecordDecoder:
     assert source is not None, "the configuration was checked"
     given = config.input
-    target = RowTarget.of(schema, given.delete_field, given.unknown_fields is UnknownFields.ERROR)
+    target = RowTarget.of(schema, given.delete_field, given.unknown_fields)
     try:
         defaults = column_defaults(config.table.schema.read_text("utf-8"), target.columns)
     except (AvroSchemaError, UnresolvedError) as error:

@@ -26,6 +26,7 @@ from index_assigner.formats.decoder import (
 from index_assigner.formats.source_position import EnvelopeOrdering
 from index_assigner.shuffle.refusals import Reason
 from stream_runtime.clock import Clock
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 from stream_runtime.schema_registry.ports import SchemaSource
 
@@ -54,7 +55,7 @@ class DebeziumAvro:
         clock: Clock,
     ) -> None:
         self._target = target
-        self._key_target = RowTarget(key_columns(generator, target.columns), None, False)
+        self._key_target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
         self._defaults = defaults
         self._keys = keys
         self._ordering = ordering

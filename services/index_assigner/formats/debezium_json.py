@@ -36,6 +36,7 @@ from index_assigner.formats.source_position import EnvelopeOrdering, SourcePosit
 from index_assigner.shuffle.decode_json import JsonDecoder, JsonReading, json_refusal
 from index_assigner.shuffle.refusals import Reason
 from index_assigner.shuffle.wire_types import LONG
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 
 _SCHEMAS_MAX: Final = 256
@@ -59,20 +60,22 @@ class DebeziumJson:
         self,
         schema: TableSchema,
         generator: KeyGenerator,
-        forbid_unknown: bool,
+        unknown: UnknownFields,
         ordering: EnvelopeOrdering | None,
         framed: FramedJson | None = None,
     ) -> None:
         self._schema = schema
         self._columns = pa.schema([each.with_nullable(True) for each in schema.arrow])
         self._generator = generator
-        self._forbid_unknown = forbid_unknown
+        self._unknown = unknown
         self._ordering = ordering
         self._framed = framed
         self._envelope = msgspec.json.Decoder(_envelope_type(ordering.position if ordering else None)).decode
         keys = TableSchema.from_arrow(schema.table_name, key_columns(generator, schema.arrow))
         self._keys_schema = keys
-        self._plain = _Images(JsonDecoder(keys, None, False), JsonDecoder(schema, None, forbid_unknown))
+        self._plain = _Images(
+            JsonDecoder(keys, None, UnknownFields.IGNORE), JsonDecoder(schema, None, unknown)
+        )
         self._by_schema: OrderedDict[bytes, _Images] = OrderedDict()
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
@@ -146,8 +149,8 @@ class DebeziumJson:
             return self._plain
         of_keys = {name: each for name, each in readings.items() if name in self._keys_schema.arrow.names}
         return _Images(
-            JsonDecoder(self._keys_schema, None, False, of_keys),
-            JsonDecoder(self._schema, None, self._forbid_unknown, readings),
+            JsonDecoder(self._keys_schema, None, UnknownFields.IGNORE, of_keys),
+            JsonDecoder(self._schema, None, self._unknown, readings),
         )
 
 

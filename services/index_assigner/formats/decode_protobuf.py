@@ -23,8 +23,10 @@ from index_assigner.formats.columns import ColumnReader, fill_columns
 from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, key_is_missing
 from index_assigner.formats.protobuf_columns import ProtobufFieldError, converter, values_of
 from index_assigner.formats.protobuf_message import message_indexes
+from index_assigner.formats.protobuf_unknown import FieldsBeyond
 from index_assigner.formats.wire_format import HEADER_BYTES, NOT_FRAMED, schema_ids, why_not_framed
 from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message as Record
 
 
@@ -47,6 +49,8 @@ class ProtobufDecoder:
         try:
             self._readers = [_reader(message, field) for field in target.columns]
             self._flags = _delete_flags(message, target.delete_field)
+            aside = (target.delete_field,) if target.delete_field is not None else ()
+            self._beyond = FieldsBeyond.of(described, target.columns, aside)
         except ProtobufFieldError as error:
             raise SetupError(f"input.protobuf.message {described.full_name}: field {error}") from None
 
@@ -70,7 +74,8 @@ class ProtobufDecoder:
             kept.append(position)
         at: Int64Array = np.asarray(kept, np.int64)
         decoded = fill_columns(self._target.columns, self._readers, read, at, self._deletes(read))
-        return replace(decoded, refused=refused + decoded.refused)
+        dropped = self._beyond.found(read, at) if self._target.unknown is UnknownFields.DROP else {}
+        return replace(decoded, refused=refused + decoded.refused, dropped=dropped)
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)

@@ -6,9 +6,9 @@ registry that does not answer) raises InputWaitsError, and changes nothing: the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +17,13 @@ import pyarrow as pa
 from hudi_format.keys import KeyColumns, KeyGenerator
 from hudi_format.schema import IS_DELETED_FIELD, SchemaError, TableSchema
 from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 
+DROPPED_MAX: Final = 64
+"""So many fields that the table's schema lacks are told apart."""
+MORE_FIELDS: Final = "(more fields)"
+"""Stands for those beyond."""
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -54,6 +59,8 @@ class DecodedRecords:
     by_kafka_key: KeyedDeletes = field(default_factory=lambda: KeyedDeletes(np.empty(0, np.int64)))
     passed_over: int = 0
     """Records that are about no row, and are right so."""
+    dropped: Mapping[str, Int64Array] = field(default_factory=dict)
+    """By the name of a field that the table's schema lacks: which records have it; of refused ones too."""
 
 
 class RecordDecoder(Protocol):
@@ -81,15 +88,15 @@ class RecordDecoder(Protocol):
 class RowTarget:
     """What rows are decoded into: the user's columns, all nullable, and where a delete is said.
 
-    ``delete_field`` None: nowhere. ``forbid_unknown``: a field that the schema lacks is refused.
+    ``delete_field`` None: nowhere. ``unknown``: what becomes of fields that the schema lacks.
     """
 
     columns: pa.Schema
     delete_field: str | None
-    forbid_unknown: bool
+    unknown: UnknownFields
 
     @classmethod
-    def of(cls, schema: TableSchema, delete_field: str | None, forbid_unknown: bool) -> RowTarget:
+    def of(cls, schema: TableSchema, delete_field: str | None, unknown: UnknownFields) -> RowTarget:
         """Raises `SchemaError` for a delete field that is a column of another type than boolean."""
         columns = pa.schema([each.with_nullable(True) for each in schema.arrow])
         named = delete_field
@@ -97,7 +104,12 @@ class RowTarget:
             named = IS_DELETED_FIELD
         if named in columns.names and columns.field(named).type != pa.bool_():
             raise SchemaError(f"input.delete_field {named} is a column of type {columns.field(named).type}")
-        return cls(columns, named, forbid_unknown)
+        return cls(columns, named, unknown)
+
+    @property
+    def forbid_unknown(self) -> bool:
+        """A record with a field that the schema lacks is refused."""
+        return self.unknown is UnknownFields.ERROR
 
 
 def said_true(flags: Iterable[Any], count: int) -> BoolArray:
@@ -139,11 +151,22 @@ def joined(parts: Sequence[DecodedRecords], columns: pa.Schema) -> DecodedRecord
     if len(parts) == 1:
         return parts[0]
     refused = [refusal for part in parts for refusal in part.refused]
+    dropped = merged_positions([part.dropped for part in parts])
     filled = [part for part in parts if part.rows.num_rows]
     if not filled:
-        return nothing_decoded(columns, refused)
+        return replace(nothing_decoded(columns, refused), dropped=dropped)
     positions = np.concatenate([part.positions for part in filled])
     order = np.argsort(positions, kind="stable")
     table = pa.Table.from_batches([part.rows for part in filled]).take(pa.array(order))
     deletes = np.concatenate([part.deletes for part in filled])[order]
-    return DecodedRecords(table.combine_chunks().to_batches()[0], positions[order], deletes, refused)
+    rows = table.combine_chunks().to_batches()[0]
+    return DecodedRecords(rows, positions[order], deletes, refused, dropped=dropped)
+
+
+def merged_positions(parts: Sequence[Mapping[str, Int64Array]]) -> dict[str, Int64Array]:
+    """Positions by name, of several parts as of one."""
+    found: dict[str, list[Int64Array]] = {}
+    for part in parts:
+        for name, positions in part.items():
+            found.setdefault(name, []).append(positions)
+    return {name: np.concatenate(each) if len(each) > 1 else each[0] for name, each in found.items()}

@@ -2,7 +2,7 @@
 
 The decoder runs over the whole batch in C; a record that fails stops it, is set aside with its reason, and
 the run goes on behind it. One bad record never spoils its batch. When a field stands twice in an object the
-last one holds; fields that the schema lacks are dropped or refused (``input.unknown_fields``).
+last one holds; fields that the schema lacks are dropped and named, or refused (``input.unknown_fields``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,24 @@ import numpy as np
 
 from hudi_format.schema import TableSchema
 from index_assigner.formats.columns import ColumnReader, fill_columns
-from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, said_true
+from index_assigner.formats.decoder import (
+    MORE_FIELDS,
+    BoolArray,
+    DecodedRecords,
+    Int64Array,
+    RowTarget,
+    merged_positions,
+    said_true,
+)
 from index_assigner.shuffle.arrow_columns import Convert
 from index_assigner.shuffle.refusals import Reason, Refusal
-from index_assigner.shuffle.wire_types import attribute, record_type
+from index_assigner.shuffle.unknown_json import LearntFields, is_unknown_field
+from index_assigner.shuffle.wire_types import Unknowns, attribute, record_type
+from stream_runtime.config.model import UnknownFields
 
 _PATH: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _DETAIL_CHARACTERS_MAX: Final = 300
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class JsonReading(NamedTuple):
@@ -42,21 +53,25 @@ class JsonDecoder:
         self,
         schema: TableSchema,
         delete_field: str | None,
-        forbid_unknown: bool,
+        unknown: UnknownFields,
         readings: Mapping[str, JsonReading] | None = None,
     ) -> None:
         """``readings``: by column. Raises `SchemaError` for a delete field that is a column of another type
         than boolean.
         """
-        target = RowTarget.of(schema, delete_field, forbid_unknown)
+        target = RowTarget.of(schema, delete_field, unknown)
         self._arrow, named = target.columns, target.delete_field
+        self._unknown = unknown
+        self._delete_field = named
         self._delete_at = None
         if named is not None:
             at = self._arrow.get_field_index(named)
             self._delete_at = attrgetter(attribute(at if at >= 0 else len(self._arrow)))
         special = readings or {}
-        wires = {name: reading.wire for name, reading in special.items()}
-        self._decode = msgspec.json.Decoder(record_type(self._arrow, named, forbid_unknown, wires)).decode
+        self._wires = {name: reading.wire for name, reading in special.items()}
+        self._learnt = LearntFields(self._arrow)
+        self._decode = self._made_decoder(unknown is not UnknownFields.IGNORE)
+        self._lenient = self._made_decoder(False)
         self._readers = [
             ColumnReader(
                 partial(_attributes, attrgetter(attribute(i))),
@@ -69,28 +84,68 @@ class JsonDecoder:
         """Decodes the values (bytes, or anything with a buffer of them); ``positions`` says which record of
         the caller's batch each of them is.
         """
-        records, refused_at, refused = self._objects(values, positions)
+        records, refused_at, refused, single = self._objects(values, positions)
         kept = np.delete(positions, refused_at)
         decoded = fill_columns(self._arrow, self._readers, records, kept, self._deletes(records))
-        return replace(decoded, refused=refused + decoded.refused)
+        dropped = merged_positions([self._learnt.found(records, kept), single])
+        return replace(decoded, refused=refused + decoded.refused, dropped=dropped)
+
+    def _made_decoder(self, forbid: bool) -> Callable[[Any], Any]:
+        unknowns = Unknowns(forbid, self._learnt.by_struct)
+        return msgspec.json.Decoder(
+            record_type(self._arrow, self._delete_field, unknowns, self._wires)
+        ).decode
 
     def _objects(
         self, values: Sequence[Any], positions: Int64Array
-    ) -> tuple[list[Any], list[int], list[Refusal]]:
+    ) -> tuple[list[Any], list[int], list[Refusal], dict[str, Int64Array]]:
+        """Records, which values are none, why not, and unknown fields outside of what is learnt."""
         records: list[Any] = []
         refused_at: list[int] = []
         refused: list[Refusal] = []
+        single: dict[str, list[int]] = {}
         remaining = iter(values)
         while True:
             try:
                 # What was decoded before a failure stays in the list; the iterator stands behind it.
                 records.extend(map(self._decode, remaining))
-                return records, refused_at, refused
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                return records, refused_at, refused, {n: np.asarray(at) for n, at in single.items()}
+            except _UNREADABLE as error:
                 at = len(records) + len(refused_at)
-                refused_at.append(at)
-                reason, detail = json_refusal(error)
-                refused.append(Refusal(int(positions[at]), reason, detail))
+                failed: Exception = error
+            if self._unknown is UnknownFields.DROP and is_unknown_field(failed):
+                try:
+                    record, uncounted = self._again(values[at], failed)
+                except _UNREADABLE as error:
+                    failed = error
+                else:
+                    records.append(record)
+                    if uncounted is not None:
+                        single.setdefault(uncounted, []).append(int(positions[at]))
+                    continue
+            refused_at.append(at)
+            reason, detail = json_refusal(failed)
+            refused.append(Refusal(int(positions[at]), reason, detail))
+
+    def _again(self, value: Any, error: Exception) -> tuple[Any, str | None]:
+        """The record whose unknown field the decoder stopped at, and the field's name if it was not learnt.
+
+        Raises what the decoder raises for another reason.
+        """
+        while True:
+            name, learnt = self._learnt.learn(error)
+            if not learnt:
+                break
+            self._decode, self._lenient = self._made_decoder(True), self._made_decoder(False)
+            try:
+                return self._decode(value), None
+            except msgspec.ValidationError as another:
+                if not is_unknown_field(another):
+                    raise
+                error = another
+        if self._learnt.is_full:
+            self._decode, name = self._lenient, MORE_FIELDS
+        return self._lenient(value), name
 
     def _deletes(self, records: list[Any]) -> BoolArray:
         if self._delete_at is None:
@@ -104,7 +159,7 @@ def json_refusal(error: Exception) -> tuple[Reason, str]:
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         reason, detail = Reason.NOT_JSON, f"not JSON: {text}"
-    elif text.startswith("Object contains unknown field"):
+    elif is_unknown_field(error):
         reason, detail = Reason.UNKNOWN_FIELD, f"{text}, which the table's schema lacks"
     elif (found := _PATH.search(text)) is None:
         reason, detail = Reason.WRONG_SHAPE, f"a record has to be a JSON object: {text}"

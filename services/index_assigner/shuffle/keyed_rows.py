@@ -7,7 +7,7 @@ refusal, never both and never neither.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,19 +26,19 @@ from index_assigner.errors import InputWaitsError
 from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from index_assigner.formats.plain_json import PlainJson
 from index_assigner.shuffle.decode_json import JsonDecoder
+from index_assigner.shuffle.keyed_parts import KeyedRows, chunks, joined, of_taken, shifted
 from index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
 from index_assigner.shuffle.refusals import Reason, Refusal
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 
 Int64Array = npt.NDArray[np.int64]
-Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 _Rows = tuple[pa.RecordBatch, Int64Array]
 
 # Texts of `hudi_format.keys`, by which its reasons are told apart.
 _TOO_LONG: Final = "the record key is longer"
 _EMPTY: Final = "null or empty"
-_BYTES_AT_ONCE: Final = 4 << 20
 _DETAIL_CHARACTERS_MAX: Final = 300
 _log = logging.getLogger("tidemark.assigner")
 
@@ -54,20 +54,8 @@ class RecordRules:
     lanes: int
     record_bytes_max: int
     delete_field: str | None = None
-    forbid_unknown_fields: bool = False
+    unknown_fields: UnknownFields = UnknownFields.DROP
     folder_problem: FolderProblem = lambda _: None
-
-
-@dataclass(frozen=True)
-class KeyedRows:
-    """``rows`` in order of arrival; per row its lane, and which record of those given it is."""
-
-    rows: pa.RecordBatch
-    lanes: Int32Array
-    positions: Int64Array
-    refused: list[Refusal]
-    passed_over: int = 0
-    """Records that are about no row (PostgreSQL's logical messages): neither rows nor dead letters."""
 
 
 class RecordKeyer:
@@ -77,7 +65,7 @@ class RecordKeyer:
         """Without a ``decoder`` records are bare JSON."""
         self._rules = rules
         self._decoder = decoder or PlainJson(
-            JsonDecoder(rules.schema, rules.delete_field, rules.forbid_unknown_fields), rules.generator
+            JsonDecoder(rules.schema, rules.delete_field, rules.unknown_fields), rules.generator
         )
         self._folders = PartitionFolders(rules.folder_problem)
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
@@ -86,18 +74,18 @@ class RecordKeyer:
         """Keyed rows of the messages. Never raises for a record: what else decoding raises is halved until
         the record is found that raises it, and that one is refused.
 
-        Decoded values take many times the space of their bytes, so about `_BYTES_AT_ONCE` are decoded at
+        Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
         a time. Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
         """
         parts = []
-        for first, after in _chunks(messages):
+        for first, after in chunks(messages):
             parts += self._key_or_halve(messages[first:after], first)
-        return parts[0] if len(parts) == 1 else _joined(parts)
+        return parts[0] if len(parts) == 1 else joined(parts)
 
     def _key_or_halve(self, messages: Sequence[Message], first: int) -> list[KeyedRows]:
         """In order; positions count from ``first`` on."""
         try:
-            return [_shifted(self._key(messages), first)]
+            return [shifted(self._key(messages), first)]
         except InputWaitsError:
             raise
         except Exception as error:
@@ -134,7 +122,9 @@ class RecordKeyer:
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
         refused.sort(key=lambda refusal: refusal.position)
-        return KeyedRows(rows, shards % np.int32(self._rules.lanes), positions, refused, decoded.passed_over)
+        dropped = of_taken(decoded.dropped, refused)
+        lanes = shards % np.int32(self._rules.lanes)
+        return KeyedRows(rows, lanes, positions, refused, decoded.passed_over, dropped)
 
     def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
         """Positions of records with a value, and of those without."""
@@ -313,40 +303,6 @@ class _Judge:
     def refuse_row(self, row: int | np.intp, reason: Reason, detail: str) -> None:
         self.refused[row] = True
         self._list.append(Refusal(int(self._positions[row]), reason, detail))
-
-
-def _chunks(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Ranges of positions with about `_BYTES_AT_ONCE` of keys and values, or one record each."""
-    sizes = np.fromiter(
-        (len(message.value or b"") + len(message.key or b"") for message in messages), np.int64, len(messages)
-    )
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(messages):
-        taken = int(ends[first - 1]) if first else 0
-        after = max(int(np.searchsorted(ends, taken + _BYTES_AT_ONCE, side="right")), first + 1)
-        yield first, after
-        first = after
-    if not messages:
-        yield 0, 0
-
-
-def _shifted(keyed: KeyedRows, by: int) -> KeyedRows:
-    if not by:
-        return keyed
-    refused = [each._replace(position=each.position + by) for each in keyed.refused]
-    return KeyedRows(keyed.rows, keyed.lanes, keyed.positions + by, refused)
-
-
-def _joined(parts: Sequence[KeyedRows]) -> KeyedRows:
-    table = pa.Table.from_batches([part.rows for part in parts]).unify_dictionaries().combine_chunks()
-    batches = table.to_batches()
-    return KeyedRows(
-        batches[0] if batches else parts[0].rows,
-        np.concatenate([part.lanes for part in parts]),
-        np.concatenate([part.positions for part in parts]),
-        [refusal for part in parts for refusal in part.refused],
-    )
 
 
 def _without_ordering(field: OrderingField) -> str:

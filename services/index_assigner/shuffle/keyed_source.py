@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -9,6 +10,7 @@ from typing import NamedTuple, Protocol
 import pyarrow as pa
 
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from index_assigner.shuffle.dropped_fields import FieldCounts
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 
@@ -33,6 +35,9 @@ class KeyedSlice:
     next: int
     batches: list[pa.RecordBatch]
     dead_letters: list[OutgoingMessage] = field(default_factory=list)
+    passed_over: int = 0
+    """Records that are about no row: neither rows nor dead letters."""
+    dropped: FieldCounts = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:

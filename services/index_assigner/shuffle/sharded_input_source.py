@@ -8,6 +8,7 @@ double it.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.dropped_fields import field_counts
 from index_assigner.shuffle.input_positions import StartOf, lost_input
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
@@ -185,7 +187,15 @@ class ShardedInputSource:
             rows = rows.filter(pa.array(~elsewhere))
         letters = dead_letters(messages, refused, self._dead_letter_topic, self._record_bytes_max)
         after = messages[-1].offset + 1
-        return KeyedSlice(str(lane), self._next[lane], after, [rows] if rows.num_rows else [], letters)
+        return KeyedSlice(
+            str(lane),
+            self._next[lane],
+            after,
+            [rows] if rows.num_rows else [],
+            letters,
+            keyed.passed_over,
+            field_counts(keyed.dropped, [(self._topic, len(messages))]) if keyed.dropped else Counter(),
+        )
 
 
 def _wrong_lane(

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from epoch_protocol.batches import BatchHeader, chained_checksum, encode_batch
 from epoch_protocol.entries import Produced, Topic
-from index_assigner.shuffle.keyed_rows import Int32Array, Int64Array, KeyedRows
+from index_assigner.formats.decoder import Int64Array
+from index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition

@@ -14,8 +14,10 @@ from epoch_protocol.entries import BatchShuffled, Consumed, Skipped, Stage
 from epoch_protocol.lanes import parse_shuffle_lane, split_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
+from index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
 from index_assigner.shuffle.input_positions import StartOf, lost_input
-from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer
+from index_assigner.shuffle.keyed_parts import KeyedRows
+from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.lane_skips import LaneSkips
 from index_assigner.shuffle.lane_stops import LaneStops
@@ -77,6 +79,7 @@ class _Counts(NamedTuple):
     dead_letters: int
     reasons: Counter[str]
     passed_over: int = 0
+    dropped: FieldCounts | None = None
 
 
 class ShuffleWork:
@@ -100,6 +103,7 @@ class ShuffleWork:
         self._records = 0
         self._dead_letters = 0
         self._passed_over = 0
+        self._dropped = DroppedFields(clock)
         self._reasons: Counter[str] = Counter()
         self._last = _Counts(0, 0, Counter())
 
@@ -211,6 +215,7 @@ class ShuffleWork:
         self._dead_letters += self._last.dead_letters
         self._passed_over += self._last.passed_over
         self._reasons.update(self._last.reasons)
+        self._dropped.add(self._last.dropped or Counter())
 
     def uncommitted_entries(self) -> int:
         return 0
@@ -225,6 +230,7 @@ class ShuffleWork:
             "passed_over_records": float(self._passed_over),
             "gathered_bytes": float(self._gathered_bytes),
             **by_reason(self._reasons),
+            **self._dropped.figures(),
         }
 
     def close(self) -> None:
@@ -272,7 +278,9 @@ class ShuffleWork:
         batches = encoded.batches
         reasons = Counter(refusal.reason.value for refusal in refused)
         about_rows = len(messages) - keyed.passed_over
-        self._last = _Counts(about_rows, len(refused), reasons, keyed.passed_over)
+        runs = [(topic, len(list(run))) for topic, run in groupby(messages, itemgetter(0))]
+        dropped = field_counts(keyed.dropped, runs) if keyed.dropped else None
+        self._last = _Counts(about_rows, len(refused), reasons, keyed.passed_over, dropped)
 
         def build_entry(offsets: Sequence[int], claims: ClaimFacts) -> BatchShuffled:
             return BatchShuffled(

@@ -17,7 +17,8 @@ array, map, record         array, object, object
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
@@ -26,10 +27,13 @@ import pyarrow as pa
 
 from hudi_format.schema import SchemaError
 
+ROOT: Final = "$"
+"""The path of a record as a whole, as msgspec's errors have it."""
 FLOAT_MAX: Final = 3.4028234663852886e38
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LONG: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _FLOAT: Final = Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)]
+_EXTRA: Final = msgspec.Raw | msgspec.UnsetType
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.string(): str,
     pa.int32(): _INT,
@@ -50,10 +54,39 @@ def attribute(index: int) -> str:
     return f"f{index}"
 
 
+def extra_attribute(index: int) -> str:
+    """The attribute of a field that the schema lacks and the type has all the same."""
+    return f"x{index}"
+
+
+def inner_path(path: str, name: str) -> str:
+    """The path of an object's field."""
+    return f"{path}.{name}"
+
+
+def item_path(path: str) -> str:
+    """The path of an array's items, or of a map's values."""
+    return f"{path}[...]"
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """What becomes of fields that the schema lacks. ``forbid``: a record that has one is no record.
+    ``extras``: names that the type has all the same, by the path of their object: raw bytes, or UNSET.
+    """
+
+    forbid: bool
+    extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def members(self, path: str) -> list[tuple[str, str]]:
+        """Attribute and name of each extra field of the object."""
+        return [(extra_attribute(i), name) for i, name in enumerate(self.extras.get(path, ()))]
+
+
 def record_type(
     schema: pa.Schema,
     delete_field: str | None,
-    forbid_unknown: bool,
+    unknowns: Unknowns,
     wires: Mapping[str, Any] | None = None,
 ) -> type[msgspec.Struct]:
     """The type of one record; field i of the schema is attribute `attribute(i)`.
@@ -64,50 +97,61 @@ def record_type(
     """
     given = wires or {}
     fields = [
-        (field.name, given[field.name] if field.name in given else _value_type(field.type, forbid_unknown))
-        for field in schema
+        (
+            each.name,
+            given[each.name]
+            if each.name in given
+            else _value_type(each.type, unknowns, inner_path(ROOT, each.name)),
+        )
+        for each in schema
     ]
+    extras = unknowns.members(ROOT)
     if delete_field is not None and delete_field not in schema.names:
         fields.append((delete_field, bool | Literal["true", "false"]))
     return msgspec.defstruct(
         "Record",
-        [(attribute(i), wire | None, None) for i, (_, wire) in enumerate(fields)],
-        rename={attribute(i): name for i, (name, _) in enumerate(fields)},
-        forbid_unknown_fields=forbid_unknown,
+        [
+            *((attribute(i), wire | None, None) for i, (_, wire) in enumerate(fields)),
+            *((extra, _EXTRA, msgspec.UNSET) for extra, _ in extras),
+        ],
+        rename={attribute(i): name for i, (name, _) in enumerate(fields)} | dict(extras),
+        forbid_unknown_fields=unknowns.forbid,
         gc=False,
     )
 
 
-def _value_type(arrow: pa.DataType, forbid_unknown: bool) -> Any:
+def _value_type(arrow: pa.DataType, unknowns: Unknowns, path: str) -> Any:
     if arrow in _SCALARS:
         return _SCALARS[arrow]
     if pa.types.is_decimal128(arrow):
         return Decimal
     if pa.types.is_struct(arrow):
-        return _nested_record(arrow, forbid_unknown)
+        return _nested_record(arrow, unknowns, path)
     if pa.types.is_map(arrow):
-        return dict[str, _element_type(arrow.item_field, forbid_unknown)]  # type: ignore[misc]
+        return dict[str, _element_type(arrow.item_field, unknowns, item_path(path))]  # type: ignore[misc]
     if pa.types.is_list(arrow):
-        return list[_element_type(arrow.value_field, forbid_unknown)]  # type: ignore[misc]
+        return list[_element_type(arrow.value_field, unknowns, item_path(path))]  # type: ignore[misc]
     raise SchemaError(f"JSON input cannot fill a column of type {arrow}")
 
 
-def _element_type(field: pa.Field, forbid_unknown: bool) -> Any:
-    wire = _value_type(field.type, forbid_unknown)
-    return wire | None if field.nullable else wire
+def _element_type(element: pa.Field, unknowns: Unknowns, path: str) -> Any:
+    wire = _value_type(element.type, unknowns, path)
+    return wire | None if element.nullable else wire
 
 
-def _nested_record(arrow: pa.StructType, forbid_unknown: bool) -> type[msgspec.Struct]:
+def _nested_record(arrow: pa.StructType, unknowns: Unknowns, path: str) -> type[msgspec.Struct]:
     fields = [arrow.field(i) for i in range(arrow.num_fields)]
     members: list[Any] = []
-    for i, field in enumerate(fields):
-        wire = _element_type(field, forbid_unknown)
-        members.append((attribute(i), wire, None) if field.nullable else (attribute(i), wire))
+    for i, each in enumerate(fields):
+        wire = _element_type(each, unknowns, inner_path(path, each.name))
+        members.append((attribute(i), wire, None) if each.nullable else (attribute(i), wire))
+    extras = unknowns.members(path)
+    members += [(extra, _EXTRA, msgspec.UNSET) for extra, _ in extras]
     return msgspec.defstruct(
         "NestedRecord",
         members,
-        rename={attribute(i): field.name for i, field in enumerate(fields)},
-        forbid_unknown_fields=forbid_unknown,
+        rename={attribute(i): each.name for i, each in enumerate(fields)} | dict(extras),
+        forbid_unknown_fields=unknowns.forbid,
         kw_only=True,
         gc=False,
     )

@@ -20,6 +20,7 @@ from index_assigner.formats.avro_rows import column_defaults
 from index_assigner.formats.decode_avro import AvroDecoder
 from index_assigner.formats.decoder import DecodedRecords, RecordDecoder, RowTarget
 from stream_runtime.clock import ManualClock
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 from stream_runtime.schema_registry.ports import (
     AVRO,
@@ -136,7 +137,7 @@ ZOO = TableSchema.from_avro(json.dumps(TABLE))
 class Reads:
     def __init__(self, strict: bool = False, delete_field: str | None = None) -> None:
         self.clock, self.registry = ManualClock(), DictRegistry()
-        target = RowTarget.of(ZOO, delete_field, strict)
+        target = RowTarget.of(ZOO, delete_field, UnknownFields.ERROR if strict else UnknownFields.DROP)
         defaults = column_defaults(json.dumps(TABLE), target.columns)
         self.generator = KeyGenerator.for_table(ZOO, ["id"])
         self.keys = AvroKeys(self.generator, target, self.registry, self.clock)

@@ -25,6 +25,7 @@ from index_assigner.formats.source_position import EnvelopeOrdering
 from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer, RecordRules
 from index_assigner.shuffle.refusals import Reason
 from stream_runtime.clock import ManualClock
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 
@@ -155,15 +156,19 @@ def avro_value(change: Change) -> bytes:
     return framed(1, ENVELOPE, {"before": before, "after": after, "source": full, "op": op, "ts_ms": 5})
 
 
+def _unknown(strict: bool) -> UnknownFields:
+    return UnknownFields.ERROR if strict else UnknownFields.DROP
+
+
 def json_decoder(ordering: EnvelopeOrdering | None, strict: bool) -> RecordDecoder:
-    return DebeziumJson(TABLE, GENERATOR, strict, ordering)
+    return DebeziumJson(TABLE, GENERATOR, _unknown(strict), ordering)
 
 
 def avro_decoder(ordering: EnvelopeOrdering | None, strict: bool) -> RecordDecoder:
     registry, clock = DictRegistry(), ManualClock()
     registry.register(1, ENVELOPE)
     registry.register(2, KEY)
-    target = RowTarget.of(TABLE, None, strict)
+    target = RowTarget.of(TABLE, None, _unknown(strict))
     keys = AvroKeys(GENERATOR, target, registry, clock)
     return DebeziumAvro(target, GENERATOR, {}, keys, ordering, registry, clock)
 
@@ -367,7 +372,7 @@ def test_unknown_fields_of_an_avro_row_are_refused_where_the_configuration_says_
     for strict, refused in ((True, [Reason.UNKNOWN_FIELD]), (False, [])):
         registry, clock = DictRegistry(), ManualClock()
         registry.register(1, ENVELOPE)
-        target = RowTarget.of(narrow, None, strict)
+        target = RowTarget.of(narrow, None, _unknown(strict))
         decoder = DebeziumAvro(
             target, generator, {}, AvroKeys(generator, target, registry, clock), None, registry, clock
         )
@@ -379,7 +384,7 @@ def test_avro_that_is_no_change_event_is_refused():
     registry, clock = DictRegistry(), ManualClock()
     flat = record_schema("Flat", {"id": "long"})
     registry.register(1, flat)
-    target = RowTarget.of(TABLE, None, False)
+    target = RowTarget.of(TABLE, None, UnknownFields.DROP)
     decoder = DebeziumAvro(
         target, GENERATOR, {}, AvroKeys(GENERATOR, target, registry, clock), None, registry, clock
     )

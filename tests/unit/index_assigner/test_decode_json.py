@@ -18,6 +18,7 @@ from hudi_format.schema import SchemaError, TableSchema
 from index_assigner.formats.decoder import DecodedRecords
 from index_assigner.shuffle.decode_json import JsonDecoder
 from index_assigner.shuffle.refusals import Reason
+from stream_runtime.config.model import UnknownFields
 
 NESTED = pa.struct(
     [
@@ -53,7 +54,7 @@ UTC_NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)
 
 
 def decode(*values: bytes, forbid: bool = False, delete_field: str | None = None) -> DecodedRecords:
-    decoder = JsonDecoder(ZOO, delete_field, forbid)
+    decoder = JsonDecoder(ZOO, delete_field, UnknownFields.ERROR if forbid else UnknownFields.DROP)
     return decoder.decode(list(values), np.arange(len(values)))
 
 
@@ -217,7 +218,7 @@ def test_hudis_own_delete_column_counts_without_being_named():
     schema = TableSchema.from_arrow(
         "t", pa.schema([pa.field("id", pa.string()), pa.field("_hoodie_is_deleted", pa.bool_())])
     )
-    decoder = JsonDecoder(schema, None, False)
+    decoder = JsonDecoder(schema, None, UnknownFields.DROP)
     decoded = decoder.decode([b'{"id":"a","_hoodie_is_deleted":true}', b'{"id":"b"}'], np.arange(2))
     assert decoded.deletes.tolist() == [True, False]
 

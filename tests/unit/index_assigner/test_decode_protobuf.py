@@ -20,6 +20,7 @@ from index_assigner.formats.decode_protobuf import ProtobufDecoder
 from index_assigner.formats.decoder import DecodedRecords, RowTarget
 from index_assigner.formats.protobuf_message import message_class, message_indexes
 from index_assigner.shuffle.refusals import Reason
+from stream_runtime.config.model import UnknownFields
 from tests.unit.index_assigner.avro_world import decode
 
 Field = descriptor_pb2.FieldDescriptorProto
@@ -122,7 +123,7 @@ def order(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def decoder(
     order: Any, strict: bool = False, confluent: bool = False, flag: str | None = "gone"
 ) -> ProtobufDecoder:
-    target = RowTarget.of(ORDERS, flag, strict)
+    target = RowTarget.of(ORDERS, flag, UnknownFields.ERROR if strict else UnknownFields.DROP)
     return ProtobufDecoder(order, target, KeyGenerator.for_table(ORDERS, ["id"]), confluent)
 
 
@@ -212,7 +213,7 @@ def test_the_first_message_of_a_file_may_be_named_by_one_zero(tmp_path: Path):
     (tmp_path / "d").write_bytes(descriptor_set(order_file()))
     other = message_class(tmp_path / "d", "shop.Other")
     schema = TableSchema.from_arrow("t", pa.schema([pa.field("x", pa.int64(), nullable=False)]))
-    target = RowTarget.of(schema, None, False)
+    target = RowTarget.of(schema, None, UnknownFields.DROP)
     made = ProtobufDecoder(other, target, KeyGenerator.for_table(schema, ["x"]), True)
     content = other(x=5).SerializeToString()
     decoded = decode(made, b"\0\0\0\0\1\0" + content, b"\0\0\0\0\1\2\0" + content)
@@ -235,7 +236,9 @@ def test_a_descriptor_that_cannot_be_used_says_why(tmp_path: Path, order: Any):
         "t", pa.schema([pa.field("id", pa.string()), pa.field("lines", pa.int64())])
     )
     with pytest.raises(SetupError, match="field lines"):
-        ProtobufDecoder(order, RowTarget.of(wrong, None, False), KeyGenerator.for_table(wrong, ["id"]), False)
+        ProtobufDecoder(
+            order, RowTarget.of(wrong, None, UnknownFields.DROP), KeyGenerator.for_table(wrong, ["id"]), False
+        )
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6))

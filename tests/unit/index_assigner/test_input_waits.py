@@ -21,6 +21,7 @@ from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.refusals import Reason
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.schema_registry.ports import JSON, StoredSchema
 from tests.unit.index_assigner.avro_world import DictRegistry, decode, framed, record_schema
@@ -36,7 +37,7 @@ class AvroTable:
     def __init__(self) -> None:
         self.world, self.registry = World(), DictRegistry(down=True)
         self.registry.register(1, WRITER)
-        target, generator = RowTarget.of(ORDERS, "_deleted", False), rules().generator
+        target, generator = RowTarget.of(ORDERS, "_deleted", UnknownFields.DROP), rules().generator
         keys = AvroKeys(generator, target, self.registry, self.world.clock)
         decoder = AvroDecoder(target, {}, keys, self.registry, self.world.clock)
         self.keyer = RecordKeyer(rules(), decoder)
@@ -119,7 +120,7 @@ def test_json_in_the_wire_format_is_read_behind_its_header():
     registry.register(2, WRITER)
     world = World()
     decoder = PlainJson(
-        JsonDecoder(ORDERS, None, False), rules().generator, FramedJson(registry, world.clock)
+        JsonDecoder(ORDERS, None, UnknownFields.DROP), rules().generator, FramedJson(registry, world.clock)
     )
     head = b"\x00\x00\x00\x00"
     values = [head + b"\x01" + order("a"), order("b"), head + b"\x02" + order("c"), head + b"\x01{"]
@@ -134,7 +135,9 @@ def test_json_in_the_wire_format_is_read_behind_its_header():
 
 
 def test_json_in_the_wire_format_needs_no_registry():
-    decoder = PlainJson(JsonDecoder(ORDERS, None, False), rules().generator, FramedJson(None, World().clock))
+    decoder = PlainJson(
+        JsonDecoder(ORDERS, None, UnknownFields.DROP), rules().generator, FramedJson(None, World().clock)
+    )
     decoded = decode(decoder, b"\x00\x00\x00\x00\x63" + order("a"))
     assert decoded.rows.column("id").to_pylist() == ["a"]
     empty: Any = decoder.decode([], np.empty(0, np.int64))

@@ -76,7 +76,7 @@ def coordinator(folder: Path) -> Metrics:
 def assigner(folder: Path) -> Metrics:
     """With a slot in both stages."""
     made = AssignerMetrics(load_config(write_config(folder)))
-    shuffle = {"shuffled_records": 9.0, "dead_letters_not-json": 2.0}
+    shuffle = {"shuffled_records": 9.0, "dead_letters_not-json": 2.0, "dropped_field/in/price": 2.0}
     assign = {"tagged_inserts": 4.0, "keys_hot": 3.0, "lag_lane_0": 6.0, "hot_bytes": 10.0}
     made.watch(
         {
