@@ -20,8 +20,9 @@ class DroppedField(NamedTuple):
 
 def dropped_fields(figures: Mapping[str, float]) -> list[DroppedField]:
     """What the figures of a stage say, in their order."""
-    return [
-        DroppedField(*figure.removeprefix(DROPPED_FIGURE).split("/", 1), int(value))
-        for figure, value in figures.items()
-        if figure.startswith(DROPPED_FIGURE) and "/" in figure.removeprefix(DROPPED_FIGURE)
-    ]
+    found = []
+    for figure, value in figures.items():
+        if figure.startswith(DROPPED_FIGURE):
+            topic, _, field = figure.removeprefix(DROPPED_FIGURE).partition("/")
+            found.append(DroppedField(topic, field, int(value)))
+    return found

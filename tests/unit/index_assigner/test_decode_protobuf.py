@@ -175,8 +175,21 @@ def test_unknown_fields_are_dropped_or_refused(order: Any):
     assert rows(order, extra).rows.num_rows == 1
     refused = rows(order, extra, order(id="b", dec="0"), strict=True).refused
     assert [(each.position, each.reason) for each in refused] == [(0, Reason.UNKNOWN_FIELD)]
+    assert {name: at.tolist() for name, at in rows(order, order(id="b"), extra).dropped.items()} == {
+        "extra": [1]
+    }
     newer = order(id="b", dec="0").SerializeToString() + b"\xf8\x07\x05"
-    assert decode(decoder(order), newer).rows.num_rows == 1
+    taken = decode(decoder(order), newer)
+    assert taken.rows.num_rows == 1
+    assert {name: at.tolist() for name, at in taken.dropped.items()} == {"number 127": [0]}
+    inner = b"\x08\x01\xf8\x07\x05"
+    nested = newer[:-3] + b"".join(tag + bytes([len(inner)]) + inner for tag in (b"\xc2\x01", b"\xca\x01"))
+    told = decode(decoder(order), nested, newer).dropped
+    assert {name: at.tolist() for name, at in told.items()} == {
+        "number 127": [1],
+        "line.number 127": [0],
+        "lines[].number 127": [0],
+    }
     assert decode(decoder(order, strict=True), newer).refused[0].reason is Reason.UNKNOWN_FIELD
 
 
