@@ -15,8 +15,8 @@ from stream_runtime.config import TableConfigFile, load_config
 
 
 def configured(folder: Path, *columns: str, retired: str = "") -> TableConfigFile:
-    fields = [{"name": "id", "type": "string"}]
-    fields += [{"name": each, "type": ["null", "string"], "default": None} for each in columns]  # type: ignore[misc]
+    fields: list[dict[str, object]] = [{"name": "id", "type": "string"}]
+    fields += [{"name": each, "type": ["null", "string"], "default": None} for each in columns]
     (folder / "t.avsc").write_text(json.dumps({"type": "record", "name": "t", "fields": fields}))
     (folder / "t.yaml").write_text(
         f"table: {{name: t, path: ./w, record_key: [id], schema: t.avsc, retired_columns: [{retired}]}}\n"

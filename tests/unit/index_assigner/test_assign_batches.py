@@ -26,7 +26,7 @@ from index_assigner.assign.placement import Lease, NoPlaceError, Placement
 from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
 from index_assigner.errors import SetupError
-from index_assigner.shuffle.keyed_rows import KeyedRows
+from index_assigner.shuffle.keyed_parts import KeyedRows
 from index_assigner.shuffle.keyed_source import KeyedSlice
 from index_assigner.shuffle.shuffle_batch import encode_lanes
 from stream_runtime.clock import ManualClock

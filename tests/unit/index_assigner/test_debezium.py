@@ -22,7 +22,8 @@ from index_assigner.formats.debezium_avro import DebeziumAvro
 from index_assigner.formats.debezium_json import DebeziumJson
 from index_assigner.formats.decoder import RecordDecoder, RowTarget
 from index_assigner.formats.source_position import EnvelopeOrdering
-from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer, RecordRules
+from index_assigner.shuffle.keyed_parts import KeyedRows
+from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.refusals import Reason
 from stream_runtime.clock import ManualClock
 from stream_runtime.config.model import UnknownFields

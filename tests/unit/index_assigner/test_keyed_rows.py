@@ -20,7 +20,8 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from index_assigner.errors import InputWaitsError
 from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.keyed_rows import KeyedRows, RecordKeyer, RecordRules
+from index_assigner.shuffle.keyed_parts import KeyedRows
+from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
 from stream_runtime.kafka.ports import Message
