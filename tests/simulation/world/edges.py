@@ -5,6 +5,8 @@ gRPC server and channel           a switchboard: a call runs the product's handl
 RocksDB folder                    `LightRocks`, a dictionary; a machine's crash takes its newest batches
 Storage that tasks open by URI    the world's storage, as the writer's process sees it
 Threads that publish files        none: files are published in the order in which they are made
+Thread that finds a batch's end   none
+Schema registry                   a dictionary (`encoding`)
 Waits of a reader for a message   one sleep: nothing can come while one process alone runs
 Locks of `cached_property`        none: Python 3.11 has one a class, so a frozen process would hold others up
 ================================= ===================================================================
@@ -23,6 +25,8 @@ from unittest.mock import patch
 import commit_coordinator.serving as coordinator_serving
 import index_assigner.assign.wiring as assign_wiring
 import index_assigner.bootstrap as assigner_bootstrap
+import index_assigner.formats.choose as choose
+import index_assigner.shuffle.lane_skips as lane_skips
 import stream_runtime.kafka.memory.readers as memory_readers
 import stream_writer.coordinator_client as writer_client
 import stream_writer.tasks as writer_tasks
@@ -32,10 +36,13 @@ from hudi_format.metadata_table.shard import ShardSnapshot
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
 from stream_runtime.config.model import Address
+from tests.simulation.world.encoding import Registry
+from tests.simulation.world.input_operator import Operator
 from tests.simulation.world.process import Process
 from tests.simulation.world.rocks import LightRocks
 
 _READ_WAIT_S: Final = 3_600.0
+_RENEW: Final = "/tidemark.commit.v1.CommitCoordinator/Renew"
 Handlers = dict[str, Callable[[Any, Any], Any]]
 """Method path -> handler of (request, context)."""
 Call = Callable[[Process, str, Any], Any]
@@ -89,7 +96,7 @@ def _lazy_reads() -> Iterator[cached_property[Any]]:
 
 
 class _InOrder:
-    """`Publishers` without threads."""
+    """`Publishers`, and a pool, without threads."""
 
     def __enter__(self) -> _InOrder:
         return self
@@ -97,10 +104,13 @@ class _InOrder:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def submit(self, publish: Callable[..., Any], *asked: Any, **named: Any) -> Future[Any]:
+    def submit(self, work: Callable[..., Any], *asked: Any, **named: Any) -> Future[Any]:
         done: Future[Any] = Future()
-        done.set_result(publish(*asked, **named))
+        done.set_result(work(*asked, **named))
         return done
+
+    def shutdown(self, **_: Any) -> None:
+        return None
 
 
 class Edges:
@@ -122,6 +132,10 @@ class Edges:
         finally:
             self._here.process = None
 
+    def skips_of(self, server: SwitchboardServer) -> Operator:
+        """An operator's `input skip` at the coordinator that listens there."""
+        return Operator(server.handlers[_RENEW].__self__._skips)  # type: ignore[attr-defined]
+
     def take_server(self) -> SwitchboardServer | None:
         """The server that was started last, if it was not taken yet."""
         server: SwitchboardServer | None = getattr(self._here, "server", None)
@@ -139,6 +153,8 @@ class Edges:
             patch.object(assign_wiring, "open_cache", lambda _, identity, memory: self._cache(identity)),
             patch.object(writer_tasks, "open_storage", self.storages.__getitem__),
             patch.object(writer_tasks, "Publishers", _InOrder),
+            patch.object(choose, "ConfluentSchemaSource", Registry),
+            patch.object(lane_skips, "ThreadPoolExecutor", lambda *_: _InOrder()),
             patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
             patch.object(trimming, "EPOCHS_BETWEEN", trim_every or 1 << 30),
             patch.object(trimming, "_SECONDS_BETWEEN_MIN", 0),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import zlib
 from collections.abc import Callable
+from typing import Final
+
+import pyarrow as pa
 
 from commit_coordinator.inbox import HurryUp
+from epoch_protocol.lanes import shuffle_lane
+from hudi_format.record_index_hash import record_index_shard
 from stream_runtime.kafka.memory import EndFault
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.rpc.errors import RpcError
@@ -16,11 +20,14 @@ from tests.simulation.world.actors import (
     StageActor,
     WriterActor,
 )
+from tests.simulation.world.checkers.layout import SUB, zone_of
 from tests.simulation.world.checkers.model import Change, Row
 from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
-from tests.simulation.world.settings import DELETE_FIELD, INPUT, TABLE
+from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, inputs_of
 from tests.simulation.world.town import Seat, Town
+
+_OPERATOR_STEP_S: Final = 0.2
 
 
 class Events(Town):
@@ -33,29 +40,89 @@ class Events(Town):
         handler(*words)
 
     def _do_feed(self, kind: str, key: str = "", *words: str) -> None:
+        encoding, record_key = self._encoding, self.layout.record_key(key)
         if kind == "bad":
             self._broken += 1
-            self._produce(key, None, b"{broken")
-            return
-        number = len(self._sent)
-        if kind == "up":
-            row = Row(words[0], int(words[1]), number)
-            document = {"id": key, "day": row.day, "ts": row.at, "v": number}
-            self._sent.append(Change(key, row, row.at))
-            self._produce(key, None, json.dumps(document).encode())
+            self._produce("", None, encoding.broken())
+        elif kind == "lost":
+            self._feed_lost(key, int(words[0]) if words else 1)
+        elif kind == "up":
+            day, at, number = words[0], int(words[1]), len(self._sent)
+            row = Row(self.layout.path(day), at, number, f"n{number}" if self._has_grown else None)
+            document = {**self._key_fields(key), "day": day, "zone": zone_of(day), "ts": at, "v": number}
+            if row.note is not None:
+                document[NOTE] = row.note
+            self._send(Change(record_key, row, at), None, encoding.value(document, False))
         elif kind == "del":
             at = int(words[0])
-            self._sent.append(Change(key, None, at if self.setup.ordered else None))
-            self._produce(key, None, json.dumps({"id": key, "ts": at, DELETE_FIELD: True}).encode())
-        else:
-            self._sent.append(Change(key, None, None))
-            self._produce(key, key.encode(), None)
+            change = Change(record_key, None, at if self.setup.ordered else None)
+            self._send(change, None, encoding.value({**self._key_fields(key), "ts": at}, True))
+        elif not (encoding.is_debezium and self._deletes_last(record_key)):
+            self._send(Change(record_key, None, None), encoding.key(key), None)
 
-    def _produce(self, record_key: str, key: bytes | None, value: bytes | None) -> None:
-        partition = zlib.crc32(record_key.encode()) % self.setup.inputs
+    def _key_fields(self, key: str) -> dict[str, object]:
+        return {"id": key, "sub": SUB}
+
+    def _deletes_last(self, record_key: str) -> bool:
+        """Whether the key's newest event is a delete: a null value behind it may say that once more, or not."""
+        last = next((each for each in reversed(self._sent) if each.key == record_key), None)
+        return last is not None and last.row is None
+
+    def _feed_lost(self, key: str, count: int) -> None:
+        """A record batch that cannot be read: one dead letter, once an operator has it passed over."""
+        self._broken += 1
+        document = {**self._key_fields(key), "day": "d0", "zone": zone_of("d0"), "ts": 0, "v": 0}
+        value = self._encoding.value(document, False)
+        places = [self._produce(self.layout.record_key(key), None, value) for _ in range(count)]
+        (place, first), (_, last) = places[0], places[-1]
+        self.broker.faults.make_unreadable(place, first, last)
+        self._lost.append((shuffle_lane(*place), first, last))
+
+    def _send(self, change: Change, key: bytes | None, value: bytes | None) -> None:
+        self._sent.append(change)
+        place, offset = self._produce(change.key, key, value)
+        if self.setup.is_sharded:
+            self._by_lane[place.partition].append((offset, change))
+
+    def _produce(self, record_key: str, key: bytes | None, value: bytes | None) -> tuple[TopicPartition, int]:
+        hashed, topics = zlib.crc32(record_key.encode()), inputs_of(self.setup)
+        place = TopicPartition(topics[hashed // 64 % len(topics)], hashed % self.setup.inputs)
+        if self.setup.is_sharded:
+            shard = int(record_index_shard(pa.array([record_key]), self.setup.shards)[0])
+            place = TopicPartition(INPUT, shard % self.setup.lanes)
+        offset = self.broker.log(place).end
         running, self.broker._running = self.broker._running, True
-        self.broker.produce(TopicPartition(INPUT, partition), key, value, ())
+        self.broker.produce(place, key, value, ())
         self.broker._running = running
+        return place, offset
+
+    def _do_skip(self) -> None:
+        self._skip()
+
+    def _skip(self) -> int:
+        """An operator looks at the status and has all stopped lanes go on; how many did."""
+        actor = self._coordinator()
+        if actor is None or actor.server is None:
+            return 0
+        skips = self.edges.skips_of(actor.server)
+        done = 0
+        for lane in skips.standing():
+            self.reached["lane stands still"] += 1
+            if skips.skip(lane, self._operator_waits):
+                self.reached["input skipped"] += 1
+                done += 1
+        return done
+
+    def _operator_waits(self) -> None:
+        self._do_round()
+        self.clock.advance(_OPERATOR_STEP_S)
+        self.judge.happened()
+
+    def _do_grow(self) -> None:
+        self._has_grown = True
+        self.around.config = self.config = config_of(self.setup, grown=True)
+        for actor in self._actors():
+            actor.process.kill()
 
     def _seat(self, name: str) -> Seat:
         return self.seats.setdefault(name, Seat(name))
@@ -201,7 +268,10 @@ class Events(Town):
 
     def _do_foreign(self, kind: str, *words: str) -> None:
         self.judge.topics.follow()
-        plan, epoch = self.judge.topics.counted()[0].planned, self.judge.epoch
+        decisions, epoch = self.judge.topics.counted()[0], self.judge.epoch
+        plan = decisions.planned
+        if any(NOTE in planned["schema"] for planned, _ in decisions.commits):
+            self.foreign.sees_note()
         if not self.foreign.act(kind, *words):
             self.log.append(f"    it does not: {self.foreign.said}")
             return

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.simulation.world.foreign_scenes import foreign_scene
 from tests.simulation.world.long_scenes import long_scene
+from tests.simulation.world.richer import richer
 from tests.simulation.world.script import Event, Script, Setup
 
 _END_FAULTS: Final = ("DUPLICATED_LATE", "DUPLICATED_LATE_UNNOTICED", "LOST_REQUEST", "LOST_ANSWER",
@@ -323,7 +324,8 @@ def generate(seed: int) -> Script:
         long_scene(author, author.setup.assigners)
     elif place in _FOREIGN_SCENES:
         foreign_scene(author)
-    return Script(author.setup, tuple(author.events), seed)
+    setup, events = richer(seed, author.setup, author.events)
+    return Script(setup, tuple(events), seed)
 
 
 def _setup(dice: Random, seed: int) -> Setup:

@@ -67,6 +67,8 @@ class _GatedClient:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         make = getattr(self._inner, name)
+        if name == "last_of_batch":
+            return self._process.guarded(name, make)
         return lambda *args, **kwargs: _Gated(
             make(*args, **kwargs), self._process, name, _CLIENT, frozenset()
         )

@@ -24,7 +24,10 @@ from typing import Final
 Event = tuple[str, ...]
 
 VERBS: Final[Mapping[str, str]] = {
-    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record",
+    "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record; lost KEY [N]: a record batch of "
+    "N records that nobody can read",
+    "skip": "an operator moves each lane that stands still past what cannot be read",
+    "grow": "the user's schema gets a field, all services start anew with it, and records have it then",
     "round": "every seat takes a step",
     "step": "SEAT: its process takes a step",
     "wait": "MS: time passes",
@@ -93,7 +96,10 @@ FOREIGN: Final[Mapping[str, str]] = {
 @dataclass(frozen=True)
 class Setup:
     """The table and its surroundings. ``trim``: epochs between two trimmings, 0 for never; ``tiny_cache``: no
-    room in RocksDB; ``interval_ms``: between two plans; ``attempts``: what the coordinator tries in one life.
+    room in RocksDB; ``interval_ms``: between two plans; ``batch_bytes``: 0 for as configured by default.
+
+    What comes behind ``tiny_cache`` makes richer worlds than the usual one: `input.partitioning`, `topics`
+    and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
     """
 
     type: str = "mor"
@@ -108,7 +114,19 @@ class Setup:
     interval_ms: int = 50
     trim: int = 0
     tiny_cache: bool = False
+    partitioning: str = "any"
+    partition: str = "day"
+    keys: int = 1
+    topics: int = 1
+    format: str = "json"
+    ttl_ms: int = 86_400_000
+    batch_bytes: int = 0
     ids: int = 1
+
+    @property
+    def is_sharded(self) -> bool:
+        """Producers use the lane as the partition: there is no shuffle stage."""
+        return self.partitioning == "shard"
 
     def line(self) -> str:
         """As the first line of a script."""

@@ -13,71 +13,100 @@ import yaml
 
 from hudi_format.schema import TableSchema
 from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.model import TableType
+from stream_runtime.config.model import InputPartitioning, TableType
+from tests.simulation.world.checkers.layout import Layout
+from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
 
 TABLE: Final = "t"
 INPUT: Final = "in"
-DELETE_FIELD: Final = "gone"
-_FIELDS: Final = [("id", "string"), ("day", "string"), ("ts", "long"), ("v", "long")]
-_AVRO: Final = {
-    "type": "record",
-    "name": TABLE,
-    "fields": [{"name": name, "type": kind} for name, kind in _FIELDS],
-}
+NOTE: Final = "note"
+"""The column that comes later."""
+_PARTITION: Final = {"day": ["day"], "none": [], "two": ["day", "zone"]}
+
+
+def layout_of(setup: Setup) -> Layout:
+    """What keys and partition paths are made of."""
+    return Layout(setup.partition, setup.keys)
+
+
+def inputs_of(setup: Setup) -> tuple[str, ...]:
+    """The input topics."""
+    return (INPUT, f"{INPUT}2")[: setup.topics]
+
+
+def schema(layout: Layout, grown: bool = False) -> TableSchema:
+    """The rows' schema; ``grown``: with the column that comes later."""
+    return TableSchema.from_avro(_avro(layout, grown), TABLE)
+
+
+def _avro(layout: Layout, grown: bool) -> str:
+    names = ["id", *(["sub"] if layout.keys > 1 else []), "day"]
+    names += ["zone"] if layout.partition == "two" else []
+    fields: list[dict[str, Any]] = [{"name": name, "type": "string"} for name in names]
+    fields += [{"name": name, "type": "long"} for name in ("ts", "v")]
+    if grown:
+        fields.append({"name": NOTE, "type": ["null", "string"], "default": None})
+    return json.dumps({"type": "record", "name": TABLE, "fields": fields})
 
 
 @lru_cache(maxsize=1)
-def schema() -> TableSchema:
-    """The rows' schema."""
-    return TableSchema.from_avro(json.dumps(_AVRO), TABLE)
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Schemas and descriptors, which services read at their start; it goes with the process."""
+    return tempfile.TemporaryDirectory(prefix="tidemark-world-")
+
+
+@lru_cache(maxsize=16)
+def _schema_file(layout: Layout, grown: bool) -> Path:
+    file = Path(_folder().name) / f"{layout.partition}-{layout.keys}-{'grown' if grown else 'first'}.avsc"
+    file.write_text(_avro(layout, grown))
+    return file
 
 
 @lru_cache(maxsize=64)
-def _loaded(ordered: bool, shards: int, lanes: int, inputs: int) -> TableConfigFile:
+def _loaded(
+    ordered: bool, shards: int, lanes: int, inputs: int, layout: Layout, topics: tuple[str, ...], format_: str
+) -> TableConfigFile:
     table: dict[str, Any] = {
         "name": TABLE,
         "path": "./table",
-        "record_key": ["id"],
-        "partition": ["day"],
-        "schema": "schema.avsc",
+        "record_key": ["id", "sub"][: layout.keys],
+        "partition": _PARTITION[layout.partition],
+        "schema": str(_schema_file(layout, False)),
         "index": {"shards": shards, "lanes": lanes},
     }
     if ordered:
         table["ordering"] = "ts"
+    folder = Path(_folder().name)
+    settings = input_settings(format_, ordered, folder)
     document = {
         "table": table,
-        "input": {"topics": [INPUT], "partitions": inputs, "delete_field": DELETE_FIELD},
+        "input": {"topics": list(topics), "partitions": inputs, **settings},
         "kafka": {"bootstrap.servers": "memory:9092"},
         "state": {"path": "./state"},
     }
-    with tempfile.TemporaryDirectory(prefix="tidemark-world-") as folder:
-        (Path(folder) / "schema.avsc").write_text(json.dumps(_AVRO))
-        file = Path(folder) / "t.yaml"
-        file.write_text(yaml.safe_dump(document))
-        return load_config(file, {})
+    file = folder / "t.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return load_config(file, {})
 
 
-@lru_cache(maxsize=1)
-def _schema_file() -> tuple[tempfile.TemporaryDirectory[str], Path]:
-    """Services read it at their start; it goes with the process."""
-    folder = tempfile.TemporaryDirectory(prefix="tidemark-world-")
-    file = Path(folder.name) / "schema.avsc"
-    file.write_text(json.dumps(_AVRO))
-    return folder, file
-
-
-def config_of(setup: Setup) -> TableConfigFile:
-    """What the services of the world are configured with."""
-    loaded = _loaded(setup.ordered, setup.shards, setup.lanes, setup.inputs)
+def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
+    """What the services of the world are configured with; ``grown``: the schema got another field."""
+    layout = layout_of(setup)
+    common = (setup.ordered, setup.shards, setup.lanes, setup.inputs)
+    loaded = _loaded(*common, layout, inputs_of(setup), setup.format)
     kind = TableType.MERGE_ON_READ if setup.type == "mor" else TableType.COPY_ON_WRITE
+    index = replace(loaded.table.index, tombstone_ttl_ms=setup.ttl_ms)
+    limits = loaded.limits
     return replace(
         loaded,
-        table=replace(loaded.table, type=kind, schema=_schema_file()[1]),
+        table=replace(loaded.table, type=kind, schema=_schema_file(layout, grown), index=index),
+        input=replace(loaded.input, partitioning=InputPartitioning(setup.partitioning)),
         state=replace(loaded.state, disk_bytes=1 if setup.tiny_cache else 1 << 30),
         epoch=replace(loaded.epoch, interval_ms=setup.interval_ms),
         limits=replace(
-            loaded.limits,
+            limits,
+            batch_bytes=setup.batch_bytes or limits.batch_bytes,
             transaction_records=setup.records,
             transaction_interval_ms=50,
             uncommitted_entries=setup.uncommitted,

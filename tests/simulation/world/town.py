@@ -24,18 +24,20 @@ from tests.simulation.world.actors import (
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import Change
 from tests.simulation.world.checkers.table import Reader
-from tests.simulation.world.checkers.topics import Sent, Topics
+from tests.simulation.world.checkers.topics import Sent, Sharded, Topics
 from tests.simulation.world.edges import Edges
+from tests.simulation.world.encoding import Encoding
 from tests.simulation.world.foreign.engine import ForeignEngine
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.process import Process, Status
 from tests.simulation.world.rocks import Disk, LightRocks
 from tests.simulation.world.script import Script
-from tests.simulation.world.settings import INPUT, TABLE, config_of, schema
+from tests.simulation.world.settings import INPUT, TABLE, config_of, inputs_of, layout_of, schema
 from tests.simulation.world.storage import WatchedStorage
 
 _CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"
 _ATTEMPTS_MAX: Final = 40
+_TTL_LONG_MS: Final = 3_600_000
 _CURABLE: Final = ("RETRYABLE", "FENCED", "CONFLICT")
 
 
@@ -63,7 +65,8 @@ class Town:
         self.storage = WatchedStorage(self.clock)
         self.edges = Edges(self._call, self._open_cache)
         self.around = Surroundings(self.config, self.storage, self.client, self.clock, self.ids, self.edges)
-        names = ["coordinator", *(f"shuffler-{n}" for n in range(setup.shufflers))]
+        shufflers = 0 if setup.is_sharded else setup.shufflers
+        names = ["coordinator", *(f"shuffler-{n}" for n in range(shufflers))]
         names += [*(f"assigner-{n}" for n in range(setup.assigners)), "writer"]
         self.seats = {name: Seat(name) for name in names}
         self.log: list[str] = []
@@ -74,25 +77,32 @@ class Town:
         self._late_calls: list[tuple[str, Any]] = []
         self._sent: list[Change] = []
         self._broken = 0
-        self._deletions_lost = False
-        self.client.admin().create_topics([TopicSpec(INPUT, setup.inputs)])
+        self._deletions_lost = self._has_grown = False
+        self.layout = layout_of(setup)
+        self._encoding = Encoding(setup.format, self.layout)
+        self._by_lane: dict[int, list[tuple[int, Change]]] = {n: [] for n in range(setup.lanes)}
+        self._lost: list[tuple[str, int, int]] = []
+        self.client.admin().create_topics([TopicSpec(name, setup.inputs) for name in inputs_of(setup)])
         self.judge = self._judge()
         self.storage.changed = self.judge.stored
         is_log = setup.type == "mor"
         self.foreign = ForeignEngine(
-            self.storage, self.clock, self.ids, schema(), self.judge, setup.shards, is_log, setup.ordered,
-            lambda: 1 + max((each.at or 0 for each in self._sent), default=0),
+            self.storage, self.clock, self.ids, schema(self.layout), self.judge, setup.shards, is_log,
+            setup.ordered, self.layout, lambda: 1 + max((each.at or 0 for each in self._sent), default=0),
         )  # fmt: skip
 
     def _judge(self) -> Judge:
         storage, setup = self.storage, self.setup
-        reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered)
-        topics = Topics(self._read, TABLE, setup.lanes, min(setup.lanes, 16))
+        reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered, self.layout)
+        sharded = Sharded(INPUT, self._by_lane) if setup.is_sharded else None
+        common = (setup.lanes, min(setup.lanes, 16), setup.ordered, self.layout)
+        topics = Topics(self._read, TABLE, *common, sharded)
         # An assigner looks at the limit before it gathers; each may add one transaction.
         entries_max = setup.uncommitted + (len(self.seats) + 1) * max(setup.records, 20) * 2
         return Judge(
-            reader, storage.memory.read, topics, setup.ordered, setup.lanes, TABLE, entries_max, _ATTEMPTS_MAX
-        )
+            reader, storage.memory.read, topics, setup.ordered, setup.lanes, entries_max, _ATTEMPTS_MAX,
+            setup.ttl_ms < _TTL_LONG_MS,
+        )  # fmt: skip
 
     def _read(self, topic: str, partition: int, position: int) -> tuple[list[Sent], int]:
         log = self.broker._logs.get(TopicPartition(topic, partition))
@@ -121,7 +131,11 @@ class Town:
         return StageActor(process, self.around, Stage.SHUFFLE if kind == "shuffler" else Stage.ASSIGN)
 
     def step(self, seat: Seat) -> None:
-        """The seat's process takes a step; one that died is started again."""
+        """The seat's process takes a step; one that died is started again. With an input that is partitioned
+        by lane nobody shuffles.
+        """
+        if self.setup.is_sharded and seat.name.startswith("shuffler"):
+            return
         if seat.current is None or not seat.current.process.alive:
             seat.current = self._make(seat)
         self._step(seat.current)

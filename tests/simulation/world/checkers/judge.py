@@ -31,8 +31,7 @@ from tests.simulation.world.checkers.topics import (
     Counted,
     Decisions,
     Topics,
-    change_of,
-    source_positions,
+    keyed_positions,
 )
 from tests.simulation.world.checkers.traces import traces_of
 from tests.simulation.world.checkers.transactions import count_faults, faults_of
@@ -61,15 +60,15 @@ class Judge:
         topics: Topics,
         ordered: bool,
         lanes: int,
-        table: str,
         entries_max: int,
         attempts_max: int,
+        tombstones_end: bool = False,
     ) -> None:
         self.violations: list[str] = []
         self._reader, self._read, self.topics = reader, read, topics
-        self._ordered, self._lanes, self._table = ordered, lanes, table
+        self._ordered, self._lanes = ordered, lanes
         self._entries_max, self._attempts_max = entries_max, attempts_max
-        self._model = LastWriter(ordered)
+        self._model = LastWriter(ordered, tombstones_end)
         self._keyed_next = dict.fromkeys(map(str, range(lanes)), 0)
         self.epoch = 0
         self._records = 0
@@ -239,7 +238,9 @@ class Judge:
 
     def _expect(self, view: View) -> None:
         """From here on the table has to hold what the model does, early deletes taken off."""
-        self._see_early_deletes(self._reader.content(view))
+        found = self._reader.content(view)
+        self._model.settle(found.rows)
+        self._see_early_deletes(found)
         self._expected = Content(dict(self._model.rows), {}, {})
 
     def _see_early_deletes(self, found: Content) -> None:
@@ -273,8 +274,8 @@ class Judge:
         self.epoch = epoch
         self.topics.follow()
         decisions, counted = self.topics.counted()
-        stood = _keyed_positions(counted, decisions.through)
-        keyed = json.loads(extra["tidemark.keyed_offsets"]).get(f"{self._table}.keyed", {})
+        stood = keyed_positions(counted, decisions.through)
+        keyed = json.loads(extra["tidemark.keyed_offsets"]).get(self.topics.keyed_topic, {})
         for lane, (first, after) in sorted(keyed.items()):
             if first != stood.get(lane, 0) or after < first:
                 self.say("G6", f"epoch {epoch} has {first}..{after} of lane {lane}, it stood at {stood}")
@@ -282,7 +283,8 @@ class Judge:
         self._check_sources(epoch, extra, decisions, counted)
         records = json.loads(extra["tidemark.records"])
         self._records += records["input"]
-        words = ("inserts", "updates", "deletes", "superseded", "no_ops")
+        words = ["inserts", "updates", "deletes", "superseded", "no_ops"]
+        words += ["dead_letter"] if self.topics.is_sharded else []
         if records["input"] != sum(records[word] for word in words):
             self.say("G8", f"epoch {epoch}: {records} does not add up")
 
@@ -290,9 +292,8 @@ class Judge:
         """Plays what lies before these positions of the lanes and was not played yet."""
         _, counted = self.topics.counted()
         for lane, end in sorted(positions.items()):
-            for offset, row in self.topics.keyed_rows(counted, int(lane)):
+            for offset, change in self.topics.changes(counted, int(lane)):
                 if self._keyed_next[lane] <= offset < end:
-                    change = change_of(row, self._ordered)
                     self._model.apply(change)
                     self._applied[change.key] += 1
             self._keyed_next[lane] = max(end, self._keyed_next[lane])
@@ -305,7 +306,7 @@ class Judge:
             self.say("G6", f"epoch {epoch} was called committed before it was: nobody would have finished it")
             return
         ends = (decisions.through, decisions.planned["through"])
-        before, after = (source_positions(counted, _keyed_positions(counted, end), end) for end in ends)
+        before, after = (self.topics.sources(counted, end) for end in ends)
         sources = json.loads(extra["tidemark.source_offsets"])
         found = {f"{topic}:{n}": tuple(at) for topic, each in sources.items() for n, at in each.items()}
         wanted = {lane: (before.get(lane, 0), position) for lane, position in after.items()}
@@ -333,7 +334,7 @@ class Judge:
             if plan["instant"] is None:
                 # It changes no row. What its deletes leave behind holds from here on, and its rows may be
                 # none because their deletes came early.
-                self._apply(_keyed_positions(counted, plan["through"]))
+                self._apply(keyed_positions(counted, plan["through"]))
                 self._expect(self._reader.view(self._timeline))
         self._plans = len(decisions.plans)
 
@@ -352,14 +353,15 @@ class Judge:
         decisions, counted = self.topics.counted()
         if decisions.planned is not None:
             return f"epoch {decisions.planned['epoch']} is planned"
+        taken = self.topics.taken(counted)
         for lane, end in sent.items():
-            if counted.shuffle_next.get(lane, 0) < end:
-                return f"input {lane} is shuffled to {counted.shuffle_next.get(lane, 0)} of {end}"
+            if taken.get(lane, 0) < end:
+                return f"input {lane} is taken to {taken.get(lane, 0)} of {end}"
         for number in range(self._lanes):
-            rows = self.topics.keyed_rows(counted, number)
+            changes = self.topics.changes(counted, number)
             tagged = counted.assign_next.get(str(number), 0)
-            if rows and tagged <= rows[-1][0]:
-                return f"lane {number} is tagged to {tagged}, not {rows[-1][0] + 1}"
+            if changes and tagged <= changes[-1][0]:
+                return f"lane {number} is tagged to {tagged}, not {changes[-1][0] + 1}"
         if any(offset > decisions.through for offset, _ in counted.tagged):
             return "tagged transactions are not committed"
         return None
@@ -368,7 +370,8 @@ class Judge:
         """G1, G6, G8: with all input committed the table is a replay of the input itself, in its own
         order, with other engines' inserts where they were committed.
         """
-        wanted = replayed(changes, self._foreign, self._ordered)
+        rows = self._expected.rows if self._model.ends else None
+        wanted = replayed(changes, self._foreign, self._ordered, rows)
         if wanted != self._expected.rows:
             self.say("G1", f"at rest: {_differences(self._expected.rows, wanted)}")
         decisions, counted = self.topics.counted()
@@ -388,11 +391,6 @@ class Judge:
         gone = self._reader.rolled_back
         for text in traces_of(list(paths), self._timeline, gone, self._read, deletions_lost):
             self.say("G5", text)
-
-
-def _keyed_positions(counted: Counted, through: int) -> dict[str, int]:
-    """Per lane the position after the transactions up to a ledger offset."""
-    return {p["lane"]: p["next"] for o, entry in counted.tagged if o <= through for p in entry["consumed"]}
 
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:

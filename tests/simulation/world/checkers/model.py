@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A live row; ``number`` is the input record's own, so that rows of equal content are told apart;
-    ``note``: a column that another engine added, which our records do not have.
+    """A live row; ``day``: its partition path; ``number`` is the input record's own, so that rows of equal
+    content are told apart; ``note``: of a column that came later, with another engine or with the user.
     """
 
     day: str
@@ -38,56 +38,99 @@ class ForeignRow(NamedTuple):
     by: str = ""
 
 
+class State(NamedTuple):
+    """What is known of a key: its row, or the greatest ordering value at which it was deleted."""
+
+    row: Row | None = None
+    tombstone: int | None = None
+
+
 @dataclass
 class LastWriter:
     """By ordering value where there is one (ties to the later arrival), else by arrival.
 
     A delete leaves a tombstone with its ordering value, a null-value delete with that of the row that it
-    removed.
+    removed. ``ends``: tombstones end some day, so an event below one may count or not: ``others`` has what
+    a key may be besides what it is said to be; `settle` tells by the table's row.
     """
 
     ordered: bool
+    ends: bool = False
     rows: dict[str, Row] = field(default_factory=dict)
     tombstones: dict[str, int] = field(default_factory=dict)
+    others: dict[str, set[State]] = field(default_factory=dict)
+    ended: int = 0
 
     def put(self, key: str, row: Row | None) -> None:
         """What another engine made of the key, None: it deleted it, whatever its value. No tombstone
         holds.
         """
-        self.tombstones.pop(key, None)
-        if row is None:
-            self.rows.pop(key, None)
-        else:
-            self.rows[key] = row
+        self.others.pop(key, None)
+        self._become(key, State(row))
 
     def apply(self, change: Change) -> None:
-        key, row = change.key, change.row
-        stored = self.rows.get(key)
+        key = change.key
+        said = self._state(key)
+        known = [said, *self.others.pop(key, ())]
+        self._become(key, self._after(said, change))
+        may = {self._after(each, change) for each in known}
+        if self.ends and change.at is not None:
+            held = [each for each in known if each.row is None and each.tombstone is not None]
+            may |= {self._after(State(), change) for _ in held}
+        may -= {self._state(key)}
+        if may:
+            self.others[key] = may
+
+    def settle(self, found: Mapping[str, Row]) -> None:
+        """The table has these rows: what a key may be is what agrees with it."""
+        for key in sorted(self.others):
+            row, may = found.get(key), self.others.pop(key)
+            agree = sorted((each for each in may if each.row == row), key=_by_tombstone)
+            said = self._state(key)
+            if said.row != row and agree:
+                self._become(key, agree.pop(0))
+                self.ended += 1
+            if agree:
+                self.others[key] = set(agree)
+
+    def _state(self, key: str) -> State:
+        return State(self.rows.get(key), self.tombstones.get(key))
+
+    def _become(self, key: str, state: State) -> None:
+        self.rows.pop(key, None)
+        self.tombstones.pop(key, None)
+        if state.row is not None:
+            self.rows[key] = state.row
+        if state.tombstone is not None:
+            self.tombstones[key] = state.tombstone
+
+    def _after(self, state: State, change: Change) -> State:
+        row = change.row
         if not self.ordered:
-            if row is None:
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = row
-            return
+            return State(row)
         if change.at is None:
-            if stored is not None:
-                self.tombstones[key] = stored.at
-                del self.rows[key]
-            return
-        floor = stored.at if stored is not None else self.tombstones.get(key)
+            return State(None, state.row.at) if state.row is not None else state
+        floor = state.row.at if state.row is not None else state.tombstone
         if floor is not None and change.at < floor:
-            return
-        if row is None:
-            self.rows.pop(key, None)
-            self.tombstones[key] = change.at
-        else:
-            self.tombstones.pop(key, None)
-            self.rows[key] = row
+            return state
+        return State(row) if row is not None else State(None, change.at)
 
 
-def replayed(changes: Iterable[Change], foreign: Iterable[ForeignRow], ordered: bool) -> dict[str, Row]:
-    """The rows after all events in the input's order, other engines' inserts where they were committed."""
-    writer, seen = LastWriter(ordered), Counter[str]()
+def _by_tombstone(state: State) -> tuple[bool, int]:
+    return state.tombstone is not None, state.tombstone or 0
+
+
+def replayed(
+    changes: Iterable[Change],
+    foreign: Iterable[ForeignRow],
+    ordered: bool,
+    found: Mapping[str, Row] | None = None,
+) -> dict[str, Row]:
+    """The rows after all events in the input's order, other engines' inserts where they were committed.
+
+    ``found``: the table's rows, where tombstones end: what may be there, is.
+    """
+    writer, seen = LastWriter(ordered, found is not None), Counter[str]()
     waiting: dict[str, list[ForeignRow]] = {}
     for each in foreign:
         waiting.setdefault(each.key, []).append(each)
@@ -102,4 +145,6 @@ def replayed(changes: Iterable[Change], foreign: Iterable[ForeignRow], ordered: 
         seen[change.key] += 1
     for key in waiting:
         insert(key)
+    if found is not None:
+        writer.settle(found)
     return writer.rows

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from tests.hudi_rules.slices import parse_data_file, read_slice
 from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.timelines import (
     DATA_TIMELINE,
@@ -90,8 +91,10 @@ class Reader:
         read: Callable[[str], bytes],
         folders: Callable[[], list[str]],
         ordered: bool,
+        layout: Layout | None = None,
     ) -> None:
         self._names, self._read, self._folders, self._ordered = names, read, folders, ordered
+        self._layout = layout or Layout()
         self._parsed: dict[tuple[str, int], Any] = {}
         self._made: dict[tuple[str, str], tuple[tuple[object, ...], Any]] = {}
         self._schema = ""
@@ -258,12 +261,31 @@ class Reader:
         return live
 
     def _base_rows(self, file: DataFile) -> dict[str, Row]:
-        found: dict[str, Row] = self._cached(file.path, _by_key)
+        found: dict[str, Row] = self._cached(file.path, self._by_key)
         return found
 
     def _log_rows(self, file: DataFile) -> tuple[dict[str, Row], list[decode.Deleted]]:
-        found: tuple[dict[str, Row], list[decode.Deleted]] = self._cached(file.path, _log_content)
+        found: tuple[dict[str, Row], list[decode.Deleted]] = self._cached(file.path, self._log_content)
         return found
+
+    def _by_key(self, data: bytes) -> dict[str, Row]:
+        columns = ("_hoodie_record_key", "day", "zone", "ts", "v", "note")
+        rows = decode.parquet_columns(data, columns)
+        path = self._layout.path
+        found = {key: Row(path(day, zone), at, number, note) for key, day, zone, at, number, note in rows}
+        if len(found) != len(rows):
+            raise BrokenTableError("a key is there twice in one file")
+        return found
+
+    def _log_content(self, data: bytes) -> tuple[dict[str, Row], list[decode.Deleted]]:
+        upserts: dict[str, Row] = {}
+        deleted: list[decode.Deleted] = []
+        for block in decode.log_blocks(data):
+            if block.kind == decode.PARQUET:
+                upserts |= self._by_key(block.content)
+            elif block.kind == decode.DELETE:
+                deleted += decode.deletes(block.content)
+        return upserts, deleted
 
     def _index(self, view: View) -> dict[str, Place]:
         index: dict[str, Place] = {}
@@ -328,22 +350,3 @@ def _merged_files(files: Iterable[DataFile], timeline: Timeline) -> Merged:
             names = [*([base] if base is not None else []), *logs]
             found.append((place, tuple(by_name[name] for name in names)))
     return tuple(found)
-
-
-def _by_key(data: bytes) -> dict[str, Row]:
-    rows = decode.parquet_columns(data, ("_hoodie_record_key", "day", "ts", "v", "note"))
-    found = {key: Row(day, at, number, note) for key, day, at, number, note in rows}
-    if len(found) != len(rows):
-        raise BrokenTableError("a key is there twice in one file")
-    return found
-
-
-def _log_content(data: bytes) -> tuple[dict[str, Row], list[decode.Deleted]]:
-    upserts: dict[str, Row] = {}
-    deleted: list[decode.Deleted] = []
-    for block in decode.log_blocks(data):
-        if block.kind == decode.PARQUET:
-            upserts |= _by_key(block.content)
-        elif block.kind == decode.DELETE:
-            deleted += decode.deletes(block.content)
-    return upserts, deleted

@@ -7,11 +7,12 @@ which rewinds there were, then which claims and transactions stand, by their off
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.model import Change, Row
 
 Entry = dict[str, Any]
@@ -27,6 +28,15 @@ class Sent(NamedTuple):
 
 Read = Callable[[str, int, int], tuple[list[Sent], int]]
 """(topic, partition, position) -> committed messages from there on, and the position after them."""
+
+
+class Sharded(NamedTuple):
+    """An input topic that is partitioned by lane, so that assigners read it themselves: its name, and the
+    sound records of each lane with their offsets.
+    """
+
+    topic: str
+    records: Mapping[int, Sequence[tuple[int, Change]]]
 
 
 @dataclass
@@ -59,11 +69,21 @@ class Counted:
 class Topics:
     """Follows all topics of the table; `follow` reads what is new."""
 
-    def __init__(self, read: Read, table: str, lanes: int, data_partitions: int) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: Read,
+        table: str,
+        lanes: int,
+        data_partitions: int,
+        ordered: bool,
+        layout: Layout,
+        sharded: Sharded | None = None,
+    ) -> None:
+        self._read, self._ordered, self._layout, self._sharded = read, ordered, layout, sharded
         roles = {"ledger": 1, "epochs": 1, "keyed": lanes, "index": lanes, "tombstones": lanes,
                  "data": data_partitions, "dead-letter": 1}  # fmt: skip
         self._places = [(f"{table}.{role}", role, n) for role, count in roles.items() for n in range(count)]
+        self.keyed_topic = sharded.topic if sharded is not None else f"{table}.keyed"
         self._positions = {(role, n): 0 for _, role, n in self._places}
         self._by_nonce: dict[tuple[str, int, bytes], list[Sent]] = {}
         self.ledger: list[tuple[int, Entry]] = []
@@ -127,22 +147,46 @@ class Topics:
         letters = self._by_nonce.get(("dead-letter", 0, b""), [])
         return {tuple(each.headers[name] for name in names) for each in letters}
 
-    def keyed_rows(self, counted: Counted, lane: int) -> list[tuple[int, dict[str, Any]]]:
-        """(offset, row) of the lane's rows that exist, in order."""
+    def changes(self, counted: Counted, lane: int) -> Sequence[tuple[int, Change]]:
+        """(position, event) of what an assign lane has to work on, in order."""
+        if self._sharded is not None:
+            return self._sharded.records[lane]
         rows: list[tuple[int, dict[str, Any]]] = []
         for _, entry in counted.shuffled:
             for partition, messages in self.named(entry, "keyed"):
                 if partition == lane:
                     rows += [(m.offset, row) for m in messages for row in decode.batch_rows(m.value or b"")]
         rows.sort(key=lambda each: each[0])
-        return rows
+        return [(offset, self._change(row)) for offset, row in rows]
+
+    def _change(self, row: dict[str, Any]) -> Change:
+        """The event that a keyed row stands for."""
+        if row["_tm_op"] == 1:
+            return Change(row["_tm_key"], None, row["_tm_ordering"] if self._ordered else None)
+        path = self._layout.path(row["day"], row.get("zone"))
+        return Change(row["_tm_key"], Row(path, row["ts"], row["v"], row.get("note")), row["ts"])
+
+    @property
+    def is_sharded(self) -> bool:
+        return self._sharded is not None
+
+    def taken(self, counted: Counted) -> dict[str, int]:
+        """Per input lane (``topic:partition``) the position up to which it is read."""
+        return counted.shuffle_next if self._sharded is None else self._inputs(counted.assign_next)
+
+    def sources(self, counted: Counted, through: int) -> dict[str, int]:
+        """Per input lane the position that an epoch commits which ends there in the ledger."""
+        keyed = keyed_positions(counted, through)
+        return source_positions(counted, keyed, through) if self._sharded is None else self._inputs(keyed)
+
+    def _inputs(self, lanes: Mapping[str, int]) -> dict[str, int]:
+        assert self._sharded is not None
+        return {f"{self._sharded.topic}:{lane}": position for lane, position in lanes.items()}
 
 
-def change_of(row: dict[str, Any], ordered: bool) -> Change:
-    """The event that a keyed row stands for."""
-    if row["_tm_op"] == 1:
-        return Change(row["_tm_key"], None, row["_tm_ordering"] if ordered else None)
-    return Change(row["_tm_key"], Row(row["day"], row["ts"], row["v"]), row["ts"])
+def keyed_positions(counted: Counted, through: int) -> dict[str, int]:
+    """Per lane the position after the transactions up to a ledger offset."""
+    return {p["lane"]: p["next"] for o, entry in counted.tagged if o <= through for p in entry["consumed"]}
 
 
 def source_positions(counted: Counted, keyed: dict[str, int], through: int) -> dict[str, int]:

@@ -44,7 +44,7 @@ def _named_files(paths: list[str], read: Read) -> set[str]:
         document = decode.avro_document(read(path))
         if name.endswith(".clean"):
             for partition, part in document["partitionMetadata"].items():
-                cleaned |= {f"{partition}/{file}" for file in part["successDeleteFiles"]}
+                cleaned |= {f"{partition}/{file}".lstrip("/") for file in part["successDeleteFiles"]}
         else:
             stats = document["partitionToWriteStats"] or {}
             made |= {stat["path"] for each in stats.values() for stat in each}

@@ -47,6 +47,7 @@ from tests.hudi_rules.documents import decode
 from tests.hudi_rules.slices import Group, parse_data_file
 from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.layout import SUB, Layout, zone_of
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign.clock import HudiClock
 
@@ -88,7 +89,9 @@ class Bench:
         shards: int,
         is_log: bool,
         ordered: bool,
+        layout: Layout,
     ) -> None:
+        self.layout = layout
         self.storage, self.clock, self.ids, self.look = storage, clock, ids, look
         self.shards, self.is_log, self.has_note = shards, is_log, False
         self._schema, self._ordered = schema, ordered
@@ -171,15 +174,19 @@ class Bench:
         write.groups.add((stat.partition_path, stat.file_id))
 
     def _rows(self, rows: Mapping[str, Row], partition: str, instant: str, name: str) -> pa.Table:
-        values = {
-            "id": list(rows),
-            "day": [row.day for row in rows.values()],
+        days = [self.layout.day(row.day) for row in rows.values()]
+        values: dict[str, list[Any]] = {
+            "id": [self.layout.name(key) for key in rows],
+            "sub": [SUB] * len(rows),
+            "day": days,
+            "zone": [zone_of(day) for day in days],
             "ts": [row.at for row in rows.values()],
             "v": [row.number for row in rows.values()],
         }
         if self.has_note:
             values[NOTE] = [row.note for row in rows.values()]
-        user = pa.table(values, schema=self.schema.arrow)
+        columns = self.schema.arrow
+        user = pa.table({name: values[name] for name in columns.names}, schema=columns)
         keys = pa.chunked_array([pa.array(list(rows), pa.string())])
         return attach_meta_columns(user, keys, partition, instant, 0, name, 0)
 

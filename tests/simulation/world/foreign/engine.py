@@ -12,6 +12,7 @@ from hudi_format.model import InstantGenerator
 from hudi_format.schema import TableSchema
 from stream_runtime.ids import IdSource
 from tests.simulation.world.checkers.judge import Judge, Look
+from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
 from tests.simulation.world.foreign.clock import HudiClock
@@ -20,6 +21,9 @@ from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
 from tests.simulation.world.ports import WorldClock
 
+_WORDS: Final = dict.fromkeys(
+    ("insert", "insert-into", "overwrite", "drop", "half", "plan-clustering", "cluster"), ("d0",)
+)
 KEYS: Final = 6
 """Our input has the keys k0 to k5; what the engine inserts in flight has keys of its own, f0, f1 …"""
 
@@ -39,12 +43,14 @@ class ForeignEngine:
         shards: int,
         is_log: bool,
         ordered: bool,
+        layout: Layout,
         at: Callable[[], int],
     ) -> None:
         self._storage, self._judge, self._at = storage, judge, at
+        self._layout = layout
         self._clock = HudiClock(clock)
         self._instants = InstantGenerator(clock)
-        bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered)
+        bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered, layout)
         self._bench, self._writes = bench, Writes(bench)
         self._services = Services(bench, self._writes)
         self._undoing = Undoing(bench, self._instants, judge.undone)
@@ -67,6 +73,7 @@ class ForeignEngine:
         if not self._bench.may():
             self.said = "the lock is held"
             return False
+        words = tuple(map(self._as_written, words or _WORDS.get(kind, ())))
         operation: Callable[..., None] = getattr(self, f"_{kind.replace('-', '_')}")
         try:
             with self._judge.elsewhere():
@@ -80,6 +87,16 @@ class ForeignEngine:
         self.done[kind] += 1
         return True
 
+    def sees_note(self) -> None:
+        """The table has the column that came later, by a commit of whomever."""
+        self._bench.has_note = True
+
+    def _as_written(self, word: str) -> str:
+        """Days as partition paths, keys as record keys; all else as it is."""
+        if word[:1] in "dk" and word[1:].isdigit():
+            return self._layout.path(word) if word[0] == "d" else self._layout.record_key(word)
+        return word
+
     # ------------------------------------------------------------ rows
 
     def _row(self, look: Look, key: str, day: str) -> Row:
@@ -92,13 +109,15 @@ class ForeignEngine:
 
     def _known(self, look: Look, key: str) -> Row:
         if key == "f":
-            key = max((each for each in look.content.rows if each.startswith("f")), default=key)
+            fresh = (each for each in look.content.rows if self._layout.name(each).startswith("f"))
+            key = max(fresh, default=key)
         if key not in look.content.rows:
             raise LeftOutError(f"there is no {key}")
         return look.content.rows[key]
 
     def _absent(self, look: Look) -> str:
-        absent = [f"k{n}" for n in range(KEYS) if f"k{n}" not in look.content.rows]
+        keys = [self._layout.record_key(f"k{n}") for n in range(KEYS)]
+        absent = [key for key in keys if key not in look.content.rows]
         if not absent:
             raise LeftOutError("every key is there")
         return absent[self._inserted % len(absent)]
@@ -112,7 +131,8 @@ class ForeignEngine:
             return {key: self._row(look, key, *words)}
         if what == "fresh":
             self._fresh += 1
-            return {f"f{self._fresh}": self._row(look, "", *words)}
+            key = self._layout.record_key(f"f{self._fresh}")
+            return {key: self._row(look, key, *words)}
         key, *rest = words
         row = self._known(look, key)
         if what == "delete":
@@ -122,7 +142,7 @@ class ForeignEngine:
     def _commit(self, look: Look, *words: str) -> None:
         self._writes.finish(self._writes.begin(look, self._changes(look, *words)), self._judge.look())
 
-    def _insert(self, look: Look, day: str = "d0") -> None:
+    def _insert(self, look: Look, day: str) -> None:
         self._commit(look, "insert", day)
 
     def _empty(self, look: Look) -> None:
@@ -147,7 +167,7 @@ class ForeignEngine:
             self._bench.has_note = before
             raise
 
-    def _insert_into(self, look: Look, day: str = "d0") -> None:
+    def _insert_into(self, look: Look, day: str) -> None:
         """A new row in a small file group that is there: its base file is written anew."""
         small = [
             place
@@ -161,18 +181,18 @@ class ForeignEngine:
         changes = self._changes(look, "insert", day)
         self._writes.finish(self._writes.begin(look, changes, small[0]), self._judge.look())
 
-    def _overwrite(self, look: Look, day: str = "d0") -> None:
+    def _overwrite(self, look: Look, day: str) -> None:
         self._writes.finish(
             self._writes.begin_replace(look, day, self._overwritten(look, day)), self._judge.look()
         )
 
-    def _overwritten(self, look: Look, day: str = "d0") -> dict[str, Row]:
+    def _overwritten(self, look: Look, day: str) -> dict[str, Row]:
         """One row that was in the partition, or an absent one."""
         there = sorted(key for key, row in look.content.rows.items() if row.day == day)
         key = there[self._rows % len(there)] if there else self._absent(look)
         return {key: self._row(look, key, day)}
 
-    def _drop(self, look: Look, day: str = "d0") -> None:
+    def _drop(self, look: Look, day: str) -> None:
         self._writes.finish(self._writes.begin_replace(look, day, {}), self._judge.look())
 
     # ------------------------------------------------------------ in flight
@@ -191,7 +211,7 @@ class ForeignEngine:
             raise LeftOutError("somebody rolled it back")
         self._writes.finish(write, look)
 
-    def _half(self, look: Look, day: str = "d0") -> None:
+    def _half(self, look: Look, day: str) -> None:
         """An insert that dies between the metadata table's commit and its own, holding the lock."""
         write = self._writes.begin(look, self._changes(look, "insert", day))
         self._writes.commit_metadata(write, self._bench.instant(look))
@@ -264,13 +284,13 @@ class ForeignEngine:
         self._services.plan_compaction(look)
         self._services.run_compaction(self._judge.look())
 
-    def _plan_clustering(self, look: Look, day: str = "d0") -> None:
+    def _plan_clustering(self, look: Look, day: str) -> None:
         self._services.plan_clustering(look, day)
 
     def _run_clustering(self, look: Look) -> None:
         self._services.run_clustering(look)
 
-    def _cluster(self, look: Look, day: str = "d0") -> None:
+    def _cluster(self, look: Look, day: str) -> None:
         self._services.plan_clustering(look, day)
         self._services.run_clustering(self._judge.look())
 

@@ -1,0 +1,58 @@
+"""How a world's table is laid out: what its record keys and partition paths are made of.
+
+=============== ========================= ====================================
+``partition``   columns                   path of a row of day ``d1``
+=============== ========================= ====================================
+``day``         `day`                     ``d1``
+``none``        none: not partitioned     (empty)
+``two``         `day`, `zone`             ``d1/z1``
+=============== ========================= ====================================
+
+Keys are written as Hudi does: the value itself where one column makes the key and at most one the partition,
+``id:k1,sub:s`` or ``id:k1`` elsewhere. Rows of the model have their partition path as ``day``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+SUB: Final = "s"
+_DAY_OF_NONE: Final = "d0"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``keys``: how many columns the record key has, 1 or 2."""
+
+    partition: str = "day"
+    keys: int = 1
+
+    @property
+    def _names_parts(self) -> bool:
+        return self.keys > 1 or self.partition == "two"
+
+    def record_key(self, name: str) -> str:
+        """The record key of the row with this `id`."""
+        if not self._names_parts:
+            return name
+        return f"id:{name},sub:{SUB}" if self.keys > 1 else f"id:{name}"
+
+    def name(self, record_key: str) -> str:
+        """The `id` of the row with this record key."""
+        return record_key.partition(",")[0].removeprefix("id:") if self._names_parts else record_key
+
+    def path(self, day: str, zone: str | None = None) -> str:
+        """The partition path of a row with these values; without a zone, of the one that the day has."""
+        if self.partition == "none":
+            return ""
+        return f"{day}/{zone or zone_of(day)}" if self.partition == "two" else day
+
+    def day(self, path: str) -> str:
+        """A day whose rows have this path."""
+        return path.partition("/")[0] or _DAY_OF_NONE
+
+
+def zone_of(day: str) -> str:
+    """The zone of all rows of a day."""
+    return f"z{int(day[1:]) % 2}"
