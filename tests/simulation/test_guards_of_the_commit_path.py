@@ -22,6 +22,7 @@ from hudi_format.table_config import TableType
 from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from stream_runtime.config import load_config
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, check_end, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_recover_and_new_ledger import CONFIG
@@ -82,6 +83,27 @@ def test_nothing_is_decided_without_the_lock(tmp_path: Path) -> None:
     lose_lock_at(path, CoordinatorFailpoint.BEFORE_COMMIT_DECIDED)
     path.step_coordinator()
     assert path.state().decided is None
+
+
+def test_a_decided_instant_that_archival_passed_by_is_not_guessed_about(tmp_path: Path) -> None:
+    """`_check_standing` asks `is_archived`: the timeline starts behind our instant, which is on none of its
+    sides. Whether it was committed nobody can tell, so nothing is completed, taken back or written again.
+    """
+    path = path_at_second_report(tmp_path)
+    path.step_coordinator()
+    decided, state = path.state().decided, path.state()
+    assert decided is not None
+    assert state.planned is not None
+    path.clock.advance(1.0)
+    OtherEngine(path.storage, path.clock, path.action).commit()
+    for info in path.storage.list(".hoodie/timeline"):
+        if info.name[:17].isdigit() and info.name[:17] <= (state.planned.instant or ""):
+            path.storage.delete(info.path)
+    files = path.files()
+    with pytest.raises(DivergedError, match="lies before the timeline's start"):
+        path.step_coordinator()
+    assert (path.state().decided, path.state().voided) == (decided, state.voided)
+    assert path.files().items() >= files.items()
 
 
 def test_recover_refuses_the_ledger_of_another_table(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Events(Town):
         return {"id": key, "sub": SUB}
 
     def _deletes_last(self, record_key: str) -> bool:
-        """Whether the key's newest event is a delete: a null value behind it may say that once more, or not."""
+        """Whether the key's newest event is a delete: a null value behind it may only repeat it."""
         last = next((each for each in reversed(self._sent) if each.key == record_key), None)
         return last is not None and last.row is None
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hudi_format.commit.create_table import create_table
 from hudi_format.commit.instants import complete, create_inflight, create_requested
@@ -163,3 +166,25 @@ class IndexedTable:
             located = [answers.locations[each] for each in answers.location_ids[:-2]]
             assert located == [found.locations[each] for each in found.location_ids]
         return content
+
+
+def write_archive(
+    storage: InMemoryStorage, rows: list[tuple[str, str, str, bytes]], root: str = ".hoodie"
+) -> None:
+    """An archive of these instants: requested, completion, action, metadata."""
+    table = pa.table(
+        {
+            "instantTime": [requested for requested, _, _, _ in rows],
+            "completionTime": [completion for _, completion, _, _ in rows],
+            "action": [action for _, _, action, _ in rows],
+            "metadata": pa.array([metadata for _, _, _, metadata in rows], pa.binary()),
+            "plan": pa.array([None for _ in rows], pa.binary()),
+            "version": [1 for _ in rows],
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    manifest = json.dumps({"files": [{"fileName": "a_b_0.parquet"}]}).encode()
+    storage.create(f"{root}/timeline/history/a_b_0.parquet", sink.getvalue())
+    storage.create(f"{root}/timeline/history/manifest_1", manifest)
+    storage.create(f"{root}/timeline/history/_version_", b"1")

@@ -24,7 +24,7 @@ from hudi_format.storage import InMemoryStorage, Listing
 from hudi_format.table_config import read_properties
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tests.unit.hudi_format.doubles import ManualClock
-from tests.unit.hudi_format.metadata_tables import IndexedTable, plain
+from tests.unit.hudi_format.metadata_tables import IndexedTable, plain, write_archive
 
 INDEX = ".hoodie/metadata/record_index"
 
@@ -331,6 +331,24 @@ def test_changes_after_a_time_that_no_instant_has_are_unknown() -> None:
         if info.name.startswith(first):
             table.storage.delete(info.path)
     assert changes(table, after) is None
+
+
+def test_changes_are_unknown_when_one_of_them_was_archived_meanwhile() -> None:
+    """Who was away then would miss the deletes of the archived commit, and keep their rows."""
+    table = IndexedTable(shards=1)
+    first = table.commit({"a": 1, "b": 1})
+    second = table.commit({"a": None})
+    third = table.commit({"c": 1})
+    after, newest = completion_of(table, first), completion_of(table, third)
+    moved = [(each, completion_of(table, each), "deltacommit", b"") for each in (first, second)]
+    for info in table.storage.list(".hoodie/timeline"):
+        if info.name.startswith((first, second)):
+            table.storage.delete(info.path)
+    write_archive(table.storage, moved)
+    assert changes(table, BEGINNING) is None
+    assert changes(table, after) is None
+    assert changes(table, moved[1][1]) == [(third, {"c": 1})], "all archived ones are seen"
+    assert changes(table, newest) == []
 
 
 def test_shards_out_of_range_are_refused() -> None:

@@ -159,6 +159,14 @@ def test_logs_are_ordered_by_instant_version_and_token_as_text() -> None:
     assert only_slice(names, line).log_files == (log(1, 2, "10-0-0"), log(1, 2, "9-0-0"), log(1, 10), log(3))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_two_base_files_of_one_instant_the_last_write_token_counts(turned: bool) -> None:
+    """Attempts of one task left both; in which order a folder lists them says nothing."""
+    names = [base(1, "0-1-1"), base(1, "0-1-0")]
+    found = only_slice(names[::-1] if turned else names, timeline((1, 2)))
+    assert found.base_file == base(1, "0-1-1")
+
+
 def test_files_of_archived_instants_count() -> None:
     line = timeline((5, 6))
     assert only_slice([base(1), log(3), log(5)], line).log_files == (log(3), log(5))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from hudi_format.errors import CorruptFileError, UnsupportedTableError
 from hudi_format.storage import InMemoryStorage, Listing
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 from hudi_format.timeline.archived import ArchivedTimeline
+from tests.unit.hudi_format.metadata_tables import write_archive
 
 
 def t(n: int) -> str:
@@ -31,23 +29,7 @@ def written(n: int, completion: int, word: str = "deltacommit") -> list[str]:
 
 
 def archive(storage: InMemoryStorage, rows: list[tuple[int, int, str]], root: str = ".hoodie") -> None:
-    table = pa.table(
-        {
-            "instantTime": [t(n) for n, _, _ in rows],
-            "completionTime": [t(c) for _, c, _ in rows],
-            "action": [action for _, _, action in rows],
-            "metadata": pa.array([b"meta%d" % n for n, _, _ in rows], pa.binary()),
-            "plan": pa.array([None for _ in rows], pa.binary()),
-            "version": [1 for _ in rows],
-        }
-    )
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    storage.create(f"{root}/timeline/history/a_b_0.parquet", sink.getvalue())
-    storage.create(
-        f"{root}/timeline/history/manifest_1", json.dumps({"files": [{"fileName": "a_b_0.parquet"}]}).encode()
-    )
-    storage.create(f"{root}/timeline/history/_version_", b"1")
+    write_archive(storage, [(t(n), t(c), action, b"meta%d" % n) for n, c, action in rows], root)
 
 
 def test_an_absent_folder_is_an_empty_timeline() -> None:

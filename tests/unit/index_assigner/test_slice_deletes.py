@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 
+from hudi_format.commit.instants import create_requested
+from hudi_format.errors import FileMissingError, TimelineConflictError
 from hudi_format.file_group.log_blocks import read_log_deletes
 from hudi_format.file_group.slice_reader import merge_columns, read_slice
 from hudi_format.ordering import NO_ORDERING
 from hudi_format.storage.memory import InMemoryStorage
+from hudi_format.timeline import Action
 from index_assigner.domain.locations import Locations
 from index_assigner.index.slice_deletes import DeletedKeys, SliceDeletes
 from index_assigner.index.slice_values import OrderingParts, SliceValues
@@ -156,3 +160,36 @@ def test_a_log_file_that_was_compacted_away_makes_the_table_be_listed_anew() -> 
         if ".log." in info.name:
             groups.table.storage.delete(info.path)
     assert groups.hides(a=1) == [False]
+
+
+class _CleanedWhileListed:
+    """A storage in which another engine's clean begins while a partition is listed, ``times`` times."""
+
+    def __init__(self, storage: InMemoryStorage, times: int) -> None:
+        self._storage, self._left = storage, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def list(self, path: str) -> Any:
+        listed = self._storage.list(path)
+        if path == "p" and self._left:
+            self._left -= 1
+            create_requested(self._storage, f"2999010100000000{self._left}", Action.CLEAN)
+        return listed
+
+
+def test_a_listing_during_which_files_were_removed_is_made_anew() -> None:
+    """It may have the log files of a slice and not its base file: a row would be taken for absent."""
+    groups = Groups()
+    torn: Any = _CleanedWhileListed(groups.table.storage, 1)
+    values = SliceValues(torn, groups.locations, ROWS, EVENT, AT, 1 << 20)
+    place = groups.locations.intern("p", file_id(2))
+    with pytest.raises(FileMissingError, match="while they were listed"):
+        values.slices_at([place])
+    values.forget()
+    assert values.slices_at([place])[0] is not None
+    endless: Any = _CleanedWhileListed(groups.table.storage, 9)
+    values = SliceValues(endless, groups.locations, ROWS, EVENT, AT, 1 << 20)
+    with pytest.raises(TimelineConflictError, match="vanished in each"):
+        values.of(pa.array(["c"]), np.array([place], np.int32))
