@@ -9,13 +9,18 @@ The same deletes tell what other writers' deletes were worth (`foreign_deletes`)
 
 What a slice was found to hold is kept for half of the tombstones' life. Deletes that came since are younger
 than that, and tombstones (or the stored values of keys that are there) tell of them; those of other writers
-end in a rewind, which forgets all this.
+end in a rewind, which forgets all this. Then only the log files that were appended since are read, so a short
+life of tombstones costs a look at the slice and no file twice. Example: with `tombstone_ttl: 2s` a slice of
+500 log files is looked at every second, and the one or two that came in that second are read. A slice whose
+older files are others than before (it was compacted, or a file came between them) is read as a whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -44,16 +49,18 @@ _ABOVE_ALL: Final = int(np.iinfo(np.int64).max)
 class DeletedKeys:
     """Distinct keys that a slice's log files delete. ``floor``: the ordering value that a new row of the key
     must reach, `_ABOVE_ALL` where none does. ``stands``: that of the delete which stands while the key is
-    not live, `NO_ORDERING` where it has none.
+    not live, `NO_ORDERING` where it has none. ``logs``: how many log files were read, ``digest``: which.
     """
 
     keys: pa.StringArray
     floor: Int64Array
     stands: Int64Array
     read_ms: int
+    logs: int = 0
+    digest: bytes = b""
 
     @classmethod
-    def of(cls, parts: list[Deletes], read_ms: int) -> DeletedKeys:
+    def of(cls, parts: Sequence[Deletes], read_ms: int) -> DeletedKeys:
         """From the deletes of all log files of a slice, in their order."""
         changes = [Changes.of_deletes(each) for each in parts if len(each)]
         every = Changes.concat(changes, [0] * len(changes))
@@ -62,6 +69,16 @@ class DeletedKeys:
         values = np.where(every.unconditional, _ABOVE_ALL, every.ordering)
         np.maximum.at(floor, positions_in(every.keys, last.keys), values)
         return cls(last.keys, floor, np.where(last.unconditional, NO_ORDERING, last.ordering), read_ms)
+
+    def with_later(self, parts: Sequence[Deletes], read_ms: int) -> DeletedKeys:
+        """As `of` would answer for the log files of this one and, behind them, those of ``parts``."""
+        if not any(map(len, parts)):
+            return replace(self, read_ms=read_ms)
+        # One delete a key stands for all before: reducing goes from left to right.
+        merged = DeletedKeys.of([Deletes.with_ordering(self.keys, self.stands), *parts], read_ms)
+        at = positions_in(self.keys, merged.keys)
+        merged.floor[at] = np.maximum(merged.floor[at], self.floor)
+        return merged
 
     @property
     def nbytes(self) -> int:
@@ -133,9 +150,8 @@ class SliceDeletes:
             if held is not None and held.read_ms >= oldest_ms:
                 self._groups.move_to_end(location)
                 found[location] = held
-        for location, deleted in self._read(
-            [each for each in locations if each not in found], now_ms
-        ).items():
+        due = [each for each in locations if each not in found]
+        for location, deleted in self._read(due, now_ms).items():
             found[location] = deleted
             self._drop(location)
             self._groups[location] = deleted
@@ -155,7 +171,7 @@ class SliceDeletes:
             try:
                 slices = self._slices.slices_at(locations)
                 return {
-                    location: DeletedKeys.of(self._deletes(file_slice), now_ms)
+                    location: self._deletes(file_slice, self._groups.get(location), now_ms)
                     for location, file_slice in zip(locations, slices, strict=True)
                 }
             except FileMissingError:
@@ -164,14 +180,22 @@ class SliceDeletes:
             f"{self._storage.base_uri}: log files of a newest slice vanished in each of {_ATTEMPTS_MAX} reads"
         )
 
-    def _deletes(self, file_slice: FileSlice | None) -> list[Deletes]:
-        if file_slice is None:
-            return []
+    def _deletes(self, file_slice: FileSlice | None, held: DeletedKeys | None, now_ms: int) -> DeletedKeys:
+        names = () if file_slice is None else file_slice.log_files
+        begun = 0 if held is None else held.logs
+        if held is None or held.digest != _digest(names[:begun]):
+            held, begun = DeletedKeys.of([], now_ms), 0
+        parts = [] if file_slice is None else [self._deletes_of(file_slice, each) for each in names[begun:]]
+        return replace(held.with_later(parts, now_ms), logs=len(names), digest=_digest(names))
+
+    def _deletes_of(self, file_slice: FileSlice, name: str) -> Deletes:
         parts = self._parts
         columns = merge_columns(pa.schema([]), self._slices.schema, parts.field)
-        found = []
-        for name in file_slice.log_files:
-            path = join_path(file_slice.partition_path, name)
-            found.append(read_log_deletes(self._storage, path, columns, parts.mode, parts.field))
-            self.files_read += 1
-        return found
+        self.files_read += 1
+        path = join_path(file_slice.partition_path, name)
+        return read_log_deletes(self._storage, path, columns, parts.mode, parts.field)
+
+
+def _digest(names: Sequence[str]) -> bytes:
+    """Which log files, in their order: a slice may have thousands, and their names would have to be held."""
+    return hashlib.sha256("\n".join(names).encode()).digest()

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hudi_format.commit.instants import create_requested
 from hudi_format.errors import FileMissingError, TimelineConflictError
@@ -132,6 +133,60 @@ def test_what_was_read_is_read_again_after_half_the_time_to_live_and_after_anoth
     groups.values.forget()
     groups.deletes.forget()
     assert groups.hides(c=2) == [True]
+
+
+@settings(max_examples=150, deadline=None)
+@given(slices(), st.integers(0, 6))
+def test_what_is_read_in_two_parts_is_what_is_read_at_once(
+    made: tuple[list[Row] | None, list[Log]], cut: int
+) -> None:
+    storage = InMemoryStorage()
+    names = stored_slice(storage, *made, EVENT).log_files
+    parts = [read_log_deletes(storage, f"eu/{name}", COLUMNS, EVENT, ORDERING) for name in names]
+    once = DeletedKeys.of(parts, 7)
+    twice = DeletedKeys.of(parts[:cut], 3).with_later(parts[cut:], 7)
+    assert by_key(twice) == by_key(once)
+    assert twice.read_ms == 7
+
+
+def by_key(deleted: DeletedKeys) -> dict[str, tuple[int, int]]:
+    return dict(
+        zip(
+            deleted.keys.to_pylist(),
+            zip(deleted.floor.tolist(), deleted.stands.tolist(), strict=True),
+            strict=True,
+        )
+    )
+
+
+def test_however_short_tombstones_live_no_log_file_is_read_twice() -> None:
+    groups = Groups()
+    for number in range(20):
+        groups.table.commit_rows({f"k{number}": (1, 10)})
+        groups.table.commit_rows({}, {f"k{number}": 20})
+        groups.values.forget()
+        groups.clock.advance(TTL_MS / 1000)
+        assert groups.hides(a=1, **{f"k{number}": 1}) == [True, True]
+        held = groups.locations.intern("p", file_id(1))
+        [file_slice] = groups.values.slices_at([held])
+        assert file_slice is not None
+        assert groups.deletes.files_read == len(file_slice.log_files)
+
+
+def test_a_slice_whose_older_files_are_others_is_read_as_a_whole() -> None:
+    groups = Groups()
+    assert groups.hides(a=1) == [True]
+    groups.table.commit_rows({}, {"c": 20})
+    [file_slice] = groups.values.slices_at([groups.locations.intern("p", file_id(1))])
+    assert file_slice is not None
+    # As a compaction leaves it: what its files deleted holds no more.
+    for name in file_slice.log_files:
+        groups.table.storage.delete(f"p/{name}")
+    groups.table.commit_rows({"d": (1, 10)})
+    groups.table.commit_rows({}, {"d": 20})
+    groups.values.forget()
+    groups.clock.advance(TTL_MS / 1000)
+    assert groups.hides(a=1, d=1) == [False, True]
 
 
 def test_a_small_cache_reads_more_often_and_answers_alike() -> None:
