@@ -30,6 +30,7 @@ from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.input_topics import InputTopic
 from epoch_protocol.stopped_lanes import SkipResult, StoppedLane
+from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.rpc.deadlines import left_s
@@ -42,7 +43,8 @@ KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
 REASON_CHARACTERS_MAX: Final = 1_000
 _FLUSH_DEFAULT_MS: Final = 60_000
-_ANSWER_S: Final = 0.5
+ANSWER_S: Final = 0.5
+"""How long before its caller gives up a call that waits is answered."""
 _RETRY_TAKEN_S: Final = 15.0
 _log = logging.getLogger("tidemark.admin")
 
@@ -71,6 +73,7 @@ class AdminSources:
     verify: VerifyCalls
     describe: Callable[[], dict[str, Any]]
     accept_topic: AcceptTopic
+    clock: Clock
 
 
 class AdminService(rpc.AdminServicer):
@@ -80,7 +83,12 @@ class AdminService(rpc.AdminServicer):
         self._table = table
         self._from = sources
         self._flush = FlushWait(
-            sources.board, sources.inbox, sources.targets, sources.holds_records, sources.stopped_lanes
+            sources.board,
+            sources.inbox,
+            sources.targets,
+            sources.holds_records,
+            sources.clock,
+            sources.stopped_lanes,
         )
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
@@ -91,14 +99,14 @@ class AdminService(rpc.AdminServicer):
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
         # Kafka may be silent: the caller hears the rest before it gives up.
-        document = self._from.status(max(left_s(ASK_S + _ANSWER_S) - _ANSWER_S, 0.1))
+        document = self._from.status(max(left_s(ASK_S + ANSWER_S) - ANSWER_S, 0.1))
         return pb.StatusResponse(json=json.dumps(document), status=status_message(document))
 
     def Flush(self, request: pb.FlushRequest, _: object) -> pb.FlushResponse:  # noqa: N802
         self._check_table(request.table)
         asked_s = (request.timeout_ms or _FLUSH_DEFAULT_MS) / 1000
         # A little earlier than the caller gives up, who then hears what is behind.
-        view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - _ANSWER_S, 0.0)))
+        view = self._flush.wait(min(asked_s, max(left_s(asked_s + 1.0) - ANSWER_S, 0.0)))
         return pb.FlushResponse(epoch=view.epoch, instant=view.instant or "")
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802
@@ -176,7 +184,7 @@ class AdminService(rpc.AdminServicer):
     def SkipInput(self, request: pb.SkipInputRequest, _: object) -> pb.SkipInputResponse:  # noqa: N802
         self._check_table(request.table)
         place = TopicPartition(request.topic, request.partition)
-        done = self._from.skip(place, request.offset, max(left_s(SKIP_S) - _ANSWER_S, _ANSWER_S))
+        done = self._from.skip(place, request.offset, max(left_s(SKIP_S) - ANSWER_S, ANSWER_S))
         return pb.SkipInputResponse(first=done.first, last=done.last)
 
     def ListDeadLetters(  # noqa: N802

@@ -268,7 +268,7 @@ class CoordinatorService:
         lag = InputLag(ends, awaited, self._ports.clock)
         status = self._status_source(table, lag, members, inputs, schemas)
         self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
-        skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids)
+        skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids, ports.clock)
         commit = CommitService(
             facts_of(config, table, self._ledger),
             members,
@@ -299,6 +299,7 @@ class CoordinatorService:
             dead_letters=DeadLetterCalls(letters),
             verify=VerifyCalls(self._verification, ports.clock),
             describe=lambda: describe_table(ports.storage, config.table.accept_properties),
+            clock=ports.clock,
         )
         admin = AdminService(config.table.name, sources)
         if self._with_page:

@@ -19,9 +19,11 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
+from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import TopicPartition
+from stream_runtime.retry import Deadline
 
 _STEP_S: Final = 0.2
 _log = logging.getLogger("tidemark.admin")
@@ -38,8 +40,11 @@ class _Asked:
 class InputSkips:
     """Thread-safe."""
 
-    def __init__(self, stopped: Callable[[], Sequence[StoppedLane]], board: ViewBoard, ids: IdSource) -> None:
+    def __init__(
+        self, stopped: Callable[[], Sequence[StoppedLane]], board: ViewBoard, ids: IdSource, clock: Clock
+    ) -> None:
         self._stopped = stopped
+        self._clock = clock
         self._board = board
         self._ids = ids
         self._lock = threading.Lock()
@@ -57,8 +62,8 @@ class InputSkips:
             self._asked[asked.order.id] = asked
         lane = stopped.lane if stopped.stage is Stage.SHUFFLE else shuffle_lane(*place)
         try:
-            left_s = timeout_s
-            while left_s > 0:
+            deadline = Deadline(self._clock, timeout_s)
+            while not deadline.is_over:
                 result = asked.result
                 if result is not None and result.failure:
                     raise SkipFailedError(result.failure)
@@ -67,7 +72,6 @@ class InputSkips:
                     asked.told.wait(_STEP_S)
                 elif self._board.wait_until(partial(_has_passed, lane, result.last), _STEP_S):
                     return result
-                left_s -= _STEP_S
         finally:
             with self._lock:
                 del self._asked[asked.order.id]

@@ -12,7 +12,9 @@ from commit_coordinator.inbox import HurryUp, Inbox
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
+from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.retry import Deadline
 from stream_runtime.rpc.deadlines import is_wanted
 
 _HURRY_EVERY_S: Final = 0.2
@@ -25,7 +27,9 @@ HoldsRecords = Callable[[str, int, int], bool]
 
 
 class FlushWait:
-    """One for all calls; it holds nothing of any."""
+    """One for all calls; it holds nothing of any. Time is the clock's: a turn takes longer than it waits, the
+    more the busier the machine, and the caller must hear what is behind before it gives up.
+    """
 
     def __init__(
         self,
@@ -33,12 +37,14 @@ class FlushWait:
         inbox: Inbox,
         targets: Targets,
         holds_records: HoldsRecords,
+        clock: Clock,
         stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple,
     ) -> None:
         self._board = board
         self._inbox = inbox
         self._targets = targets
         self._holds_records = holds_records
+        self._clock = clock
         self._stopped_lanes = stopped_lanes
 
     def wait(self, timeout_s: float) -> CoordinatorView:
@@ -47,18 +53,18 @@ class FlushWait:
         Raises LaneStoppedError when what is to be committed lies behind the offset of a stopped lane, and
         DeadlineExceededError, which says what is behind.
         """
-        targets, left_s = self._targets(), timeout_s
+        deadline = Deadline(self._clock, timeout_s)
+        targets = self._targets()
         for turn in count():
             self._inbox.put(HurryUp())
-            wait_s = min(_HURRY_EVERY_S, left_s)
+            wait_s = min(_HURRY_EVERY_S, deadline.remaining_s)
             view = self._board.wait_until(partial(_reached, targets), wait_s)
             if view is not None:
                 return view
-            left_s -= wait_s
             if turn % _TURNS_PER_LOOK == 0:
                 self._check_stopped(targets)
                 targets = self._still_wanted(targets)
-            if targets and (left_s <= 0 or not is_wanted()):
+            if targets and (deadline.is_over or not is_wanted()):
                 break
         raise DeadlineExceededError(_missing(self._board.current, targets))
 

@@ -14,7 +14,7 @@ from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.input_topics import InputTopic
 from epoch_protocol.stopped_lanes import SkipResult
-from stream_runtime.clock import ManualClock
+from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 
@@ -38,5 +38,6 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),
         "describe": dict,
         "accept_topic": lambda *_: (InputTopic(1, 1), False),
+        "clock": SystemClock(),
     }
     return AdminService(table, AdminSources(**{**parts, **given}))

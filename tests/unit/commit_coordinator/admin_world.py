@@ -41,7 +41,7 @@ class World:
     """Parts of a coordinator, and its admin service on a port."""
 
     def __init__(self, table: str = "t", path: str = "") -> None:
-        clock = ManualClock()
+        self.clock = clock = ManualClock()
         self.letters = TopicPartition(f"{table}.dead-letter", 0)
         self.broker = MemoryBroker(clock, SeededIds(1))
         self.client = MemoryKafkaClient(self.broker)
@@ -61,6 +61,7 @@ class World:
             inbox=self.inbox,
             history=self.history,
             targets=self._targets,
+            clock=clock,
             dead_letters=DeadLetterCalls(self.desk),
             verify=VerifyCalls(self.verification, SystemClock()),
         )

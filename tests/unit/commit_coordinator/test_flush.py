@@ -9,6 +9,7 @@ import pytest
 from commit_coordinator.admin.flush import FlushWait
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from stream_runtime.clock import SystemClock
 from stream_runtime.errors import DeadlineExceededError
 
 LANE = "orders:0"
@@ -19,7 +20,7 @@ def view(taken: int, committed: int) -> CoordinatorView:
 
 
 def flush_on(board: ViewBoard, end: int, *, input_holds_records: bool) -> FlushWait:
-    return FlushWait(board, Inbox(), lambda: {LANE: end}, lambda *_: input_holds_records)
+    return FlushWait(board, Inbox(), lambda: {LANE: end}, lambda *_: input_holds_records, SystemClock())
 
 
 def test_what_was_taken_is_waited_for_although_retention_deleted_it_from_the_input():

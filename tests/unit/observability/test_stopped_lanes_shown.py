@@ -15,7 +15,7 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
 from epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from index_assigner.membership import _stopped_message
-from stream_runtime.clock import ManualClock
+from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.ports import TopicPartition
@@ -68,7 +68,7 @@ def test_the_coordinators_own_reason_goes_first_until_it_is_released() -> None:
 
 def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
     recreated = replace(OTHER, reason=StopReason.TOPIC_RECREATED)
-    skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1))
+    skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1), SystemClock())
     for place, offset, said in (
         (TopicPartition("in", 1), 8, "stands at offset 7, not at 8"),
         (TopicPartition("in", 2), 7, "does not stand still"),
@@ -85,7 +85,7 @@ def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
 @pytest.mark.parametrize("failure", ["", "no answer"])
 def test_a_skip_returns_once_the_ledger_has_it_or_says_why_not(failure: str) -> None:
     board = ViewBoard()
-    skips = InputSkips(lambda: [BROKEN], board, SeededIds(1))
+    skips = InputSkips(lambda: [BROKEN], board, SeededIds(1), SystemClock())
 
     def owner() -> None:
         while not (orders := skips.orders(Stage.SHUFFLE, ["in:0", "in:1"])):

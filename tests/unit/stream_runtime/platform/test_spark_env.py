@@ -1,11 +1,10 @@
 """What a Spark driver and its Python workers are given."""
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
 
-from stream_runtime.platform import spark_daemon, spark_env
+from stream_runtime.platform import spark_env
 from stream_runtime.platform.java import find_java
 
 
@@ -23,13 +22,20 @@ def test_daemon_module_is_one_that_workers_can_run():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_archives_leave_the_import_path_with_their_importers(monkeypatch, tmp_path):
-    # As plain files, wherever this test runs: an interpreter without them keeps the archives.
-    for package in ("pyspark", "py4j"):
-        importlib.import_module(package)
-    archives = [str(tmp_path / name) for name in ("pyspark.zip", "py4j-0.10-src.zip", "spark-core.jar")]
-    monkeypatch.setattr(sys, "path", [archives[0], "/plain", *archives[1:]])
-    monkeypatch.setattr(sys, "path_importer_cache", {archives[0]: None, "/plain": None})
-    spark_daemon.drop_archives()
-    assert sys.path == ["/plain"]
-    assert sys.path_importer_cache == {"/plain": None}
+def test_archives_leave_the_import_path_with_their_importers():
+    """In an interpreter of its own: here any thread of an earlier test that imports something meanwhile would
+    be led by this path, and leave its importers in the cache.
+    """
+    script = (
+        "import sys, pyspark, py4j; from stream_runtime.platform import spark_daemon;"
+        # As plain files, wherever this test runs: an interpreter without them keeps the archives.
+        "archives = ['/a/pyspark.zip', '/a/py4j-0.10-src.zip', '/a/spark-core.jar'];"
+        "sys.path[:] = [archives[0], '/plain', *archives[1:]];"
+        "sys.path_importer_cache.clear();"
+        "sys.path_importer_cache.update({archives[0]: None, '/plain': None});"
+        "spark_daemon.drop_archives();"
+        "assert sys.path == ['/plain'], sys.path;"
+        "assert sys.path_importer_cache == {'/plain': None}, sys.path_importer_cache"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
