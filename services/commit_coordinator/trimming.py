@@ -1,7 +1,9 @@
 """Deletes what is committed from the topics, always one snapshot behind.
 
-Every `EPOCHS_BETWEEN` epochs the fold is stored with the table and named in the decisions; then everything
-up to the positions of the snapshot *before* is deleted. The distance matters: a transaction that was open
+Every `EPOCHS_BETWEEN` epochs, or `SECONDS_BETWEEN` after the last time where epochs are slow, the fold is
+stored with the table and named in the decisions; then everything up to the positions of the snapshot *before*
+is deleted. So a topic holds what came in about twice that time, however many records an epoch has: with
+epochs of a minute, five minutes of data and not two hours. The distance matters: a transaction that was open
 when the positions were taken may have written below them, and ends (by its timeout) long before the next
 snapshot. Batches that counting transactions name and no committed epoch covers stay in any case.
 
@@ -22,6 +24,7 @@ from epoch_protocol.state import CountedTagged, LastSnapshot
 from stream_runtime.kafka.ports import Admin, TopicPartition
 
 EPOCHS_BETWEEN: Final = 60
+SECONDS_BETWEEN: Final = 120
 _SECONDS_BETWEEN_MIN: Final = 60
 
 
@@ -37,6 +40,8 @@ class Trimmer:
     decisions: TopicPartition
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
     """What commits of this coordinator covered."""
+    _begun_ms: int = 0
+    """When it first looked: from then on a table that never had a snapshot waits for one."""
 
     def committed(self, manifest: Sequence[CountedTagged]) -> None:
         """An epoch was committed: its data and index batches are not needed any more."""
@@ -50,10 +55,8 @@ class Trimmer:
         """Takes a snapshot and deletes up to the one before; only while no epoch is planned."""
         state, now_ms = context.fold().state, context.clock.now_ms()
         previous = state.last_snapshot
-        # A clock that was set back makes no snapshot recent for ever.
-        recent = previous is not None and 0 <= now_ms - previous.taken_ms < _SECONDS_BETWEEN_MIN * 1000
-        epochs = state.committed.epoch - (previous.epoch if previous is not None else 0)
-        if epochs < EPOCHS_BETWEEN or recent or state.planned is not None:
+        self._begun_ms = self._begun_ms or now_ms
+        if state.planned is not None or not self._is_due(previous, state.committed.epoch, now_ms):
             return
         # What lies there now is of the past, and stays so: a successor's documents come after its claim, and
         # with that claim the snapshot below could not be appended any more.
@@ -106,3 +109,13 @@ class Trimmer:
         for at, position in sorted(batches.items()):
             named.setdefault(roles[at.topic].value, {})[str(at.partition)] = position
         return named
+
+    def _is_due(self, previous: LastSnapshot | None, epoch: int, now_ms: int) -> bool:
+        """``epoch``: the last committed one. Where none was committed since, there is nothing to delete."""
+        epochs = epoch - (previous.epoch if previous is not None else 0)
+        since_ms = previous.taken_ms if previous is not None else self._begun_ms
+        # A clock that was set back makes no snapshot recent for ever.
+        waited_s = max(now_ms - since_ms, 0) / 1000
+        if previous is not None and now_ms >= since_ms and waited_s < _SECONDS_BETWEEN_MIN:
+            return False
+        return epochs >= (1 if waited_s >= SECONDS_BETWEEN else EPOCHS_BETWEEN)

@@ -86,6 +86,7 @@ class Trimmed:
 @pytest.fixture
 def trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trimmed:
     monkeypatch.setattr(trimming, "EPOCHS_BETWEEN", EVERY)
+    monkeypatch.setattr(trimming, "SECONDS_BETWEEN", 3_600)
     return Trimmed(tmp_path)
 
 
@@ -112,6 +113,30 @@ def test_topics_are_trimmed_one_snapshot_behind_and_new_readers_agree(trimmed: T
     running = trimmed.path.context.fold()
     assert fresh.fold.snapshot() == reader.fold.snapshot() == running.snapshot()
     assert trimmed.path.rows() == {"a": row("a", 4 * EVERY, 4 * EVERY)}
+
+
+def test_a_table_of_slow_epochs_is_trimmed_by_time(trimmed: Trimmed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of two minutes: what a topic holds is what came in a few minutes, not in hours."""
+    monkeypatch.setattr(trimming, "EPOCHS_BETWEEN", 60)
+    monkeypatch.setattr(trimming, "SECONDS_BETWEEN", 120)
+    held = []
+    for _ in range(12):
+        trimmed.epoch()
+        trimmed.path.clock.advance(61.0)
+        starts, decisions_next = trimmed.starts(), trimmed.path.state().decisions_next
+        held.append((trimmed._epochs - starts["keyed"], decisions_next - starts["epochs"]))
+    assert max(epochs for epochs, _ in held[3:]) <= 2
+    assert max(entries for _, entries in held[6:]) <= max(entries for _, entries in held[:6])
+    snapshot = trimmed.path.state().last_snapshot
+    assert snapshot is not None
+    for _ in range(5):
+        trimmed.path.clock.advance(600.0)
+        assert trimmed.path.context is not None
+        trimmed.trimmer.run_if_due(trimmed.path.context)
+    after = trimmed.path.state().last_snapshot
+    assert after is not None
+    assert after.epoch == trimmed._epochs, "what was committed last"
+    assert after.decision <= snapshot.decision + 1, "a table at rest takes no more snapshots"
 
 
 def test_documents_of_committed_epochs_go_and_the_two_snapshots_stay(trimmed: Trimmed) -> None:

@@ -157,6 +157,7 @@ class Edges:
             patch.object(lane_skips, "ThreadPoolExecutor", lambda *_: _InOrder()),
             patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
             patch.object(trimming, "EPOCHS_BETWEEN", trim_every or 1 << 30),
+            patch.object(trimming, "SECONDS_BETWEEN", 1 << 40),
             patch.object(trimming, "_SECONDS_BETWEEN_MIN", 0),
             *(patch.object(each, "lock", nullcontext()) for each in _lazy_reads()),
         ]
