@@ -117,6 +117,8 @@ class RocksTier:
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1 << 20)
+        # Each flush and compaction adds to it, and it counts as disk of the cache; the default is 1 GiB.
+        options.set_max_manifest_file_size(1 << 20)
         return options
 
     def _move_aside(self, reason: str) -> None:

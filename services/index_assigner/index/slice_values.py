@@ -23,6 +23,7 @@ from hudi_format.storage.base import Storage
 from hudi_format.table_config import MergeMode
 from hudi_format.table_view import TableView
 from hudi_format.timeline import DATA_ROOT, Action, Timeline, load_timeline
+from hudi_format.timeline.identity import completions
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray, Int64Array
 from index_assigner.index.shown_timeline import ShownTimeline
@@ -85,6 +86,10 @@ class SliceValues:
     def changed_since(self, shown: ShownTimeline, promoted: Collection[str]) -> bool:
         """Whether the view shows what other writers did since that one was listed."""
         return shown.differs_from(self._loaded().timeline, promoted)
+
+    def shown_times(self) -> frozenset[str]:
+        """Completion times on the active timeline, as it is now."""
+        return frozenset(completions(load_timeline(self._storage, DATA_ROOT)).values())
 
     def of(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
         """What the slice at each key's location holds of it. No location: nothing.

@@ -54,6 +54,8 @@ from stream_runtime.clock import Clock
 
 _log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
+PROMOTED_MIN: Final = 1_000
+"""Promoted commits that are remembered before anybody looks which of them are archived."""
 
 
 class TieredIndex:
@@ -106,6 +108,7 @@ class TieredIndex:
         self._limits = limits
         self._known: Known | None = None
         self._promoted: set[str] = set()
+        self._promoted_max = PROMOTED_MIN
         self._required: str | None = None
         self._answered: Counter[str] = Counter()
         self._exact_seconds = 0.0
@@ -275,10 +278,19 @@ class TieredIndex:
         self._required = instant or self._required
         self._epoch = max(self._epoch, epoch)
         self._slices.forget()
+        if len(self._promoted) > self._promoted_max:
+            self._forget_archived()
         if self._ordered:
             self._foreign.step(self._held_shards())
             self._sweep.step(self._held_shards())
         self._keep_to_disk_limit()
+
+    def _forget_archived(self) -> None:
+        """Of what was promoted only commits matter that a listing of the timeline may show: those that are
+        archived are never asked for. So the set is at most twice as large as the active timeline.
+        """
+        self._promoted &= self._slices.shown_times()
+        self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
 
     def _keep_to_disk_limit(self) -> None:
         """Other lanes' shards go first; then ours start anew from a snapshot that shows all promoted."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from index_assigner.index import tiered
 from index_assigner.index.errors import (
     CacheCorruptError,
     CacheDiskError,
@@ -169,3 +170,33 @@ def test_full_disk_says_so_and_the_cache_is_kept(tmp_path: Path, monkeypatch: py
     again = RocksTier(tmp_path / "cache", "t 1", 8 << 20)
     assert again.get(b"a") == b"1"
     again.close()
+
+
+def test_files_of_rocksdb_itself_are_small(tmp_path: Path):
+    """They grow with flushes and not with keys, and count as disk of the cache."""
+    RocksTier(tmp_path / "cache", "t 1", 8 << 20).close()
+    [stored] = (tmp_path / "cache").glob("OPTIONS-*")
+    options = dict(line.strip().split("=", 1) for line in stored.read_text().splitlines() if "=" in line)
+    assert int(options["max_manifest_file_size"]) <= 1 << 20
+    assert int(options["max_log_file_size"]) * int(options["keep_log_file_num"]) <= 2 << 20
+
+
+def test_of_its_own_commits_it_remembers_those_that_the_timeline_has(
+    assigners, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tiered, "PROMOTED_MIN", 10)
+    table = DataTable()
+    table.commit_rows({"a": (1, 1)})
+    one = assigners(table).open(table.known())
+    held = []
+    for number in range(60):
+        promoted(one, table, {f"k{number}": Change(1, 1)}, number)
+        held.append(len(one.index._promoted))
+        # As archiving leaves it: the newest ten instants stay active.
+        timeline = table.storage.list(".hoodie/timeline")
+        instants = sorted({info.name[:17] for info in timeline if info.name[:1].isdigit()})
+        for info in timeline:
+            if info.name[:17] in instants[:-10]:
+                table.storage.delete(info.path)
+    assert max(held) <= 2 * 11, held
+    assert one.ask(["k59"])["k59"].group == 1
