@@ -16,6 +16,7 @@ LIMITS = {
     "memory: run": 200 * MIB,
     # Two workers and the daemon that forks them, shared pages counted in each; a third while one is replaced.
     "memory: writer's Python worker": 800 * MIB,
+    "heap: ": 150 * MIB,
     "descriptors: ": 250,
     "descriptors: writer's JVM": 500,
     "descriptors: kafka": 500,

@@ -61,7 +61,11 @@ def main() -> int:
 
 def in_mib(name: str, values: list[float]) -> list[float]:
     """Bytes as MiB, anything else as it is."""
-    return [value / (1 << 20) for value in values] if name.startswith(("memory: ", "disk: ")) else values
+    return (
+        [value / (1 << 20) for value in values]
+        if name.startswith(("memory: ", "heap: ", "disk: "))
+        else values
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What a run uses, sampled while it works: memory and descriptors of each kind of process, disk, topics.
 
-Names of figures: `memory: KIND` (bytes), `descriptors: KIND`, `disk: FOLDER` (bytes that are allocated),
-`topic: NAME` (messages that are kept). Processes of one kind are added up.
+Names of figures: `memory: KIND` (bytes), `heap: KIND` (bytes of a JVM's live objects), `descriptors: KIND`,
+`disk: FOLDER` (bytes that are allocated), `topic: NAME` (messages that are kept). Processes of one kind are
+added up.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.chaos.memory_watch import kind_of
+from tests.soak.heaps import Heaps, Jvm
 
 _EVERY_S: Final = 2.0
 # A JVM that starts a program is there twice for a moment, with all its memory in both.
@@ -33,17 +35,32 @@ Roles = Mapping[str, list[int]]
 def process_figures(roles: Roles) -> dict[str, float]:
     """`roles`: role -> process ids. A child counts with its parent, unless it has a role itself."""
     found: dict[str, float] = defaultdict(float)
+    for kind, process in _kinds(roles):
+        with contextlib.suppress(psutil.Error, OSError):
+            with process.oneshot():
+                memory, descriptors = process.memory_info().rss, process.num_fds()
+            found[f"memory: {kind}"] += memory
+            found[f"descriptors: {kind}"] += descriptors
+    return found
+
+
+def jvms(roles: Roles) -> list[Jvm]:
+    """Those among the same processes."""
+    found = []
+    for kind, process in _kinds(roles):
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(process.exe()).name == "java":
+                found.append(Jvm(kind, process.pid))
+    return found
+
+
+def _kinds(roles: Roles) -> Iterator[tuple[str, psutil.Process]]:
     known = {pid for pids in roles.values() for pid in pids}
     for role, pids in roles.items():
         for pid in pids:
             for process, first in _family(pid, known):
                 with contextlib.suppress(psutil.Error, OSError):
-                    kind = kind_of(role, process, first)
-                    with process.oneshot():
-                        memory, descriptors = process.memory_info().rss, process.num_fds()
-                    found[f"memory: {kind}"] += memory
-                    found[f"descriptors: {kind}"] += descriptors
-    return found
+                    yield kind_of(role, process, first), process
 
 
 def _family(pid: int, known: set[int]) -> Iterator[tuple[psutil.Process, bool]]:
@@ -93,13 +110,21 @@ def kept_messages(admin: AdminClient, prefix: str) -> dict[str, float]:
 
 
 class Gauges:
-    """A thread that samples every two seconds. `figures` has the greatest value of each minute."""
+    """A thread that samples every two seconds, heaps at the begin of each minute. `figures` has the greatest
+    value of each minute.
+    """
 
     def __init__(
-        self, roles: Callable[[], Roles], folders: Mapping[str, Path], bootstrap: str, topics: str
+        self,
+        roles: Callable[[], Roles],
+        folders: Mapping[str, Path],
+        bootstrap: str,
+        topics: str,
+        heaps: Heaps,
     ) -> None:
         """`folders`: name -> folder; `topics`: what the names of the watched topics begin with."""
-        self._roles, self._folders, self._topics = roles, folders, topics
+        self._roles, self._folders, self._topics, self._heaps = roles, folders, topics, heaps
+        self._collected = -1
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="soak gauges", daemon=True)
@@ -139,12 +164,18 @@ class Gauges:
 
     def _sample(self) -> dict[str, float]:
         found = process_figures(self._roles())
+        if (minute := self._minute()) > self._collected:
+            self._collected = minute
+            found |= self._heaps.collected(jvms(self._roles()))
         found |= {f"disk: {name}": float(allocated_bytes(at)) for name, at in self._folders.items()}
         kept = kept_messages(self._admin, self._topics)
         return found | {f"topic: {name}": count for name, count in kept.items()}
 
+    def _minute(self) -> int:
+        return int((time.monotonic() - self._started_s) // 60)
+
     def _note(self, sample: Mapping[str, float]) -> None:
-        minute = int((time.monotonic() - self._started_s) // 60)
+        minute = self._minute()
         with self._lock:
             for name, value in sample.items():
                 self._figures[name][minute] = max(self._figures[name].get(minute, 0.0), value)

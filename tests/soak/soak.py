@@ -33,6 +33,7 @@ from tests.input_model import DELETE_FIELD, SCHEMA
 from tests.soak.bounds import exceeded, grown
 from tests.soak.feeder import Feeder
 from tests.soak.gauges import Gauges, Roles
+from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
 
@@ -93,6 +94,11 @@ class Soak:
     def run(self) -> Outcome:
         self._folder.mkdir(parents=True)
         java = find_java()
+        heaps = Heaps(java.home)
+        if not heaps.can_be_measured:
+            self._say(
+                f"{java.home} has no jcmd: no heap is measured, and the memory of JVMs has garbage in it"
+            )
         jars = ensure_jars(KAFKA.name, java)
         kafka = EmbeddedKafka(self._folder / "kafka", jars, java.home, settings=_BROKER)
         with kafka:
@@ -100,13 +106,13 @@ class Soak:
             self._create_topics()
             try:
                 self._start()
-                return self._soak(kafka)
+                return self._soak(kafka, heaps)
             finally:
                 self._end()
 
     # -- a run
 
-    def _soak(self, kafka: EmbeddedKafka) -> Outcome:
+    def _soak(self, kafka: EmbeddedKafka, heaps: Heaps) -> Outcome:
         settings, outcome = self._settings, Outcome()
         feeder = Feeder(kafka.bootstrap_servers, INPUT, self._stream, settings.rate)
         gauges = Gauges(
@@ -114,6 +120,7 @@ class Soak:
             {"state": self._state, "kafka": self._folder / "kafka"},
             kafka.bootstrap_servers,
             TABLE,
+            heaps,
         )
         latencies = Latencies(self._table, time.time())
         began_s = time.monotonic()

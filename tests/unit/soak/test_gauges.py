@@ -8,7 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from tests.soak.gauges import GROWN_UP_S, allocated_bytes, process_figures
+import pytest
+
+from stream_runtime.platform.java import find_java
+from tests.soak.gauges import GROWN_UP_S, allocated_bytes, jvms, process_figures
+from tests.soak.heaps import Heaps, Jvm, live_bytes
 
 HOLDER = """
 import sys
@@ -68,3 +72,44 @@ def test_disk_is_what_is_allocated(tmp_path: Path):
         sparse.truncate(64 << 20)
     os.sync()
     assert 1 << 20 <= allocated_bytes(tmp_path) - before < 2 << 20
+
+
+HOARDER = """
+public class Hoarder {
+    public static void main(String[] megabytes) throws Exception {
+        byte[][] kept = new byte[Integer.parseInt(megabytes[0])][1 << 20];
+        byte[][] garbage = new byte[Integer.parseInt(megabytes[1])][1 << 20];
+        garbage = null;
+        System.out.println("ready " + kept.length);
+        System.in.read();
+        System.out.println(kept.length);
+    }
+}
+"""
+
+
+def test_heap_is_what_a_jvm_still_holds(tmp_path: Path):
+    java = find_java()
+    heaps = Heaps(java.home)
+    if not (heaps.can_be_measured and (java.home / "bin" / "javac").is_file()):
+        pytest.skip(f"{java.home} has no jcmd or no javac")
+    (tmp_path / "Hoarder.java").write_text(HOARDER)
+    program = str(tmp_path / "Hoarder.java")
+    command = [str(java.executable), "-Xmx128m", "-XX:+UseSerialGC", program, "20", "30"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = jvms({"kafka": [process.pid]})
+        held = heaps.collected(found)
+        process.communicate(b"\n")
+    assert found == [Jvm("kafka", process.pid)]
+    assert 20 << 20 <= held["heap: kafka"] < 45 << 20
+    assert heaps.collected(found) == {}, "it is gone"
+    assert Heaps(tmp_path).collected(found) == {}, "nothing to ask with"
+
+
+def test_live_bytes_are_the_total_of_the_histogram():
+    lines = "   1:  10  800  [B (java.base@17)\nTotal          10            800\n"
+    assert live_bytes(lines) == 800
+    with pytest.raises(ValueError, match="no total"):
+        live_bytes("nothing")
