@@ -55,6 +55,7 @@ def apply_committed(state: FoldState, planned: EpochPlanned, entry: EpochCommitt
         _saw_own(state, entry)
     state.rewinds_in_row = 0
     state.committed_counts = sum((t.entry.counts for t in done), state.committed_counts)
+    state.tombstones.commit(t.entry for t in done)
     state.tagged = [t for t in state.tagged if t.offset > planned.through]
     state.shuffled = [s for s in state.shuffled if not _is_covered(s, sources, keyed)]
     state.planned, state.decided, state.attempts = None, None, 0

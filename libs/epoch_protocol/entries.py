@@ -285,7 +285,8 @@ class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):
     """A durable copy of the fold: state before this entry, ledger applied up to ``ledger_next``.
 
     ``batches``: per topic (`Topic` as text) and partition (as text) the position below which no message is
-    needed once a later snapshot stands; ``taken_ms`` wall clock. Entries of before have neither.
+    needed once a later snapshot stands (of tombstones, which end by time: below which there is none);
+    ``taken_ms`` wall clock. Entries of before have neither.
     """
 
     term: int

@@ -21,6 +21,8 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
   former versions may also put another decision in its place (`supersedes`).
 * What has been seen of the data timeline is a set of identities (`epoch_protocol.seen`): a look adds and
   removes, a commit of ours adds itself.
+* Tombstones outlive the entries that name them: the ranges of those that are committed are kept
+  (`epoch_protocol.tombstones`).
 * A lane starts where its first counting transaction chose to, also when that was rewound.
 
 `Fold` is a mutable shell around `FoldState` with two entry points; it does no I/O.
@@ -50,6 +52,7 @@ from epoch_protocol.entries import (
     Stage,
     TaggingPaused,
     TimelineSeen,
+    Topic,
     TransactionBegun,
     TransactionTagged,
 )
@@ -64,6 +67,7 @@ from epoch_protocol.state import (
     Rewind,
     VoidedAttempt,
 )
+from epoch_protocol.tombstones import CommittedTombstones
 
 
 class Verdict(Enum):
@@ -87,7 +91,7 @@ class Fold:
     """Applies entries in offset order to a `FoldState`. Offsets may have gaps (markers, aborted entries)."""
 
     def __init__(self, state: FoldState | None = None) -> None:
-        self.state = state if state is not None else FoldState()
+        self.state = state or FoldState(tombstones=CommittedTombstones(whole=True))
 
     def snapshot(self) -> bytes:
         """The state as canonical JSON; equal states give equal bytes."""
@@ -221,6 +225,7 @@ class Fold:
             taken_ms=entry.taken_ms,
             batches=entry.batches,
         )
+        self.state.tombstones.forget_below(entry.batches.get(Topic.TOMBSTONES.value, {}))
         return Verdict.APPLIED
 
     def _plan(self, entry: EpochPlanned) -> Verdict:

@@ -13,6 +13,7 @@ from epoch_protocol.entries import (
     TransactionTagged,
 )
 from epoch_protocol.seen import Known, SeenInstants
+from epoch_protocol.tombstones import CommittedTombstones
 
 
 class LaneState(msgspec.Struct):
@@ -120,6 +121,7 @@ class FoldState(msgspec.Struct):
     ledger: str = ""
     location: TableLocation | None = None
     last_snapshot: LastSnapshot | None = None
+    tombstones: CommittedTombstones = msgspec.field(default_factory=CommittedTombstones)
 
     @property
     def generation(self) -> int:

@@ -15,6 +15,7 @@ from hudi_format.errors import HudiFormatError
 from hudi_format.ports import Clock
 
 INSTANT_LENGTH: Final = 17
+_NEAR_MS: Final = 10
 # The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2), not times: index
 # notes 4.3.
 BOOTSTRAP_INSTANT_PREFIX: Final = "00000000000000"
@@ -76,6 +77,9 @@ class InstantGenerator:
         self._clock = clock
         self._zone = zone
         self._last_ms = -1
+        self.taken_ms: int | None = None
+        """The last time that was issued, as Unix epoch; where others' clocks made it later than our own by
+        more than `_NEAR_MS`, the moment at which it was issued."""
 
     def observe(self, instants: Iterable[str]) -> None:
         """Takes note of requested or completion times on the timelines; bootstrap counters are passed
@@ -87,5 +91,7 @@ class InstantGenerator:
 
     def next(self) -> str:
         """A new instant time, later than every one issued or observed before."""
-        self._last_ms = max(self._clock.now_ms(), self._last_ms + 1)
+        now_ms = self._clock.now_ms()
+        self._last_ms = max(now_ms, self._last_ms + 1)
+        self.taken_ms = min(self._last_ms, now_ms + _NEAR_MS)
         return instant_from_ms(self._last_ms, self._zone)

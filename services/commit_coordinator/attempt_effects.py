@@ -149,6 +149,14 @@ def rewind(context: Context, action: Rewind) -> None:
         raise
 
 
+def tick_lock(context: Context) -> None:
+    """Gives a released lock back when others' clocks have passed ours; that it was lost is only said."""
+    try:
+        context.lock.tick()
+    except (LockLostError, OSError) as error:
+        _log.warning("%s", error)
+
+
 def free_kept_lock(context: Context) -> None:
     """Gives the lock back that a rewind kept, if it is held still."""
     if context.lock.is_held:
@@ -179,7 +187,7 @@ def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> 
 def give_back(context: Context) -> None:
     """Releases the lock; that it was lost is only said, for what was done under it stands or has failed."""
     try:
-        context.lock.release()
+        context.lock.release(context.instants.taken_ms)
     except (LockLostError, OSError) as error:
         _log.warning("%s", error)
 

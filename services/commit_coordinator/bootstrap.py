@@ -380,7 +380,7 @@ class CoordinatorService:
             hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
         )
         context.steps.watch(self.metrics.traces.step)
-        roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index}
+        roles = {Topic.DATA: topics.data, Topic.INDEX: topics.index, Topic.TOMBSTONES: topics.tombstones}
         if sharded is None:
             roles[Topic.KEYED] = topics.keyed
         trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)

@@ -49,7 +49,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
     """
     planned = action.planned
     with context.steps.step("decide_lock"):
-        context.lock.acquire(context.lock_wait_ms)
+        context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     try:
         timelines = load_timelines(context.storage)
         check_still_servable(context.storage, context.table.accepted_properties)
@@ -88,7 +88,7 @@ def finish(context: Context, action: Finish) -> Report:
     """
     planned, decided = action.planned, action.decided
     assert planned.instant is not None
-    context.lock.acquire(context.lock_wait_ms)
+    context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
     report = msgspec.json.decode(document, type=Report)
     timelines = load_timelines(context.storage)
@@ -107,7 +107,7 @@ def finish(context: Context, action: Finish) -> Report:
             f"timeline has it at {completed_at}: another writer completed it. {_WAY_OUT}"
         )
     with context.steps.step("commit_clean_up"):
-        context.lock.release()
+        context.lock.release(context.instants.taken_ms)
         _clean_up(context, planned)
     context.hit("before_epoch_committed")
     context.log.append(

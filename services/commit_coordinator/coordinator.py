@@ -20,6 +20,7 @@ from commit_coordinator.attempt_effects import (
     open_planned,
     plan_epoch,
     rewind,
+    tick_lock,
     void_attempt,
 )
 from commit_coordinator.commit_effects import decide, finish
@@ -119,6 +120,7 @@ class Coordinator:
     def step(self, poll_s: float = _POLL_S) -> Action:
         """Reads what has arrived and carries out one action; returns it."""
         context = self._context
+        tick_lock(context)
         try:
             self.keep_alive()
             context.log.settle()
@@ -188,6 +190,7 @@ class Coordinator:
             self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
         now_ms = context.clock.now_ms()
         self.seen.noted(state, now_ms)
+        self.seen.others_until_ms = context.lock.others_until_ms
         self.doing = next_action(state, self.seen, self._limits, now_ms)
         with bound(**_named(self.doing)):
             self._try(self.doing, state)

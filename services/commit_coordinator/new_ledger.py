@@ -38,6 +38,7 @@ from epoch_protocol.fold import Fold
 from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
 from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import Committed, FoldState, LaneState, Rewind
+from epoch_protocol.tombstones import CommittedTombstones
 from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import LOCK_PATH, TableLock, read_lock
@@ -112,9 +113,10 @@ def new_ledger(
         try:
             folder = take_over(storage, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)
             lock = TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger)
+            instants = InstantGenerator(clock)
             lock.acquire(_LOCK_WAIT_MS)
             try:
-                rolled_back = _roll_back_dead(storage, clock)
+                rolled_back = _roll_back_dead(storage, instants)
                 begun, state = _first_state(
                     config, storage, admin, clock, log.term, inputs.topics, other_topics
                 )
@@ -124,7 +126,8 @@ def new_ledger(
                 path, sha256 = store_document(storage, Fold(state).snapshot())
                 log.append(SnapshotTaken(log.term, path, sha256, 0))
             finally:
-                lock.release()
+                lock.release(instants.taken_ms)
+                lock.free()
             # What comes before the snapshot would be folded from nothing: readers start at it.
             admin.delete_records({topics.epochs_partition: reader.fold.state.decisions_next - 1})
         finally:
@@ -201,8 +204,8 @@ def _free_own_lock(storage: Storage) -> None:
     storage.delete_tree(freed)
 
 
-def _roll_back_dead(storage: Storage, clock: Clock) -> list[str]:
-    generator, rolled_back = InstantGenerator(clock), []
+def _roll_back_dead(storage: Storage, generator: InstantGenerator) -> list[str]:
+    rolled_back = []
     for instant in load_timelines(storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
         rollback_pending(storage, instant.requested, generator)
         rolled_back.append(instant.requested)
@@ -229,6 +232,7 @@ def _first_state(
         # What caches reflect of the old ledger's table, nobody can tell.
         stamps_from=generation,
         rewinds=[Rewind(generation, -1)],
+        tombstones=CommittedTombstones(whole=True),
     )
     last = _last_commit(config, storage, timelines)
     if last is None:

@@ -69,13 +69,17 @@ def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> F
 
 
 def free_lock(context: Context) -> None:
-    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided."""
+    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided.
+
+    Waits for the clocks' skew: a coordinator that died may have taken a time a moment ago.
+    """
     holder = read_lock(context.storage)
     if holder is None or holder.is_foreign or context.fold().state.decided is not None:
         return
     try:
         if context.lock.is_held or context.lock.try_acquire():
-            context.lock.release()
+            context.lock.release(context.instants.taken_ms or context.clock.now_ms())
+        context.lock.free()
     except LockLostError as error:
         _log.warning("%s", error)
 

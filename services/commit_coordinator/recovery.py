@@ -100,9 +100,10 @@ def _end_what_is_open(context: Context) -> Recovered:
     voided = tuple(context.fold().state.voided)
     if voided:
         clean_voided(context, CleanVoided(voided))
-    # A lock that an older term left is taken over, then given back.
-    context.lock.acquire(context.lock_wait_ms)
-    context.lock.release()
+    # A lock that an older term left, perhaps a moment ago, is taken over, then given back.
+    context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
+    context.lock.release(context.instants.taken_ms or context.clock.now_ms())
+    context.lock.free()
     return Recovered(finished, tuple(each.epoch for each in voided))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from commit_coordinator.attempt_effects import tick_lock
 from commit_coordinator.context import Context
 from commit_coordinator.coordinator import Coordinator, is_curable
 from commit_coordinator.inbox import Inbox, PauseTagging, Request, RetryEpoch, WantRewind
@@ -71,6 +72,7 @@ class TableLoop:
         self._shown_ms = 0
         while not stop.wait(_REST_S):
             self._inbox.take_all()
+            tick_lock(self._context)
             try:
                 self._coordinator.keep_alive()
             except OSError as error:

@@ -31,7 +31,8 @@ _SECONDS_BETWEEN_MIN: Final = 60
 @dataclass
 class Trimmer:
     """Used by the coordinator's loop. ``topics``: Kafka name per batch topic role; KEYED is missing where the
-    assign stage reads the input itself, which is not ours to delete from.
+    assign stage reads the input itself, which is not ours to delete from. Tombstones end by time: a snapshot
+    only says where they begin.
     """
 
     admin: Admin
@@ -79,6 +80,10 @@ class Trimmer:
         if Topic.KEYED in self.topics:
             for lane, position in fold.state.committed.keyed_next.items():
                 batches[TopicPartition(self.topics[Topic.KEYED], int(lane))] = position
+        if Topic.TOMBSTONES in self.topics:
+            for lane in fold.state.tombstones.lanes:
+                at = TopicPartition(self.topics[Topic.TOMBSTONES], int(lane))
+                batches[at] = self.admin.start_offset(at)
         path, sha256 = store_document(context.storage, fold.snapshot())
         entry = SnapshotTaken(context.term, path, sha256, ledger_next, now_ms, self._named(batches))
         # Nothing may be applied between the copy and the entry: readers go on from the copy at the entry.
@@ -94,6 +99,7 @@ class Trimmer:
                 at = TopicPartition(self.topics[part.topic], part.partition)
                 if at in batches:
                     batches[at] = min(batches[at], part.first)
+        batches = {at: to for at, to in batches.items() if at.topic != self.topics.get(Topic.TOMBSTONES)}
         self.admin.delete_records({**batches, self.ledger: mark.ledger_next, self.decisions: mark.decision})
 
     def _positions(self, named: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from hudi import HudiTableBuilder
 
 from commit_coordinator.attempt_desk import AttemptDesk
+from commit_coordinator.attempt_effects import tick_lock
 from commit_coordinator.commit_service import begin_response
 from commit_coordinator.context import Context, RecordIndexFile, Report, TableFacts
 from commit_coordinator.coordinator import Coordinator
@@ -28,7 +29,7 @@ from commit_coordinator.takeover import take_over
 from epoch_protocol.batches import DataOp
 from epoch_protocol.state import FoldState
 from hudi_format.commit.create_table import create_table
-from hudi_format.commit.lock import TableLock
+from hudi_format.commit.lock import CLOCK_SKEW_MS, FREE_MS, TableLock
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.model import InstantGenerator
@@ -195,8 +196,13 @@ class CommitPath:
         assert self.desk.fail(planned.epoch, planned.attempt, planned.instant or "", problem)
 
     def step_coordinator(self) -> None:
-        """One step of the coordinator, a new one when there is none."""
+        """One step of the coordinator, a new one when there is none; and the time in which it leaves the
+        table's lock to others.
+        """
         (self.coordinator or self.start_coordinator()).step(0.0)
+        self.clock.advance((CLOCK_SKEW_MS + FREE_MS) / 1000)
+        assert self.context is not None
+        tick_lock(self.context)
 
     def step(self) -> None:
         """One step of the coordinator, then of the writer."""

@@ -32,6 +32,7 @@ REQUIRED: Final = frozenset({
     "commit, format debezium-json",
     "commit, format debezium-avro",
     "commit, grown schema",
+    "foreign waits until clocks agree",
     "foreign insert",
     "foreign insert-into",
     "foreign update",

@@ -49,7 +49,7 @@ def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path
     coordinator.step(0.0)
     path.write_open_attempt()
     update_properties(path.storage, {table_keys.METADATA_PARTITIONS: "column_stats,files,record_index"})
-    coordinator.step(0.0)
+    path.step_coordinator()
     assert coordinator.seen.halted is not None
     assert path.context is not None
     assert path.context.fold().state.decided is None

@@ -18,6 +18,14 @@ successor's. There is no moment at which the directory is empty.
 A lock of an older term is taken over in two steps, old one into our folder, ours in; another writer may get
 in between, and then we wait like everybody else. Rename the older term's folder away first.
 
+Hudi's writers take times from their own clocks and trust them to agree within 200 ms: who took a time sleeps
+that long before the lock is given back: the next holder's clock then shows a later one. Nobody sleeps here:
+`release` is told when the last time was taken, the lock stays in its place, and `tick` gives it back when the
+200 ms are over. Meanwhile our own next step may take it up again. After `TURNS_MAX` such turns what begins (a
+plan, a rollback) leaves it to others: until it was given back, and was free for `FREE_MS`, longer than the
+pause between two tries that `foreign_writer_options` asks for. What ends an epoch never waits for that, and
+needs not: the plan before it left it a turn.
+
 Holding the lock is one thing, knowing that one still holds it another (somebody may delete anything by hand):
 `check` compares the nonce, and is called right before each create that needs the lock.
 """
@@ -45,6 +53,12 @@ LOCK_PROVIDER: Final = "org.apache.hudi.client.transaction.lock.FileSystemBasedL
 _OWNER_FILE: Final = "owner"
 _OWNER_KEY: Final = "tidemark"
 POLL_MS: Final = 100
+CLOCK_SKEW_MS: Final = 200
+"""Hudi's `hoodie.time.generator.max_expected_clock_skew_ms`, its default."""
+FREE_MS: Final = 150
+TURNS_MAX: Final = 2
+_NEVER_MS: Final = -FREE_MS
+_WAIT_MS_MAX: Final = CLOCK_SKEW_MS + FREE_MS + 100
 _LOOKS_MAX: Final = 3
 
 
@@ -52,8 +66,9 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
     """The options that every other writer of the table needs to share lock and record index with Tidemark.
 
     `base_uri` is the table's location as that writer sees it. Optimistic concurrency control makes it take
-    locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat, and the retries
-    (a minute) outlast an epoch of ours that holds the lock from plan to commit.
+    locks at all, lazy cleaning keeps it from rolling back instants that have a heartbeat. The retries (a
+    minute) outlast an epoch of ours that holds the lock from plan to commit; tries 100 ms apart meet the
+    moments at which we leave the lock to others (`FREE_MS`).
 
     Hudi's default for the record index is off, and a writer *deletes* what is off in its options. Its other
     kinds of index do not look into log files; without the partition path option it leaves rows in their old
@@ -65,8 +80,8 @@ def foreign_writer_options(base_uri: str) -> dict[str, str]:
         "hoodie.write.lock.provider": LOCK_PROVIDER,
         "hoodie.write.lock.filesystem.path": f"{base_uri.rstrip('/')}/{LOCK_FOLDER}",
         "hoodie.write.lock.filesystem.expire": "0",
-        "hoodie.write.lock.client.num_retries": "120",
-        "hoodie.write.lock.client.wait_time_ms_between_retry": "500",
+        "hoodie.write.lock.client.num_retries": "600",
+        "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
         "hoodie.metadata.enable": "true",
         "hoodie.metadata.global.record.level.index.enable": "true",
         "hoodie.index.type": "GLOBAL_RECORD_LEVEL_INDEX",
@@ -123,11 +138,22 @@ class TableLock:
         self._term_dir = term_dir
         self._own_nonce: str | None = None
         self._nonce: str | None = None
+        self._due_ms: int | None = None
+        self._free_since_ms = _NEVER_MS
+        self._turns = 0
 
     @property
     def is_held(self) -> bool:
-        """Whether it was taken and not given back; `check` tells whether that is still true."""
-        return self._nonce is not None
+        """Whether it was taken and not released; `check` tells whether that is still true."""
+        return self._nonce is not None and self._due_ms is None
+
+    @property
+    def others_until_ms(self) -> int:
+        """Until when (Unix epoch) what begins leaves the lock to others; 0: it may take it now."""
+        if self.is_held or self._turns + 1 < TURNS_MAX:
+            return 0
+        until_ms = (self._free_since_ms if self._due_ms is None else self._due_ms + 1) + FREE_MS
+        return until_ms if self._left_ms(until_ms) else 0
 
     def try_acquire(self) -> bool:
         """Takes the lock if it is free, or is an older term's of ours; False when another writer holds it.
@@ -137,10 +163,14 @@ class TableLock:
         """
         if self._nonce is not None:
             self.check()
+            if self._due_ms is not None:
+                self._due_ms = None
+                self._turns += 1
             return True
         holder = read_lock(self._storage)
         if holder is not None:
             if holder.term is None:
+                self._free_since_ms = _NEVER_MS
                 return False
             # Terms of another ledger say nothing here: its folders were renamed away when this one began.
             if self._is_comparable(holder) and holder.term > self._term:
@@ -155,10 +185,12 @@ class TableLock:
         """Locks of versions that named no ledger are taken for this one's."""
         return not (holder.ledger and self._ledger) or holder.ledger == self._ledger
 
-    def acquire(self, timeout_ms: int) -> None:
-        """Takes the lock, waiting up to `timeout_ms`. Raises `LockHeldError`, and what `try_acquire`
-        raises.
+    def acquire(self, timeout_ms: int, ends_epoch: bool = False) -> None:
+        """Takes the lock, waiting up to `timeout_ms` for others, and before that until `others_until_ms`
+        unless it `ends_epoch`. Raises `LockHeldError`, and what `try_acquire` raises.
         """
+        if not ends_epoch:
+            self._leave_to_others()
         deadline_ms = self._clock.now_ms() + timeout_ms
         while not self.try_acquire():
             if self._clock.now_ms() >= deadline_ms:
@@ -171,17 +203,46 @@ class TableLock:
             raise LockLostError(f"term {self._term} does not hold {LOCK_PATH}")
         holder = read_lock(self._storage)
         if holder is None or holder.nonce != self._nonce:
-            self._nonce = self._own_nonce = None
+            self._nonce = self._own_nonce = self._due_ms = None
             found = "is gone" if holder is None else "was taken by another writer"
             raise LockLostError(
                 f"{LOCK_PATH} {found}: somebody deleted it while it was held. "
                 "Delete that directory only when no coordinator runs"
             )
 
-    def release(self) -> None:
-        """Gives the lock back. Raises `LockLostError` when it was not ours any more; then nothing is
-        changed.
+    def release(self, taken_ms: int | None = None) -> None:
+        """Gives the lock back, or leaves that to `tick` while the last time that was taken under it
+        (`taken_ms`, Unix epoch; None: none was) is younger than the clocks' skew.
+
+        Raises `LockLostError` when it was not ours any more; then nothing is changed.
         """
+        self.check()
+        self._due_ms = -1 if taken_ms is None else taken_ms + CLOCK_SKEW_MS
+        self.tick()
+
+    def tick(self) -> None:
+        """Gives a released lock back when its time has come. Raises as `release`."""
+        if self._due_ms is not None and not self._left_ms(self._due_ms + 1):
+            self._due_ms = None
+            self._give_back()
+
+    def free(self) -> None:
+        """As `tick`, and waits until that time."""
+        while self._due_ms is not None:
+            self._clock.sleep_ms(self._left_ms(self._due_ms + 1))
+            self.tick()
+
+    def _leave_to_others(self) -> None:
+        while (left_ms := self._left_ms(self.others_until_ms)) > 0:
+            self.free()
+            self._clock.sleep_ms(min(left_ms, POLL_MS))
+
+    def _left_ms(self, until_ms: int) -> int:
+        """How long that is from now; 0 when no wait of ours is so long: the clock was set back."""
+        left_ms = until_ms - self._clock.now_ms()
+        return left_ms if 0 < left_ms <= _WAIT_MS_MAX else 0
+
+    def _give_back(self) -> None:
         self.check()
         assert self._nonce is not None
         nonce, self._nonce = self._nonce, None
@@ -189,6 +250,7 @@ class TableLock:
             self._move_away(self._prepared_path(nonce), nonce)
         except FileMissingError as error:
             raise LockLostError(f"{LOCK_PATH} or the folder of term {self._term} is gone") from error
+        self._free_since_ms = self._clock.now_ms()
 
     def _put_in_place(self) -> bool:
         """Renames our directory onto the lock's place; False when another writer was faster."""
@@ -202,6 +264,8 @@ class TableLock:
             self._own_nonce = None
             raise self._term_is_over() from error
         self._nonce = self._own_nonce
+        in_a_row = self._left_ms(self._free_since_ms + FREE_MS) > 0
+        self._turns = self._turns + 1 if in_a_row else 0
         return True
 
     def _prepare(self) -> str:

@@ -88,6 +88,7 @@ class Observed:
     ``trouble``: what is being tried again by itself.
     ``lock_held``: who held the table's lock too long when last something had to be done under it.
     ``awaited``: what has to end before the next epoch is planned.
+    ``others_until_ms``: until then the table's lock is left to other writers.
     ``keeps_lock_until_ms``: a rewind kept the lock for the epoch that follows, until then at most.
     """
 
@@ -107,6 +108,7 @@ class Observed:
     trouble: str | None = None
     lock_held: str | None = None
     awaited: AwaitedPlan | None = None
+    others_until_ms: int = 0
     keeps_lock_until_ms: int | None = None
     tried_before: tuple[int, int] = (0, 0)
 
@@ -206,11 +208,14 @@ def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> A
     gathered_ms = max(due_ms, seen.counts_since_ms or 0) + limits.gather_ms
     if now_ms < gathered_ms and not full and worth_waiting(state):
         return Wait("more of the same input is being tagged", until_ms=gathered_ms)
+    rows = has_rows([t for t in state.tagged if t.offset <= through])
+    if rows and now_ms < seen.others_until_ms:
+        return Wait("other writers get the table's lock", until_ms=seen.others_until_ms)
     return Plan(
         epoch=state.committed.epoch + 1,
         attempt=state.attempts + 1,
         through=through,
-        has_rows=has_rows([t for t in state.tagged if t.offset <= through]),
+        has_rows=rows,
         hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS
         or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS,
     )

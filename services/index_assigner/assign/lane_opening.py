@@ -1,8 +1,9 @@
 """Makes a lane's index whole after its claim was read back (ARCHITECTURE.md, "What counts", Claim).
 
 In this order: the metadata table as it is now (loaded after the fold was read, so it shows every epoch that
-the fold calls committed), the tail of the lane's tombstones, and the index and tombstone rows of the counting
-transactions that no committed epoch covers, each read in full and checked against its ledger entry.
+the fold calls committed), the tombstones of committed transactions that RocksDB does not reflect, and the
+index and tombstone rows of the counting transactions that no committed epoch covers, each read in full and
+checked against its ledger entry. What was rewound, or never counted, leaves nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from epoch_protocol.batches import BatchHeader, decode_batch
 from epoch_protocol.entries import Produced, Topic
+from epoch_protocol.lanes import assign_lane
 from epoch_protocol.seen import Known
 from epoch_protocol.state import CountedTagged, FoldState
 from hudi_format.metadata_table import MetadataTableSnapshot
@@ -60,7 +62,7 @@ class LaneOpener:
         self._open_shards(lanes, state.known())
         for lane in lanes:
             if self._ordered:
-                self._load_tombstones(lane)
+                self._load_tombstones(lane, state)
             for chunk in _chunks(state.tagged, lane):
                 self._load_counted(lane, chunk)
 
@@ -81,13 +83,20 @@ class LaneOpener:
                     raise
                 self._clock.sleep(_LOAD_WAIT_S)
 
-    def _load_tombstones(self, lane: int) -> None:
-        """All committed tombstones that RocksDB does not reflect, whether they count or not.
+    def _load_tombstones(self, lane: int, state: FoldState) -> None:
+        """The tombstones of committed transactions that RocksDB does not reflect.
 
-        Waits for open transactions before the end: one may hide a tombstone that counts.
+        Waits for transactions that are open before the last one of those.
         """
         partition = TopicPartition(self._topics.tombstones, lane)
-        end = self._admin.end_offset(partition, Isolation.READ_UNCOMMITTED)
+        committed = state.tombstones.of(assign_lane(lane))
+        end = committed.end
+        if end is None:
+            if state.tombstones.whole:
+                return
+            # A former version kept no ranges: whatever lies before the first that is not committed.
+            end = _first_uncommitted(state.tagged, lane)
+            end = self._admin.end_offset(partition, Isolation.READ_UNCOMMITTED) if end is None else end
         position = max(self._index.tombstones_position(lane), self._admin.start_offset(partition))
         if position >= end:
             return
@@ -97,11 +106,13 @@ class LaneOpener:
             reader.assign({partition: position})
             while reader.position(partition) < end:
                 deadline.check(f"reading {partition.topic}[{lane}] up to offset {end}")
-                messages = reader.poll(_POLL_MESSAGES_MAX, 0.1)
-                for message in messages:
-                    BatchHeader.decode(message.headers)
-                batches = [decode_batch(message.value or b"") for message in messages]
-                self._index.load_tombstones(lane, batches, reader.position(partition))
+                batches = [
+                    decode_batch(message.value or b"")
+                    for message in reader.poll(_POLL_MESSAGES_MAX, 0.1)
+                    if message.offset < end
+                    and committed.holds(message.offset, BatchHeader.decode(message.headers).nonce)
+                ]
+                self._index.load_tombstones(lane, batches, min(reader.position(partition), end))
         finally:
             reader.close()
 
@@ -136,6 +147,11 @@ def _of(counted: CountedTagged, topic: Topic, lane: int) -> Produced | None:
         if produced.topic is topic and produced.partition == lane:
             return produced
     return None
+
+
+def _first_uncommitted(tagged: Sequence[CountedTagged], lane: int) -> int | None:
+    parts = (_of(counted, Topic.TOMBSTONES, lane) for counted in tagged)
+    return next((part.first for part in parts if part is not None), None)
 
 
 def _chunks(tagged: Sequence[CountedTagged], lane: int) -> Iterator[list[CountedTagged]]:

@@ -129,7 +129,7 @@ class KeyIndex(Protocol):
         """First offset of the lane's tombstones partition that RocksDB does not reflect (0: none)."""
 
     def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
-        """Committed tombstones from `tombstones_position` up to ``position``, whether they count or not."""
+        """Tombstones of committed transactions, from `tombstones_position` up to ``position``."""
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
         """An epoch is committed: entries up to ledger offset ``through`` go to RocksDB, then leave memory.

@@ -1,6 +1,6 @@
 """Tombstones in RocksDB: the ordering value at which an absent key was deleted.
 
-A tombstone is the greatest over all committed records of its key, counted or not, and is asked only for
+A tombstone is the greatest over all records of its key in committed transactions, and is asked only for
 absent keys. It ends at `expires_ms`, but not while a file slice still holds the key's old row or delete.
 """
 

@@ -7,18 +7,22 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from epoch_protocol.state import FoldState
+from epoch_protocol.tombstones import CommittedTombstones
 from hudi_format.commit.markers import create_marker_list
 from hudi_format.errors import TimelineConflictError
 from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.assign import tagger
+from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.domain.tag import StoredKeys, Tag, TaggedKeys, tag_events
 from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.promotion import Promotion
-from index_assigner.index.rocks_layout import TOMBSTONE, TOMBSTONE_PREFIX, pack
+from index_assigner.index.rocks_layout import TOMBSTONE
 from index_assigner.index.tiered import TieredIndex
-from index_assigner.index.tombstones import TombstoneArray, TombstoneStore
+from index_assigner.index.tombstones import TombstoneStore
 from stream_writer import data_task
 from stream_writer.data_task import DataPartitionWriter
 from tests.simulation.planted.mutant import Ground, planted
@@ -77,22 +81,16 @@ def ordering_of_an_update_taken_for_the_stored_one(ground: Ground) -> None:
 
 
 @planted("G1", "G2")
-def last_tombstone_instead_of_greatest(ground: Ground) -> None:
-    """3.2, step 3: a tombstone is the greatest over all committed records of its key, counted or not. Here
-    the last one holds: one of a transaction that does not count erases a greater one that does.
+def rewound_tombstones_count(ground: Ground) -> None:
+    """3.2, step 3: tombstones are those of counting transactions. Here all in the topic hold: that of a
+    null-value delete outlives the tag, and the row, that it took its ordering value from.
     """
+    real = LaneOpener._load_tombstones
 
-    def merged(
-        self: TombstoneStore, keys: list[bytes], rows: TombstoneArray
-    ) -> tuple[list[bytes], list[bytes]]:
-        last = dict(zip(keys, range(len(keys)), strict=True))
-        rows = rows[np.fromiter(last.values(), np.int64, len(last))]
-        rows["location"] = self._stored.to_stored(rows["location"])
-        for key in last:
-            self._in_use[int.from_bytes(key[:2], "big")] = True
-        return [TOMBSTONE_PREFIX + key for key in last], pack(rows)
+    def load_tombstones(self: LaneOpener, lane: int, state: FoldState) -> None:
+        real(self, lane, msgspec.structs.replace(state, tombstones=CommittedTombstones(), tagged=[]))
 
-    ground.replace(TombstoneStore, "merged", merged)
+    ground.replace(LaneOpener, "_load_tombstones", load_tombstones)
 
 
 @planted("G1", "G2")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from commit_coordinator.attempt_effects import tick_lock
 from commit_coordinator.inbox import HurryUp
 from epoch_protocol.lanes import shuffle_lane
+from hudi_format.commit.lock import CLOCK_SKEW_MS, read_lock
 from hudi_format.record_index_hash import record_index_shard
 from stream_runtime.kafka.memory import EndFault
 from stream_runtime.kafka.ports import TopicPartition
@@ -28,6 +31,8 @@ from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, input
 from tests.simulation.world.town import Seat, Town
 
 _OPERATOR_STEP_S: Final = 0.2
+_TRY_S: Final = 0.1
+_TRIES: Final = CLOCK_SKEW_MS // 100 + 2
 
 
 class Events(Town):
@@ -272,6 +277,8 @@ class Events(Town):
         plan = decisions.planned
         if any(NOTE in planned["schema"] for planned, _ in decisions.commits):
             self.foreign.sees_note()
+        if kind != "clock":
+            self._wait_for_the_lock()
         if not self.foreign.act(kind, *words):
             self.log.append(f"    it does not: {self.foreign.said}")
             return
@@ -283,6 +290,21 @@ class Events(Town):
         begun = {"finish": "begin", "run-compaction": "plan-compaction", "run-clustering": "plan-clustering"}
         if kind in begun and self._begun.get(begun[kind], epoch) < epoch:
             self.reached[f"foreign {kind} over our commit"] += 1
+
+    def _wait_for_the_lock(self) -> None:
+        """Hudi tries again and again. Meanwhile the coordinator's loop goes round, and gives a lock back that
+        only waits for the clocks; one that is held for work stays.
+        """
+        for number in range(_TRIES):
+            if read_lock(self.storage.memory) is None:
+                if number:
+                    self.reached["foreign waits until clocks agree"] += 1
+                return
+            actor = self._coordinator()
+            if actor is None or actor.service._context is None:
+                return
+            self.clock.advance(_TRY_S)
+            self._carried(actor, partial(actor.process.step, partial(tick_lock, actor.service._context)))
 
     def _do_reader(self, what: str) -> None:
         if what == "begin":

@@ -237,25 +237,9 @@ class Judge:
         self._check_listing(view, instant)
 
     def _expect(self, view: View) -> None:
-        """From here on the table has to hold what the model does, early deletes taken off."""
-        found = self._reader.content(view)
-        self._model.settle(found.rows)
-        self._see_early_deletes(found)
+        """From here on the table has to hold what the model does."""
+        self._model.settle(self._reader.content(view).rows)
         self._expected = Content(dict(self._model.rows), {}, {})
-
-    def _see_early_deletes(self, found: Content) -> None:
-        """A delete that was tagged before a rewind, or in a transaction that did not count, has left its
-        tombstone: rows of the key with a smaller ordering value lose to it even before the delete is tagged
-        again. At rest it makes no difference.
-
-        Excuses no more: the row has to be below a tombstone that is in the topic, and the model holds such a
-        row only while the delete is ahead. What is tagged is committed in order, so the delete follows.
-        """
-        for key in self._model.rows.keys() - found.rows.keys():
-            tombstone = self.topics.tombstone(key) if self._ordered else None
-            if tombstone is not None and tombstone > self._model.rows[key].at:
-                del self._model.rows[key]
-                self._model.tombstones[key] = tombstone
 
     def _check_listing(self, view: Any, instant: str) -> None:
         """G5: the `files` partition lists what is there and committed."""
@@ -332,8 +316,7 @@ class Judge:
             if plan["attempt"] > self._attempts_max:
                 self.say("G7", f"epoch {plan['epoch']} is tried for the {plan['attempt']}th time")
             if plan["instant"] is None:
-                # It changes no row. What its deletes leave behind holds from here on, and its rows may be
-                # none because their deletes came early.
+                # It changes no row. What its deletes leave behind holds from here on.
                 self._apply(keyed_positions(counted, plan["through"]))
                 self._expect(self._reader.view(self._timeline))
         self._plans = len(decisions.plans)

@@ -127,20 +127,6 @@ class Topics:
                 found.append((part["partition"], mine))
         return found
 
-    def tombstone(self, key: str) -> int | None:
-        """The greatest ordering value of a committed tombstone of the key, whether its transaction counts or
-        not.
-        """
-        found = [
-            row["_tm_ordering"]
-            for (role, _, _), messages in self._by_nonce.items()
-            if role == "tombstones"
-            for message in messages
-            for row in decode.batch_rows(message.value or b"")
-            if row["_tm_key"] == key
-        ]
-        return max(found, default=None)
-
     def dead_letters(self) -> set[tuple[bytes, ...]]:
         """Input positions (topic, partition, offset) of all dead letters."""
         names = ("tm-topic", "tm-partition", "tm-offset")
