@@ -203,7 +203,7 @@ def assert_goes_on(pipeline: Pipeline, key: str) -> None:
 
 def test_a_second_coordinator_at_the_same_address_refuses_to_start(pipeline: Pipeline) -> None:
     second = pipeline.command("coordinator")
-    assert second.returncode == 2
+    assert second.returncode == 5
     assert pipeline.document["services"]["coordinator"] in second.stderr
     assert_goes_on(pipeline, "after-the-refused")
 
