@@ -7,7 +7,7 @@ and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, NoReturn
 
 from hudi_format import table_keys as keys
@@ -83,13 +83,31 @@ def check_still_servable(storage: Storage, accepted: Collection[str] = ()) -> Ta
     index, ALTER TABLE begins a schema history.
     """
     config = read_table_config(storage)
-    _check_layout(config)
-    _check_merging(config)
-    _check_keys(config)
-    check_properties(config, accepted)
-    _check_indexes(storage, config)
-    check_no_schema_on_read(storage)
+    refused = [
+        *_layout_problems(config),
+        *_merging_problems(config),
+        *_keys_problems(config),
+        *_raised(lambda: check_properties(config, accepted)),
+        *_indexes_problems(storage, config),
+        *_raised(lambda: check_no_schema_on_read(storage)),
+    ]
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        reasons = "; ".join(f"({n}) {each.reason}" for n, each in enumerate(refused, 1))
+        raise UnsupportedTableError(
+            f"{len(refused)} things keep the table from being served: {reasons}",
+            "; ".join(f"({n}) {each.remedy}" for n, each in enumerate(refused, 1)),
+        )
     return config
+
+
+def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
+    try:
+        check()
+    except UnsupportedTableError as error:
+        return [error]
+    return []
 
 
 def drop_stats(storage: Storage) -> frozenset[str]:
@@ -149,10 +167,10 @@ def _refuse(reason: str, remedy: str) -> NoReturn:
     raise UnsupportedTableError(reason, remedy)
 
 
-def _check_layout(config: TableConfig) -> None:
+def _layout_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
     get = config.properties.get
     if config.version != TABLE_VERSION or config.layout_version != TIMELINE_LAYOUT_VERSION:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.VERSION} is {config.version} with timeline layout {config.layout_version}; "
             f"only version {TABLE_VERSION} with layout {TIMELINE_LAYOUT_VERSION} is served",
             "Upgrade the table by a write with Hudi 1.2",
@@ -161,106 +179,122 @@ def _check_layout(config: TableConfig) -> None:
         get(keys.TIMELINE_PATH, "timeline") != "timeline"
         or get(keys.TIMELINE_HISTORY_PATH, "history") != "history"
     ):
-        _refuse(
+        yield UnsupportedTableError(
             f"the timeline lies in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
         )
     if get(keys.TABLE_FORMAT, "native") != "native":
-        _refuse(f"hoodie.table.format is {get('hoodie.table.format')}, only native is served", _NEW_TABLE)
+        yield UnsupportedTableError(
+            f"hoodie.table.format is {get('hoodie.table.format')}, only native is served", _NEW_TABLE
+        )
     if get(keys.BOOTSTRAP_BASE_PATH):
-        _refuse("the table is bootstrapped on files elsewhere (hoodie.bootstrap.base.path)", _NEW_TABLE)
+        yield UnsupportedTableError(
+            "the table is bootstrapped on files elsewhere (hoodie.bootstrap.base.path)", _NEW_TABLE
+        )
     if config.base_file_format != "PARQUET" or get(keys.MULTIPLE_BASE_FILE_FORMATS) == "true":
-        _refuse(f"{keys.BASE_FILE_FORMAT} is {config.base_file_format}; only PARQUET is served", _NEW_TABLE)
+        yield UnsupportedTableError(
+            f"{keys.BASE_FILE_FORMAT} is {config.base_file_format}; only PARQUET is served", _NEW_TABLE
+        )
     if not config.populate_meta_fields:
-        _refuse(f"{keys.POPULATE_META_FIELDS} is false: the files hold no record keys", _NEW_TABLE)
+        yield UnsupportedTableError(
+            f"{keys.POPULATE_META_FIELDS} is false: the files hold no record keys", _NEW_TABLE
+        )
     if config.drop_partition_columns:
-        _refuse(f"{keys.DROP_PARTITION_COLUMNS} is true: the files lack the partition columns", _NEW_TABLE)
+        yield UnsupportedTableError(
+            f"{keys.DROP_PARTITION_COLUMNS} is true: the files lack the partition columns", _NEW_TABLE
+        )
     if config.cdc_enabled:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.CDC_ENABLED} is true: Tidemark writes no change data files",
             f"Set {keys.CDC_ENABLED} to false, if no reader needs them",
         )
     if config.timeline_timezone != "UTC":
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.TIMEZONE} is {config.timeline_timezone}: instants depend on the writer's time zone",
             "Run `tidemark table adopt`, which sets it to UTC; restart other writers afterwards",
         )
 
 
-def _check_merging(config: TableConfig) -> None:
+def _merging_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
     get = config.properties.get
     if config.merge_mode is MergeMode.CUSTOM:
         named = get(keys.PAYLOAD_CLASS) or get(keys.MERGE_STRATEGY_ID) or "a merger of its own"
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.MERGE_MODE} is CUSTOM ({named}); EVENT_TIME_ORDERING and COMMIT_TIME_ORDERING are served",
             _NEW_TABLE,
         )
+        return
     for key in (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS):
         if get(key) and get(key) != _PLAIN_PAYLOADS[config.merge_mode]:
-            _refuse(f"{key} is {get(key)}, which is not {config.merge_mode.value}", _NEW_TABLE)
+            yield UnsupportedTableError(
+                f"{key} is {get(key)}, which is not {config.merge_mode.value}", _NEW_TABLE
+            )
     special = [key for key in config.properties if key.startswith("hoodie.record.merge.property.")]
     if get(keys.PARTIAL_UPDATE_MODE, "NONE") not in ("", "NONE") or special:
-        _refuse(
+        yield UnsupportedTableError(
             f"the table merges records partially or by markers ({keys.PARTIAL_UPDATE_MODE}, {special})",
             _NEW_TABLE,
         )
     if config.merge_mode is MergeMode.EVENT_TIME_ORDERING and len(config.ordering_fields) != 1:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.ORDERING_FIELDS} is {','.join(config.ordering_fields) or 'missing'}; "
             "event time ordering needs one field",
             _NEW_TABLE,
         )
 
 
-def _check_keys(config: TableConfig) -> None:
+def _keys_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
     if not config.record_key_fields:
-        _refuse(f"{keys.RECORD_KEY_FIELDS} is missing: the record keys are generated", _NEW_TABLE)
+        yield UnsupportedTableError(
+            f"{keys.RECORD_KEY_FIELDS} is missing: the record keys are generated", _NEW_TABLE
+        )
     if config.key_generator not in _KEY_GENERATORS:
         named = config.properties.get(keys.KEY_GENERATOR_TYPE, "missing")
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.KEY_GENERATOR_TYPE} is {named}; SIMPLE, COMPLEX and NON_PARTITION are served", _NEW_TABLE
         )
     typed = [name for name in config.partition_fields if ":" in name]
     if typed:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.PARTITION_FIELDS} is {','.join(config.partition_fields)}: a field with a type of its own "
             "(name:TYPE) is made by a custom key generator",
             _NEW_TABLE,
         )
 
 
-def _check_indexes(storage: Storage, config: TableConfig) -> None:
+def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[UnsupportedTableError]:
     in_use = config.metadata_partitions
     if not in_use:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.METADATA_PARTITIONS} is missing: the table has no metadata table",
             "Write once with Hudi on Spark with hoodie.metadata.enable=true and "
             "hoodie.metadata.global.record.level.index.enable=true",
         )
+        return
     if METADATA_RECORD_INDEX not in in_use or METADATA_FILES not in in_use:
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.METADATA_PARTITIONS} is {','.join(sorted(in_use))}: the table has no record level index",
             "Write once with Hudi on Spark with hoodie.metadata.global.record.level.index.enable=true",
         )
     if config.metadata_partitions_inflight:
         building = ",".join(sorted(config.metadata_partitions_inflight))
-        _refuse(
+        yield UnsupportedTableError(
             f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
             "Wait until it is done",
         )
     if is_record_index_partitioned(read_index_definitions(storage)):
-        _refuse(
+        yield UnsupportedTableError(
             "the record level index is partitioned; this release serves the global one only",
             "Drop the index and build the global one with Hudi on Spark",
         )
     others = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
     stats = others & STATS_PARTITIONS
     if stats:
-        _refuse(
+        yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
             "Run `tidemark table adopt --drop-stats`",
         )
     if others:
-        _refuse(
+        yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(others))}, which Tidemark does not maintain",
             "Drop these indexes with Hudi on Spark (DROP INDEX)",
         )

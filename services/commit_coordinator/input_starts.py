@@ -9,15 +9,25 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
+
+from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.input_ends import input_ends
 from commit_coordinator.staging import ROOT
 from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage, join_path
 from stream_runtime.config import InputStart
+from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin, TopicPartition
 
 INPUT_STARTS: Final = join_path(ROOT, "input-starts.json")
+
+
+class DamagedStartsError(CoordinatorError):
+    """The record of the first positions cannot be read; the text says what to do."""
+
+    kind = ErrorKind.CORRUPT
 
 
 def record_input_starts(
@@ -54,7 +64,12 @@ def _start(admin: Admin, lane: str) -> int:
 
 def _read(storage: Storage) -> dict[str, int]:
     try:
-        recorded: dict[str, int] = json.loads(storage.read(INPUT_STARTS))
+        return msgspec.json.decode(storage.read(INPUT_STARTS), type=dict[str, int])
     except FileMissingError:
         return {}
-    return recorded
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedStartsError(
+            f"{storage.base_uri}/{INPUT_STARTS} is damaged ({error}). It says where each input lane began "
+            "(input.start: latest), and is asked for lanes that have not been read yet: restore it from a "
+            "copy of the table's folder; or delete it, then those lanes begin at the end of now"
+        ) from error

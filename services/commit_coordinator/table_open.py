@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from commit_coordinator.configured_columns import check_columns_kept, record_columns
@@ -80,6 +80,14 @@ def open_table(
     if created:
         _check_columns(file, configured)
         create_or_finish(storage, definition, file.table.index.shards, clock)
+    return replace(read_table(file, storage, own_pending), created=created)
+
+
+def read_table(
+    file: TableConfigFile, storage: Storage, own_pending: Collection[str] | None = ()
+) -> OpenedTable:
+    """Everything that is asked of a table that is there, as `open_table`. Writes nothing."""
+    configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
     config = check_servable(storage, own_pending, file.table.accept_properties)
     check_same(file, config)
     check_columns_kept(file, storage, configured)
@@ -89,7 +97,7 @@ def open_table(
     check_shards(file, snapshot.num_shards)
     logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
     logs.check(TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names()))
-    return OpenedTable(config, snapshot.num_shards, schema, created, logs, configured.arrow.names)
+    return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)
 
 
 def open_beside_predecessor(

@@ -40,6 +40,10 @@ LANE_SOURCE: Final = join_path(ROOT, "lane-source.json")
 _log = logging.getLogger("tidemark.coordinator")
 
 
+class _LaneSource(msgspec.Struct, frozen=True):
+    topic: str
+
+
 class TopicsChangedError(CoordinatorError):
     """Topics and configuration do not fit what the table recorded when its ledger began."""
 
@@ -189,10 +193,14 @@ def check_recorded(storage: Storage, found: dict[str, int]) -> None:
 
 def _recorded_counts(storage: Storage) -> dict[str, int]:
     try:
-        recorded: dict[str, int] = json.loads(storage.read(RECORD))
+        return msgspec.json.decode(storage.read(RECORD), type=dict[str, int])
     except FileMissingError:
         return {}
-    return recorded
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TopicsChangedError(
+            f"{storage.base_uri}/{RECORD}, the number of partitions of each topic, is damaged ({error}): "
+            "delete it when the topics are as they were made; the next start writes it anew from them"
+        ) from error
 
 
 def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
@@ -207,7 +215,7 @@ def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
     try:
         storage.create(LANE_SOURCE, content)
     except AlreadyExistsError:
-        recorded = json.loads(storage.read(LANE_SOURCE))["topic"]
+        recorded = _recorded_source(storage)
         if recorded != topic:
             raise TopicsChangedError(
                 f"{config.file}: with input.partitioning: {config.input.partitioning.value} records are "
@@ -215,6 +223,16 @@ def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
                 "to the former input section, or start anew at the committed positions "
                 "(`tidemark table adopt --new-ledger`)"
             ) from None
+
+
+def _recorded_source(storage: Storage) -> str:
+    try:
+        return msgspec.json.decode(storage.read(LANE_SOURCE), type=_LaneSource).topic
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise TopicsChangedError(
+            f"{storage.base_uri}/{LANE_SOURCE}, the topic that positions hold for, is damaged ({error}): "
+            "delete it when input.partitioning is as it was; the next start writes it anew"
+        ) from error
 
 
 def _lanes_text(config: TableConfigFile, spec: TopicSpec, found: int) -> str:

@@ -35,7 +35,7 @@ def test_doctor_of_a_real_broker(
     failing = [name for name, each in found.items() if each["status"] == "fails" and name != "ports"]
     assert failing == [], found
     assert code == (0 if found["ports"]["status"] == "ok" else 1)
-    kafka_checks = ("kafka", "kafka settings", "own topics")
+    kafka_checks = ("kafka", "kafka settings", "own topics", "start")
     assert {found[name]["status"] for name in kafka_checks} == {"ok"}
     # A busy machine may make the one timed transaction slow, which is a warning; none may fail.
     assert found["transactions"]["findings"][0]["status"] == "ok"

@@ -75,3 +75,20 @@ def test_a_key_whose_file_group_has_no_files_yet_is_placed_and_has_no_versions(t
     told = told_by.story("new")
     assert (told["found"], told["slice"], told["versions"]) == (True, None, [])
     told_by.close()
+
+
+def test_a_deleted_key_is_told_with_the_ordering_value_of_its_delete(tmp_path: Path) -> None:
+    table = SparkTable("mor_long", tmp_path)
+    deleted = admin_pb2.LookupResponse.Found(key="gone", tier="none", has_ordering=True, ordering=7)
+    told_by = KeyStories(
+        lambda _: [deleted], table.storage, table.config, lambda _: {}, SystemClock(), 8 << 10
+    )
+    told = told_by.story("gone")
+    assert (told["found"], told["deleted"], told["versions"]) == (False, True, [])
+    assert told["ordering_field"] is not None
+    assert told["ordering"] is not None
+    told_by.close()
+    told_by = stories(table, {})
+    told = told_by.story("never")
+    assert (told["found"], told["deleted"]) == (False, False)
+    told_by.close()

@@ -10,36 +10,54 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
 from stream_runtime.config.values import BadValueError, PathReader, SectionReader, text
 
 T = TypeVar("T")
 
 
-def reject_unknown_keys(file: Path, key_path: str, given: Iterable[Any], known: Iterable[str]) -> None:
-    """Raises ConfigError for the first key that is not known, naming the nearest known one."""
-    known = sorted(known)
+def reject_unknown_keys(
+    problems: Problems, file: Path, key_path: str, given: Iterable[Any], known: Iterable[str]
+) -> set[str]:
+    """Notes each key that is not known, with the nearest known one; returns those nearest ones."""
+    known, meant = sorted(known), set()
     for key in given:
         if key in known:
             continue
         near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
         advice = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
-        raise ConfigError(str(file), _join(key_path, str(key)), f"unknown key; {advice}")
+        problems.note(ConfigError(str(file), _join(key_path, str(key)), f"unknown key; {advice}"))
+        meant.update(near)
+    return meant
 
 
-def decode_section(file: Path, key_path: str, type_: type[T], value: Any) -> T:
-    """Builds one section. `value` None means an empty mapping. Raises ConfigError."""
-    given = _mapping(file, key_path, value)
+def decode_section(problems: Problems, file: Path, key_path: str, type_: type[T], value: Any) -> T | None:
+    """Builds one section. `value` None means an empty mapping. None: something in it is wrong, and noted."""
+    try:
+        given = _mapping(file, key_path, value)
+    except ConfigError as error:
+        problems.note(error)
+        return None
     fields = {field.metadata.get("key") or field.name: field for field in dataclasses.fields(type_)}  # type: ignore[arg-type]
-    reject_unknown_keys(file, key_path, given, fields)
+    meant = reject_unknown_keys(problems, file, key_path, given, fields)
     arguments: dict[str, Any] = {}
+    wanted: set[str] = set()
     for key, field in fields.items():
-        where = _join(key_path, key)
-        if given.get(key) is not None:
-            arguments[field.name] = _decode_value(file, where, field.metadata["read"], given[key])
-        elif field.default is dataclasses.MISSING:
-            raise ConfigError(str(file), where, "is required")
-    return type_(**arguments)
+        where, read = _join(key_path, key), field.metadata["read"]
+        if given.get(key) is None and field.default is not dataclasses.MISSING:
+            continue
+        wanted.add(field.name)
+        with problems.gathered():
+            if given.get(key) is None and key not in meant:
+                raise ConfigError(str(file), where, "is required")
+            if given.get(key) is None:
+                continue
+            if isinstance(read, SectionReader):
+                inner = decode_section(problems, file, where, read.type, given[key])
+                arguments |= {} if inner is None else {field.name: inner}
+            else:
+                arguments[field.name] = _decode_value(file, where, read, given[key])
+    return type_(**arguments) if arguments.keys() == wanted else None
 
 
 def pass_through(file: Path, key_path: str, value: Any) -> dict[str, str]:
@@ -64,8 +82,6 @@ def _mapping(file: Path, key_path: str, value: Any) -> Mapping[Any, Any]:
 
 
 def _decode_value(file: Path, key_path: str, read: Any, value: Any) -> Any:
-    if isinstance(read, SectionReader):
-        return decode_section(file, key_path, read.type, value)
     try:
         if isinstance(read, PathReader):
             return read.read(file.parent, text(value))

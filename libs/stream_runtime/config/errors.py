@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 
 
@@ -15,3 +18,34 @@ class ConfigError(StreamRuntimeError):
         self.key_path = key_path
         self.problem = problem
         super().__init__(f"{file}: {key_path}: {problem}" if key_path else f"{file}: {problem}")
+
+
+class Problems:
+    """What is wrong with one file, gathered: whoever corrects it wants to know all of it at once."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._found: list[ConfigError] = []
+
+    def note(self, error: ConfigError) -> None:
+        """Keeps it."""
+        self._found.append(error)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """A ConfigError of the block is kept; what comes after the block goes on."""
+        try:
+            yield
+        except ConfigError as error:
+            self._found.append(error)
+
+    def raise_if_any(self) -> None:
+        """Raises the one ConfigError, or one that names all of them."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            told = "; ".join(
+                f"({n}) {f'{each.key_path}: ' if each.key_path else ''}{each.problem}"
+                for n, each in enumerate(self._found, 1)
+            )
+            raise ConfigError(self._file, "", f"{len(self._found)} things are wrong: {told}")

@@ -15,7 +15,7 @@ import yaml
 
 from stream_runtime.config.decode import decode_section, pass_through, reject_unknown_keys
 from stream_runtime.config.environment import fill_references, hide_references
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
 from stream_runtime.config.input_checks import check_input
 from stream_runtime.config.model import (
     EpochConfig,
@@ -57,33 +57,61 @@ _PASS_THROUGH: Final = ("kafka", "spark", "hoodie")
 def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> TableConfigFile:
     """Reads and checks one file; `env` None means the process environment.
 
-    Raises ConfigError naming the file, the key path and what to do.
+    Raises ConfigError naming the file, the key path and what to do, of everything that is wrong.
     """
     file = Path(path).expanduser().resolve()
     document = _parse(file, os.environ if env is None else env)
-    reject_unknown_keys(file, "", document, [*_SECTIONS, *_PASS_THROUGH])
+    problems = Problems(str(file))
+    # Of a section whose name is misspelt it is enough to say that.
+    misspelt = reject_unknown_keys(problems, file, "", document, [*_SECTIONS, *_PASS_THROUGH]) - set(document)
     sections: dict[str, Any] = {
-        name: decode_section(file, name, type_, document.get(name)) for name, type_ in _SECTIONS.items()
+        name: None if name in misspelt else decode_section(problems, file, name, type_, document.get(name))
+        for name, type_ in _SECTIONS.items()
     }
-    table = dataclasses.replace(sections["table"], index=_with_lanes(file, sections["table"].index))
-    sections["table"] = table
-    sections["input"] = _with_partitions(file, sections["input"], table.index.lanes)
-    _check_schema(file, table)
-    check_input(file, sections["input"], table)
-    _check_limits(file, sections["limits"])
-    check_security(file, sections["security"])
-    kafka = pass_through(file, "kafka", document.get("kafka"))
-    if not kafka.get("bootstrap.servers"):
-        raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")
-    spark = pass_through(file, "spark", document.get("spark"))
-    check_spark(file, spark)
+    through: dict[str, dict[str, str]] = {}
+    for name in (each for each in _PASS_THROUGH if each not in misspelt):
+        with problems.gathered():
+            through[name] = pass_through(file, name, document.get(name))
+    _check(problems, file, sections, through)
+    problems.raise_if_any()
     return TableConfigFile(
         file=file,
-        kafka=KafkaSection(kafka),
-        spark=spark,
-        hoodie=pass_through(file, "hoodie", document.get("hoodie")),
+        kafka=KafkaSection(through["kafka"]),
+        spark=through["spark"],
+        hoodie=through["hoodie"],
         **sections,
     )
+
+
+def _check(
+    problems: Problems, file: Path, sections: dict[str, Any], through: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Fills in what follows from other keys, and notes what does not fit together; what rests on a section
+    that could not be read is left out.
+    """
+    table, input_, limits, security = (sections[name] for name in ("table", "input", "limits", "security"))
+    if table is not None:
+        with problems.gathered():
+            _check_schema(file, table)
+        with problems.gathered():
+            sections["table"] = table = dataclasses.replace(table, index=_with_lanes(file, table.index))
+            if input_ is not None:
+                sections["input"] = input_ = _with_partitions(file, input_, table.index.lanes)
+    if table is not None and input_ is not None:
+        with problems.gathered():
+            check_input(file, input_, table)
+    if limits is not None:
+        with problems.gathered():
+            _check_limits(file, limits)
+    if security is not None:
+        with problems.gathered():
+            check_security(file, security)
+    if "kafka" in through and not through["kafka"].get("bootstrap.servers"):
+        with problems.gathered():
+            raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")
+    if "spark" in through:
+        with problems.gathered():
+            check_spark(file, through["spark"])
 
 
 def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:

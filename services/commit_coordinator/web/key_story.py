@@ -24,7 +24,7 @@ from hudi_format.file_group.base_file import COMMIT_SEQNO, COMMIT_TIME
 from hudi_format.file_group.key_versions import KeyReader, KeyVersion
 from hudi_format.file_group.names import parse_data_file
 from hudi_format.file_group.slices import FileSlice
-from hudi_format.ordering import table_ordering
+from hudi_format.ordering import OrderingField, table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableConfig
@@ -126,15 +126,24 @@ class KeyStories:
             "file_id": found.file_id if found is not None else "",
             "shard": found.shard if found is not None else None,
             "found": found is not None and found.tier != "none",
+            "deleted": found is not None and found.tier == "none" and found.has_ordering,
             "versions": [],
         }
-        if found is None or not document["found"]:
+        if found is None or not (document["found"] or document["deleted"]):
             return document
         try:
-            document |= self._files(found, deadline)
+            document |= self._files(found, deadline) if document["found"] else self._tombstone(found)
         except (HudiFormatError, OSError, DeadlineExceededError) as error:
             document["files_error"] = str(error)
         return document
+
+    def _tombstone(self, found: Found) -> dict[str, Any]:
+        """The ordering value with which an absent key was deleted: older events do not bring it back."""
+        _, ordering = table_ordering(self._config, self._schema(TableView.load(self._storage).timeline))
+        return {
+            "ordering_field": ordering.name if ordering is not None else None,
+            "ordering": _shown_ordering(ordering, found),
+        }
 
     def _files(self, found: Found, deadline: Deadline) -> dict[str, Any]:
         """What the files say; they may be cleaned away while they are read: then it is listed once more."""
@@ -155,12 +164,9 @@ class KeyStories:
         earlier, all_read = _earlier(reader, slices.earlier, found.key, read.versions)
         known = self._known_epochs(timeline, [*read.versions, *earlier])
         winner = read.winner
-        ordering_value = None
-        if ordering is not None and found.has_ordering:
-            ordering_value = plain(ordering.from_int64(np.array([found.ordering], np.int64))[0].as_py())
         return {
             "ordering_field": ordering.name if ordering is not None else None,
-            "ordering": ordering_value,
+            "ordering": _shown_ordering(ordering, found),
             "slice": {
                 "base_instant": slices.current.base_instant,
                 "base_file": slices.current.base_file,
@@ -278,3 +284,9 @@ def _version(
         "is_read": is_read,
         "row": None if version.row is None else user_columns(version.row),
     }
+
+
+def _shown_ordering(ordering: OrderingField | None, found: Found) -> Any:
+    if ordering is None or not found.has_ordering:
+        return None
+    return plain(ordering.from_int64(np.array([found.ordering], np.int64))[0].as_py())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.errors import FileMissingError
@@ -35,9 +36,14 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
 
     def recorded(_: Admin, lane: str) -> int:
         try:
-            starts: dict[str, int] = json.loads(storage.read(INPUT_STARTS_RECORD))
+            starts = msgspec.json.decode(storage.read(INPUT_STARTS_RECORD), type=dict[str, int])
         except FileMissingError:
             starts = {}
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise SetupError(
+                f"{INPUT_STARTS_RECORD} in the table's folder is damaged ({error}): the coordinator's start "
+                "says what to do about it"
+            ) from error
         if lane not in starts:
             raise SetupError(
                 f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "

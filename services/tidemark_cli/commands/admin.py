@@ -98,6 +98,9 @@ def run_lookup(options: argparse.Namespace) -> int:
         if each["ordering_exact"] is False:
             ordering = f">= {ordering}"
         partition = "-" if each["partition_path"] is None else each["partition_path"] or "(none)"
+        if each["tier"] == "none" and each["ordering"] is not None:
+            # What an absent key has an ordering value from is its delete.
+            partition = "(deleted)"
         rows.append(
             (each["key"], each["tier"], partition, each["file_id"] or "-", str(each["shard"]), ordering)
         )

@@ -16,6 +16,8 @@ _VERIFICATION: Final = "transaction.partition.verification.enable"
 _TIMEOUT_MAX: Final = "transaction.max.timeout.ms"
 _RELEASE: Final = "inter.broker.protocol.version"
 _INPUT_KEPT_MS_MIN: Final = 24 * 3_600_000
+_REPLICAS_SAFE: Final = 3
+_IN_SYNC_SAFE: Final = 2
 _INPUT_NEEDS: Final = frozenset({"READ", "DESCRIBE"})
 _OWN_NEEDS: Final = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE"})
 _SETTINGS_SEEN: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
@@ -85,6 +87,7 @@ def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iter
         yield from _input(name, found, config)
         if found.replicas == 1 and brokers > 1:
             yield warning(f"{name} has one replica", "With its broker its records are gone: use three")
+        yield from _in_sync(name, found)
         if allowed:
             yield ok(f"input topic {name}: {found.partitions} partitions")
 
@@ -126,6 +129,7 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
         allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
         wrong = list(_differences(spec, found))
         yield from wrong
+        yield from _in_sync(spec.name, found)
         sound += allowed and not wrong
     if hidden:
         yield fails(
@@ -140,6 +144,17 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
     left = [each for each in inspection.topics() if each.startswith(f"{config.table.name}{TRIAL_INFIX}")]
     if left:
         yield warning(f"topics of doctors that were killed, or are at work: {', '.join(left)}", "Delete them")
+
+
+def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:
+    """Tidemark makes its topics with `min.insync.replicas` 2 where they have three replicas."""
+    least = int((found.settings or {}).get("min.insync.replicas", "2"))
+    if found.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
+        yield warning(
+            f"{name} has {found.replicas} replicas and min.insync.replicas {least}: what one broker alone "
+            "has is acknowledged, and gone with its disk",
+            f"kafka-configs --alter --topic {name} --add-config min.insync.replicas={_IN_SYNC_SAFE}",
+        )
 
 
 def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from commit_coordinator.rehearsal import rehearse_start
+from hudi_format.storage.locate import open_storage
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import RunFile, read_run_file, resolve_addresses
@@ -122,6 +124,7 @@ def plan(patient: Patient) -> list[Check]:
             "Allow this user CREATE, WRITE, READ and DELETE on topics, and WRITE on transactional ids, that "
             "begin with the table's name (docs/security.md has the ACLs of each service)",
         ),
+        Check("start", lambda: _start(patient), "Correct what is named; a coordinator would refuse to start"),
         Check("schema registry", of_config(neighbours.registry), "Check input.schema_registry"),
         Check("spark", of_config(neighbours.spark_master), "Check spark.master"),
     ]
@@ -149,6 +152,13 @@ def _transactions(patient: Patient) -> Iterator[Finding]:
     config = patient.answering
     client = ConfluentKafkaClient.from_config(config, clock=patient.clock)
     yield from trial.transactions(client, config.table.name, patient.clock, patient.ids)
+
+
+def _start(patient: Patient) -> Iterator[Finding]:
+    config = patient.answering
+    client = ConfluentKafkaClient.from_config(config, clock=patient.clock)
+    rehearse_start(config, open_storage(config.table.path), client, patient.clock)
+    yield ok("a coordinator would start with these topics")
 
 
 def _inspection(config: TableConfigFile) -> ClusterInspection:

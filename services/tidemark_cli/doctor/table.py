@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from commit_coordinator.table_open import check_same
+from commit_coordinator.table_open import is_half_made_here, read_table
+from commit_coordinator.topics_setup import RECORD
 from hudi_format.commit.lock import read_lock
 from hudi_format.storage.base import Storage
 from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import PROPERTIES_PATH
-from hudi_format.validation import check_servable, check_still_servable
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from tidemark_cli.doctor.checks import Finding, fails, ok, skipped, warning
@@ -19,9 +19,8 @@ _HELD_MS_MAX: Final = 60_000
 
 
 def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Finding]:
-    """`served`: a coordinator of the table answers, so what is pending is its own.
-
-    Raises UnsupportedTableError, TableMismatchError and CorruptFileError, which say what to do.
+    """What a coordinator asks of the table when it starts, and its lock. `served`: one answers, so what is
+    pending is its own. Raises what `read_table` raises, which says what to do.
     """
     storage = open_storage(config.table.path)
     if not storage.exists(PROPERTIES_PATH):
@@ -34,9 +33,10 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
         else:
             yield skipped("there is no table yet: the first start makes it")
         return
-    accepted = config.table.accept_properties
-    found = check_still_servable(storage, accepted) if served else check_servable(storage, (), accepted)
-    check_same(config, found)
+    if is_half_made_here(config, storage):
+        yield warning("its creation was not ended", "The next start goes on with it")
+        return
+    found = read_table(config, storage, None if served or storage.exists(RECORD) else ()).config
     yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
     yield from _lock(storage, clock, served)
 

@@ -9,11 +9,13 @@ import pytest
 
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.input_starts import INPUT_STARTS, record_input_starts
+from commit_coordinator.input_starts import INPUT_STARTS, DamagedStartsError, record_input_starts
 from commit_coordinator.input_watch import InputWatch
 from epoch_protocol.input_topics import InputTopic, InputTopics
 from hudi_format.errors import StagingGoneError
 from hudi_format.storage import InMemoryStorage
+from index_assigner.errors import SetupError
+from index_assigner.shuffle.input_positions import start_of
 from stream_runtime.config import InputStart, load_config
 from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SeededIds
@@ -41,6 +43,16 @@ def made_cluster(*counts: int) -> MemoryCluster:
 def produce(cluster: MemoryCluster, partition: int, count: int) -> None:
     for _ in range(count):
         cluster.broker.produce(TopicPartition("in", partition), None, b"x", ())
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"in:0": "x"}'])
+def test_a_damaged_record_is_named_with_what_to_do(damage: bytes) -> None:
+    cluster, storage = made_cluster(1), made_storage()
+    storage.create(INPUT_STARTS, damage)
+    with pytest.raises(DamagedStartsError, match=r"input-starts\.json is damaged .*restore it"):
+        record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, ["in:0"])
+    with pytest.raises(SetupError, match=r"input-starts\.json .*is damaged"):
+        start_of(InputStart.LATEST, storage)(cluster.admin, "in:0")
 
 
 def test_the_end_is_taken_once_and_kept() -> None:

@@ -12,6 +12,7 @@ import pytest
 from commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
 from commit_coordinator.staging import ROOT
 from commit_coordinator.topics_setup import (
+    LANE_SOURCE,
     RECORD,
     TopicsChangedError,
     check_lane_source,
@@ -118,6 +119,17 @@ def test_missing_topics_are_made_and_the_counts_recorded(config: TableConfigFile
     check_recorded(storage, found)
     check_recorded(storage, found)
     assert json.loads(storage.read(RECORD)) == found
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"orders.ledger": "one"}'])
+def test_damaged_records_are_named_with_what_to_do(config: TableConfigFile, damage: bytes) -> None:
+    cluster, storage = MemoryCluster(), InMemoryStorage()
+    storage.create(RECORD, damage)
+    storage.create(LANE_SOURCE, damage)
+    with pytest.raises(TopicsChangedError, match=r"topics\.json.* is damaged .*: delete it when"):
+        check_recorded(storage, ensure_topics(config, cluster.admin))
+    with pytest.raises(TopicsChangedError, match=r"lane-source\.json.* is damaged .*: delete it when"):
+        check_lane_source(config, storage)
 
 
 def test_a_broker_that_does_not_know_a_new_topic_yet_is_not_believed(

@@ -118,6 +118,25 @@ def test_what_is_not_served_is_refused_with_reason_and_remedy(
     assert remedy in refused.value.remedy
 
 
+def test_all_reasons_come_at_once(table: InMemoryStorage) -> None:
+    changes = {
+        "hoodie.table.version": "8",
+        "hoodie.table.timeline.timezone": "LOCAL",
+        "hoodie.record.merge.mode": "CUSTOM",
+        "hoodie.table.keygenerator.type": "TIMESTAMP",
+        "hoodie.table.of.a.later.version": "1",
+        PARTITIONS: "files,record_index,column_stats,bloom_filters",
+    }
+    update_properties(table, changes)
+    with pytest.raises(UnsupportedTableError) as refused:
+        check_servable(table)
+    text = str(refused.value)
+    for part in ("version is 8", "LOCAL", "CUSTOM", "TIMESTAMP", "later.version", "column_stats", "bloom"):
+        assert part in refused.value.reason, part
+    assert refused.value.reason.startswith("7 things keep the table")
+    assert "--drop-stats" in text
+
+
 KEYGEN = "hoodie.table.keygenerator.class"
 EXTRACTOR = "hoodie.table.partition_extractor_class"
 STRATEGY = "hoodie.record.merge.strategy.id"

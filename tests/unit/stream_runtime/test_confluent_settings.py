@@ -7,9 +7,10 @@ import pickle
 
 import pytest
 
+from stream_runtime.clock import ManualClock
 from stream_runtime.config import load_config
 from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from stream_runtime.kafka.confluent.connection_log import ConnectionLog, Repeats
 from stream_runtime.kafka.confluent.settings import ClientSettings
 from stream_runtime.kafka.ports import Isolation, KafkaConfigError, KafkaUnavailableError, TopicPartition
 
@@ -115,6 +116,23 @@ def test_lost_connections_are_counted(facility, line, losses):
     log = ConnectionLog("x")
     log.log(40, "%s [%s] %s", facility, "handle", line)
     assert log.losses == losses
+
+
+def test_lines_that_are_alike_are_forwarded_once_with_their_number(caplog: pytest.LogCaptureFixture):
+    clock = ManualClock()
+    repeats = Repeats(clock)
+    logs = [ConnectionLog("a", repeats), ConnectionLog("b", repeats)]
+    with caplog.at_level("DEBUG"):
+        for number in range(500):
+            line = f"[thrd:h:9/1]: Connect to ipv4#1.2.3.4:9 failed: Connection refused (after {number}ms)"
+            logs[number % 2].log(40, "%s", "FAIL", "handle", line)
+            clock.advance(0.1)
+        logs[0].log(40, "%s", "FAIL", "handle", "another matter")
+    said = [each.getMessage() for each in caplog.records]
+    assert len(said) == 3
+    assert "Connection refused (after 0ms)" in said[0]
+    assert said[1].endswith("(299 lines like this one since the last)")
+    assert "another matter" in said[2]
 
 
 def test_topic_partition_orders_by_topic_then_number():

@@ -164,6 +164,28 @@ def test_check_names_everything_that_cannot_work_at_once(tmp_path: Path, capsys:
         assert part in said
 
 
+def test_check_names_every_key_that_cannot_be_read_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = write_config(tmp_path)
+    wrong = (
+        "epoch: {interval: soon, max_byte: 1}\nlimits: {key_bytes: 32MiB, lease: x}\nmore: 1\n"
+        "verify: [1]\nspark: {spark.master: 'loca[2'}\n"
+    )
+    lines = [
+        each.replace("ordering: at", "ordering: att")
+        for each in file.read_text().splitlines()
+        if not each.startswith(("epoch", "limits", "spark", "verify", "kafka"))
+    ]
+    file.write_text("\n".join([*lines, wrong]))
+    assert main(["config", "check", "-c", str(file)]) == 2
+    said = capsys.readouterr().err
+    for part in ("things are wrong", "epoch.interval", "epoch.max_byte", "limits.lease", "more: unknown key"):
+        assert part in said
+    for part in ("verify: must be a mapping", "spark.master", "no field att", "kafka.bootstrap.servers"):
+        assert part in said
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -230,6 +230,13 @@ def test_own_topics_that_were_changed_are_named_with_the_way_back(tmp_path: Path
     assert list(broker._differences(spec, TopicFacts(1, 1, None, None))) == []
 
 
+@pytest.mark.parametrize(("replicas", "in_sync", "warned"), [(3, "1", 1), (3, "2", 0), (1, "1", 0)])
+def test_three_replicas_of_which_one_is_enough_are_warned_of(replicas: int, in_sync: str, warned: int):
+    found = list(broker._in_sync("t", TopicFacts(1, replicas, {"min.insync.replicas": in_sync}, None)))
+    assert [each.status for each in found] == [Status.WARNING] * warned
+    assert list(broker._in_sync("t", TopicFacts(1, replicas, None, None))) == []
+
+
 def test_missing_rights_on_a_topic_are_named():
     facts = TopicFacts(1, 1, None, frozenset({"DESCRIBE", "READ"}))
     (finding,) = broker._allowed("in", facts, frozenset({"READ", "WRITE"}))
@@ -253,7 +260,10 @@ def test_broker_that_does_not_answer_fails_and_what_rests_on_it_is_skipped(
     code, found = doctor(write_config(tmp_path), capsys)
     assert (code, found["kafka"]["status"]) == (1, "fails")
     assert "kafka.bootstrap.servers" in found["kafka"]["findings"][0]["remedy"]
-    assert {found[name]["status"] for name in ("input topics", "own topics", "transactions")} == {"skipped"}
+    assert "Connection refused" in found["kafka"]["findings"][0]["text"]
+    assert {found[name]["status"] for name in ("input topics", "own topics", "transactions", "start")} == {
+        "skipped"
+    }
     assert found["table"]["status"] == "ok"
     assert any("chmod 700" in (each["remedy"] or "") for each in found["state folder"]["findings"])
     left = {each.relative_to(tmp_path) for each in tmp_path.rglob("*")} - {
@@ -289,6 +299,17 @@ def test_table_of_another_shape_fails(tmp_path: Path, capsys: pytest.CaptureFixt
     _, found = doctor(file, capsys)
     assert found["table"]["status"] == "fails"
     assert "table.record_key" in found["table"]["findings"][0]["text"]
+
+
+def test_what_a_start_refuses_of_the_table_doctor_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    new_table(tmp_path / "table")
+    file = write_config(tmp_path, "embedded")
+    record = tmp_path / "table/.hoodie/.aux/tidemark/configured-columns.json"
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text('{"columns": ["id", "price"]}')
+    _, found = doctor(file, capsys)
+    assert found["table"]["status"] == "fails"
+    assert "lacks price" in found["table"]["findings"][0]["text"]
 
 
 def test_without_a_file_the_machine_alone_is_looked_at(capsys: pytest.CaptureFixture[str]):

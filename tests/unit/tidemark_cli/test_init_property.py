@@ -13,8 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commit_coordinator.rehearsal import rehearse_start
+from commit_coordinator.table_open import open_table, read_table
+from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics, open_inputs
+from hudi_format.storage import InMemoryStorage
 from stream_runtime.clock import ManualClock
 from stream_runtime.config import load_config
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark_cli.config_check import check_config
 from tidemark_cli.errors import CliError
 from tidemark_cli.init.ask import Asker
@@ -87,6 +93,31 @@ def test_what_init_writes_is_taken_by_what_reads_it(records: list[dict[str, Any]
         check_config(config)
         assert config.table.record_key
         assert written.taken + len(written.refused) > 0 or not written.sampled
+
+
+@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(samples())
+def test_what_init_writes_is_taken_by_doctor_and_by_a_start(records: list[dict[str, Any]]) -> None:
+    """What both ask of table and topics: before the first start, and after it."""
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            written = initialised(Path(temporary), records)
+        except CliError:
+            return
+        config = load_config(written.config, {})
+        clock, storage = ManualClock(1_750_000_000_000), InMemoryStorage()
+        kafka = MemoryKafkaClient(MemoryBroker(clock, SeededIds(1)))
+        admin = kafka.admin()
+        rehearse_start(config, storage, kafka, clock)
+        assert admin.partitions(config.input.topics[0]) is None, "a rehearsal makes nothing"
+        assert open_table(config, storage, clock).created
+        read_table(config, storage)
+        open_inputs(config, storage, admin)
+        check_recorded(storage, ensure_topics(config, admin))
+        check_lane_source(config, storage)
+        before = {info.path: storage.read(info.path) for info in storage.walk("")}
+        rehearse_start(config, storage, kafka, clock)
+        assert {info.path: storage.read(info.path) for info in storage.walk("")} == before
 
 
 def test_epoch_milliseconds_are_proposed_as_an_ordering_that_can_be_served(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ _UNREADABLE: Final = frozenset(
         ClientError.INVALID_MSG_SIZE,
     }
 )
+# About one connection: its text says why there is none.
+UNREACHED: Final = frozenset({ClientError._RESOLVE, ClientError._TRANSPORT})
 UNAVAILABLE: Final = frozenset(
     {
         ClientError._ALL_BROKERS_DOWN,

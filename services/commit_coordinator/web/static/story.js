@@ -80,8 +80,13 @@ export class Story {
 const problem = (text) => el("p", { class: "problem" }, text);
 
 function told(story) {
+  if (story.deleted) {
+    const until = story.ordering_field && (story.ordering ?? null) !== null
+      ? el("span", {}, " Its delete has ", `${story.ordering_field} `, el("b", {}, value(story.ordering)), ": an older event does not bring it back.") : "";
+    return [el("p", { class: "verdict" }, "Not in the table: ", el("code", {}, story.key), " was deleted.", until)];
+  }
   if (!story.found) {
-    return [el("p", { class: "verdict" }, "Not in the table: ", el("code", {}, story.key), " was never there, or was deleted.")];
+    return [el("p", { class: "verdict" }, "Not in the table: ", el("code", {}, story.key), " was never there, or its delete is not remembered any more.")];
   }
   const parts = [el("p", { class: "verdict" }, el("code", {}, story.key), " lives in ",
     story.partition_path ? el("span", {}, "partition ", el("b", {}, story.partition_path), ", ") : "", "file group ", el("code", {}, story.file_id), "."),
