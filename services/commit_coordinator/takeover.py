@@ -8,11 +8,12 @@ from typing import Final
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import DivergedError, SupersededError
 from commit_coordinator.ledger_identity import location_of
-from commit_coordinator.staging import end_older_terms, open_term, remove_ended
+from commit_coordinator.staging import end_older_terms, open_term, remove_ended, term_dir
 from commit_coordinator.table_state import Timelines
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import Committed, FoldState
 from hudi_format.commit.instants import instant_path
+from hudi_format.errors import AlreadyExistsError
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action
 from hudi_format.timeline.avro_records import decode_commit_metadata
@@ -31,12 +32,24 @@ def take_over(
     """
     term = log.claim(owner, ledger, location_of(storage) if ledger else None)
     end_older_terms(storage, term)
-    folder = open_term(storage, term)
+    try:
+        folder = open_term(storage, term)
+    except AlreadyExistsError as error:
+        raise DivergedError(_foreign_term_text(storage, term)) from error
     log.catch_up()
     if fold().state.coordinator_term != term:
         raise SupersededError("a newer coordinator has claimed this table")
     remove_ended(storage, term)
     return folder
+
+
+def _foreign_term_text(storage: Storage, term: int) -> str:
+    return (
+        f"{storage.base_uri}/{term_dir(term)} is there, and term {term} has only just begun in these topics: "
+        "a coordinator of another ledger made that folder. Do kafka.bootstrap.servers and table.path belong "
+        "together? If the topics were lost or replaced: `tidemark table adopt --new-ledger` ends the old "
+        "ledger's terms and starts a new one from the table's timeline"
+    )
 
 
 def check_agreement(storage: Storage, timelines: Timelines, state: FoldState) -> None:

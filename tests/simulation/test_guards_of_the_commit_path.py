@@ -18,6 +18,7 @@ from epoch_protocol.batches import DataOp
 from epoch_protocol.entries import TableLocation
 from hudi_format.commit.lock import LOCK_PATH
 from hudi_format.errors import LockLostError
+from hudi_format.storage.base import Storage
 from hudi_format.table_config import TableType
 from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from stream_runtime.config import load_config
@@ -155,6 +156,31 @@ def test_a_coordinator_that_was_replaced_while_it_took_over_stops(tmp_path: Path
     second_epoch(path)
     path.run_until_idle()
     check_end(path)
+
+
+class _InAFolderOfAnotherLedger(DecisionsLog):
+    """A ledger begun anew by hand: its first claims have the numbers of terms that the folder knows."""
+
+    storage: Storage
+
+    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
+        term = super().claim(owner, ledger, location)
+        self.storage.make_dir(term_dir(term), exclusive=True)
+        return term
+
+
+def test_a_term_whose_folder_another_ledger_made_is_refused_with_the_way_on(tmp_path: Path) -> None:
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    reader = path.fold_reader()
+    log = _InAFolderOfAnotherLedger(
+        path.client, path.topics.epochs, f"{TABLE}-coordinator", reader, path.clock, lambda _: None
+    )
+    log.storage = path.storage
+    with pytest.raises(DivergedError, match=r"terms/\d+ is there.*another ledger.*adopt --new-ledger"):
+        take_over(path.storage, log, lambda: reader.fold, "second")
 
 
 def test_every_row_of_a_commit_has_a_sequence_number_of_its_own(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -355,3 +357,16 @@ def test_state_and_latency_of_an_epoch(document, state: str, took: int | None):
 def test_columns_are_aligned():
     assert columns([("A", "LONG"), ("bbb", "1")], right=(1,)) == ["A    LONG", "bbb     1"]
     assert columns([]) == []
+
+
+def test_lookup_tells_a_deleted_key_from_one_that_nobody_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = {"tier": "none", "partition_path": None, "file_id": None, "shard": 1, "ordering_exact": True}
+    found = [{"key": "gone", **absent, "ordering": 7}, {"key": "never", **absent, "ordering": None}]
+    client = SimpleNamespace(lookup=lambda keys: found)
+    monkeypatch.setattr("tidemark_cli.admin_client.connect", lambda config: nullcontext(client))
+    assert main(["lookup", "gone", "never", "-c", "x.yaml"]) == 0
+    _, gone, never = capsys.readouterr().out.splitlines()
+    assert gone.split() == ["gone", "none", "(deleted)", "-", "1", "7"]
+    assert never.split() == ["never", "none", "-", "-", "1", "-"]
