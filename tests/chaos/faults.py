@@ -33,6 +33,7 @@ Fault = Callable[[World, str], Steps]
 def kill(world: World, name: str) -> Steps:
     """kill -9 of a service; what it had started has to end by itself."""
     seat = world.cluster.seats[name]
+    yield from _runs(world, name)
     family = seat.family()
     seat.kill()
     yield world.until(f"the children of {name} to end", lambda: not any(_lives(each) for each in family))
@@ -101,6 +102,7 @@ def freeze_at(world: World, target: str) -> Steps:
 def freeze(world: World, name: str) -> Steps:
     """SIGSTOP anywhere, for longer than any lease and transaction."""
     seat = world.cluster.seats[name]
+    yield from _runs(world, name)
     seat.freeze()
     yield world.rest(LONG_FREEZE_S)
     seat.thaw()
@@ -156,13 +158,16 @@ def full_disk(world: World, place: str) -> Steps:
 
 def damage_cache(world: World, name: str) -> Steps:
     """Bytes in every file of an assigner's RocksDB are overwritten while it is down."""
-    seat = _down(world, name)
+    seat, damaged = _down(world, name), 0
     for file in sorted((world.cluster.state / name).rglob("*")):
         if file.is_file() and (file.suffix == ".sst" or file.name.startswith(("MANIFEST", "CURRENT"))):
             size = file.stat().st_size
             with file.open("r+b") as opened:
                 opened.seek(world.random.randrange(max(size, 1)))
                 opened.write(world.random.randbytes(max(size // 4, 16)))
+            damaged += 1
+    if not damaged:
+        raise AssertionError(f"damage-cache {name}: there is no cache below {world.cluster.state / name}")
     seat.down = False
     yield world.until(f"{name} to run again", lambda: seat.pid() is not None)
 
@@ -171,14 +176,19 @@ def lose_state(world: World, name: str) -> Steps:
     """All local state of a service is gone: caches, or Spark's checkpoint and scratch."""
     seat = _down(world, name)
     yield world.rest(1.0)
-    shutil.rmtree(world.cluster.state / name, ignore_errors=True)
+    folder = world.cluster.state / name
+    if not any(folder.rglob("*")):
+        raise AssertionError(f"lose-state {name}: there is no state in {folder}")
+    shutil.rmtree(folder, ignore_errors=True)
     seat.down = False
     yield world.until(f"{name} to run again", lambda: seat.pid() is not None)
 
 
 def lose_checkpoint(world: World, _: str) -> Steps:
     """Spark's checkpoint disappears under the running writer."""
-    shutil.rmtree(world.cluster.state / WRITER / "writer" / "checkpoint", ignore_errors=True)
+    folder = world.cluster.state / WRITER / "writer" / "checkpoint"
+    yield world.until(f"a checkpoint in {folder}", lambda: folder.is_dir() and any(folder.iterdir()), 120.0)
+    shutil.rmtree(folder, ignore_errors=True)
     yield world.rest(1.0)
 
 
@@ -267,6 +277,12 @@ def _move_clients(world: World) -> None:
     if world.random.random() < 0.7:
         for link in world.cluster.links.values():
             link.heal(reset=True)
+
+
+def _runs(world: World, name: str) -> Steps:
+    """A fault on a service that is just being started again would be none."""
+    seat = world.cluster.seats[name]
+    yield world.until(f"{name} to run", lambda: seat.pid() is not None)
 
 
 def _hit(world: World, place: str) -> int:

@@ -182,6 +182,8 @@ def more(random: Random, disks: Collection[str]) -> list[Step]:
         (Order("cut", f"coordinator>kafka:{random.choice(_CUTS)}"), Order("kill", "assigner-1")),
         (Order("first-attempts-fail", f"{random.choice(_TASK_POINTS)}:exit"), Order("stray-reports")),
         (Order("skew-clock", f"{COORDINATOR}:{random.choice(_SKEWS)}"), Order("freeze-spark", "all")),
+        (Order("second-writer"),),
+        (Order("lose-checkpoint"),),
     ]
     if _ANYTHING in disks:
         steps.append((Order("full-disk", _ANYTHING),))

@@ -76,7 +76,7 @@ class Town:
         self._call_faults: dict[tuple[str, str], str] = {}
         self._late_calls: list[tuple[str, Any]] = []
         self._sent: list[Change] = []
-        self._broken = 0
+        self._broken = self._ended = 0
         self._deletions_lost = self._has_grown = False
         self.layout = layout_of(setup)
         self._encoding = Encoding(setup.format, self.layout)
@@ -155,6 +155,7 @@ class Town:
             self.log.append(f"    {actor.process.name} ends: {text}")
             # A coordinator that starts beside another engine's unfinished write refuses, by design.
             refuses = self.foreign.has_half and type(error).__name__ == "UnsupportedTableError"
+            self._ended += 1
             if not _may_end(error) and not refuses:
                 self.judge.say("unexpected", f"{actor.process.name} ends with {text}")
         if actor.process.status is Status.FROZEN:

@@ -24,6 +24,14 @@ _REWINDING: Final = frozenset({"rewind-wish", "lose-message", "lose-ack", "end-f
 _HARMLESS: Final = frozenset(
     {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign", "skip"}
 )
+# What another engine does without moving a row or a key, and without taking anything back.
+_MOVES_NOTHING: Final = frozenset({
+    "plan-compaction", "run-compaction", "compact", "compact-index", "clean", "archive", "savepoint",
+    "delete-savepoints", "lost to a commit",
+})  # fmt: skip
+# A coordinator that is away may end the processes that need it; a broker ends all of them, some times.
+_ENDS_A_CAUSE: Final = 3
+_ENDS_A_BROKER: Final = 12
 _ZOMBIE_STEPS: Final = 3
 
 
@@ -158,14 +166,19 @@ class World(Events):
         return actor is not None and bool(actor.loop._coordinator.seen.halted)
 
     def _judge_work(self) -> None:
-        """G7: nobody rewinds or gives an attempt up without a cause that the script has."""
+        """G7: nobody rewinds, gives an attempt up or ends without a cause that the script has."""
         decisions, _ = self.judge.topics.counted()
-        causes = self.foreign.done.total() + sum(event[0] in _REWINDING for event in self.script.events)
+        moved = sum(count for kind, count in self.foreign.done.items() if kind not in _MOVES_NOTHING)
+        causes = moved + sum(event[0] in _REWINDING for event in self.script.events)
         if decisions.generation > causes:
             self.judge.say("G7", f"{decisions.generation} rewinds, the script has {causes} causes")
         causes += sum(event[0] not in _HARMLESS for event in self.script.events)
         if len(decisions.voided) > causes:
             self.judge.say("G7", f"{len(decisions.voided)} attempts are void, the script has {causes} causes")
+        causes = _ENDS_A_CAUSE * (causes + self.foreign.done["lost to a commit"])
+        causes += _ENDS_A_BROKER * sum(event[0] == "broker" for event in self.script.events)
+        if self._ended > causes:
+            self.judge.say("G7", f"{self._ended} processes ended, the script has cause for {causes}")
 
     def _judge_skips(self) -> None:
         """G6: what was passed over is what nobody can read, no more and no less. Lanes of the assign stage do

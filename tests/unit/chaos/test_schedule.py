@@ -31,8 +31,9 @@ def test_every_failpoint_of_every_service_is_died_and_frozen_at():
     assert places(orders, "exit-at") == every
     assert places(orders, "freeze-at", "freeze-coordinator-at") == every
     assert {each.fault for each in orders} == FAULTS.keys()
-    shortened = [order for step in must(Random(1)) for order in step]
+    shortened = [order for step in [*must(Random(1)), *more(Random(1), SIZES_MIB)] for order in step]
     assert places(shortened, "exit-at") == every
+    assert {each.fault for each in shortened} == FAULTS.keys(), "the short campaign has one of each"
 
 
 @pytest.mark.parametrize(("nodes", "no_spark"), [(1, False), (1, True), (3, False)])

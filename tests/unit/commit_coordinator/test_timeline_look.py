@@ -1,0 +1,99 @@
+"""What of a timeline is new to a fold, by identity: others' commits, what they took back, the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from commit_coordinator.table_state import load_timelines
+from commit_coordinator.timeline_look import TimelineLook, look
+from epoch_protocol.seen import SeenInstants
+from epoch_protocol.state import FoldState
+from hudi_format.storage import InMemoryStorage
+from tests.unit.hudi_format.metadata_tables import write_archive
+
+
+def t(n: int) -> str:
+    return f"20260101000000{n:03d}"
+
+
+def name(n: int, completion: int, word: str = "deltacommit") -> str:
+    return f"{t(n)}_{t(completion)}.{word}"
+
+
+def looked(
+    shown: list[str], seen: SeenInstants | None, archived: Sequence[str] = (), **state: Any
+) -> TimelineLook:
+    """``shown``: names of completed files; ``archived``: identities in the archive."""
+    storage = InMemoryStorage()
+    for each in shown:
+        storage.create(f".hoodie/timeline/{each}", b"")
+    if archived:
+        rows = [(each[:17], each[18:35], each.rpartition(".")[2], b"") for each in archived]
+        write_archive(storage, rows)
+    return look(storage, load_timelines(storage), FoldState(seen=seen, **state))
+
+
+def seen(*names: str, start: str = "", newest: str = t(0)) -> SeenInstants:
+    return SeenInstants(start, set(names), newest)
+
+
+def test_what_is_seen_is_no_surprise_and_what_is_not_is_foreign() -> None:
+    found = looked([name(1, 2), name(3, 4)], seen(name(1, 2), start=t(1), newest=t(2)))
+    assert (found.foreign, found.undone, found.forget_stamps) == ((name(3, 4),), (), False)
+    assert looked([name(1, 2)], seen(name(1, 2), start=t(1))).surprises == ()
+
+
+def test_a_commit_that_completed_at_or_below_what_was_seen_ends_the_stamps() -> None:
+    for completion, forgets in [(4, True), (5, True), (6, False)]:
+        found = looked([name(1, 5), name(3, completion)], seen(name(1, 5), start=t(1), newest=t(5)))
+        assert (found.foreign, found.forget_stamps) == ((name(3, completion),), forgets)
+
+
+def test_a_restore_ends_the_stamps_whenever_it_completed() -> None:
+    found = looked([name(1, 2), name(8, 9, "restore")], seen(name(1, 2), start=t(1), newest=t(2)))
+    assert (found.foreign, found.forget_stamps) == ((name(8, 9, "restore"),), True)
+
+
+def test_what_was_seen_and_is_neither_there_nor_archived_was_undone() -> None:
+    both = seen(name(1, 2), name(3, 4), start=t(1), newest=t(4))
+    found = looked([name(1, 2)], both)
+    assert (found.undone, found.removed, found.forget_stamps) == ((name(3, 4),), (name(3, 4),), True)
+    found = looked([name(3, 4)], both, archived=[name(1, 2)])
+    assert (found.surprises, found.removed, found.forget_stamps) == ((), (name(1, 2),), False)
+
+
+def test_what_was_archived_before_anybody_saw_it_is_foreign() -> None:
+    """From the start that the timeline had at the last look on: what lay before it was seen."""
+    archived = [name(1, 2), name(3, 4), name(5, 6)]
+    found = looked([name(9, 10)], seen(name(9, 10), start=t(3), newest=t(10)), archived)
+    assert found.foreign == (name(3, 4), name(5, 6))
+    assert found.forget_stamps
+    assert looked([name(9, 10)], seen(name(3, 4), name(9, 10), start=t(3)), archived).foreign == (name(5, 6),)
+
+
+def test_a_ledger_without_identities_takes_over_what_it_had_handled_alone() -> None:
+    found = looked([name(1, 2), name(3, 4)], None, handled=t(2))
+    assert (found.known, found.foreign, found.forget_stamps) == ((name(1, 2),), (name(3, 4),), False)
+    assert looked([name(1, 2), name(3, 4)], None, handled=t(4)).foreign == ()
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_what_no_rewind_takes_into_account_yet_stays_to_be_told(handled: bool) -> None:
+    """An entry that a harmless compaction asks for may neither forget what was undone nor see what is new."""
+    found = TimelineLook(
+        start=t(1),
+        foreign=(name(7, 8),),
+        undone=(name(3, 4),),
+        harmless=(name(5, 6, "commit"),),
+        removed=(name(1, 2), name(3, 4)),
+        forget_stamps=True,
+        known=None,
+        moved=False,
+    )
+    (entry,) = found.entries(4, handled)
+    assert set(entry.added) == {name(5, 6, "commit"), *([name(7, 8)] if handled else [])}
+    assert set(entry.removed) == {name(1, 2), *([name(3, 4)] if handled else [])}
+    assert (entry.term, entry.start, entry.anew) == (4, t(1), False)
