@@ -1,6 +1,7 @@
 """Which files a clean deletes, by policy.
 
-Common to all: of a file group the newest committed slice stays; slices from the one on that a scheduled
+Common to all: of a file group the newest committed slice stays, by commits and by hours the newest one before
+the earliest instant to retain, too; slices from the one on that a scheduled
 compaction starts from stay; a slice with a file that a savepoint names stays. What was replaced goes wholly,
 once the replacecommit is old enough. A partition with no file group left is deleted.
 """
@@ -104,10 +105,9 @@ def _unwanted(
         rest = counted[versions if start is None else versions - 1 :]
         return [each for each in rest if not _is_kept(table, group, each)]
     assert retained is not None
-    kept = {newest_first[0].instant} if newest_first else set()
-    if policy == COMMITS:
-        before = [each.instant for each in newest_first if each.instant < retained.requested]
-        kept |= set(before[:1])
+    # Also the last slice before the instant to retain: a query that began then still reads it.
+    before = [each.instant for each in newest_first if each.instant < retained.requested]
+    kept = {each.instant for each in newest_first[:1]} | set(before[:1])
     return [
         each
         for each in newest_first

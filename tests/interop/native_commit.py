@@ -45,7 +45,7 @@ from hudi_format.timeline.avro_records import (
     encode_commit_metadata,
     group_stats,
 )
-from stream_runtime.clock import SystemClock
+from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.ids import SystemIds
 from tests.interop.native_plan import CommitPlan, GroupChange, plan_commit
 from tests.interop.read_table import ReadTable
@@ -65,19 +65,24 @@ class PendingCommit:
 class NativeWriter:
     """Makes a table and commits to it. `schema` is the table's."""
 
-    def __init__(self, table: Path, schema: TableSchema) -> None:
+    def __init__(self, table: Path, schema: TableSchema, clock: Clock | None = None) -> None:
         self.table = ReadTable(table)
         self.schema = schema
         self._storage = LocalStorage(table)
         self._ids = SystemIds()
-        self._instants = InstantGenerator(SystemClock())
+        self._instants = InstantGenerator(clock or SystemClock())
 
     @classmethod
     def create(
-        cls, table: Path, schema: TableSchema, definition: TableDefinition, shards: int
+        cls,
+        table: Path,
+        schema: TableSchema,
+        definition: TableDefinition,
+        shards: int,
+        clock: Clock | None = None,
     ) -> NativeWriter:
-        """A new, empty table with its metadata table."""
-        writer = cls(table, schema)
+        """A new, empty table with its metadata table; ``clock`` dates its commits."""
+        writer = cls(table, schema, clock)
         create_table(writer._storage, definition)
         bootstrap_metadata_table(writer._storage, shards, writer._instants)
         return writer

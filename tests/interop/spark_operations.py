@@ -1,0 +1,130 @@
+"""What Hudi on Spark does to a table besides upserts: table services, replaced partitions, taking back.
+
+Every call names the record index: Hudi drops an index that the options of a procedure or a write do not name.
+A procedure takes them by `options` where it has that argument, else by the session's settings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tests.interop.hudi_options import GLOBAL_RECORD_INDEX, existing_table_options
+from tests.interop.judge import HudiJudge, Rows
+
+SMALL_FILES: Final = {"hoodie.parquet.small.file.limit": "104857600"}
+"""Inserts go into the file groups that are there."""
+_SERIAL: Final = itertools.count()
+# Hudi cannot roll back what its metadata table's compaction has passed, and the procedure begins with one.
+_NO_METADATA_COMPACTION: Final = {"hoodie.metadata.compact.max.delta.commits": "1000000"}
+
+
+class SparkOperations:
+    """``settings``: lock and concurrency, for a table that others write. The table has a name in the
+    session's catalog while this lives; `close` forgets it.
+    """
+
+    def __init__(self, judge: HudiJudge, table: Path, settings: Mapping[str, str]) -> None:
+        self._judge, self._spark, self.table = judge, judge.spark, table
+        self._name = f"operated_{next(_SERIAL)}"
+        self._settings = {**GLOBAL_RECORD_INDEX, **settings}
+        self._spark.sql(f"create table {self._name} using hudi location '{table}'")
+
+    def close(self) -> None:
+        """The session forgets the table's name."""
+        self._spark.sql(f"drop table {self._name}")
+
+    # ------------------------------------------------------------ writes
+
+    def write(self, rows: pa.Table, operation: str, **more: str) -> None:
+        """One write with the table's own settings: upsert, delete, insert_overwrite …"""
+        options = {**existing_table_options(self.table), **self._settings, **_NO_SERVICES, **more}
+        self._judge._write(self.table, rows, operation, options)
+
+    def delete_partition(self, partition: str, like: pa.Table) -> None:
+        """DELETE_PARTITION; ``like`` gives the columns."""
+        options = {"hoodie.datasource.write.partitions.to.delete": partition}
+        self.write(like.slice(0, 0), "delete_partition", **options)
+
+    # ------------------------------------------------------------ table services
+
+    def compaction(self, operation: str) -> Rows:
+        """``schedule``: of every file group with log files; ``execute``: what is scheduled."""
+        options = {"hoodie.compact.inline.max.delta.commits": "1"}
+        return self._with_options("run_compaction", options, op=operation)
+
+    def clustering(self, operation: str, partition: str) -> Rows:
+        """``schedule``, ``execute`` or ``scheduleAndExecute``, of one partition."""
+        selected = {} if operation == "execute" else {"selected_partitions": partition}
+        return self._with_options("run_clustering", {}, op=operation, **selected)
+
+    def clean(self, policy: str, keep: int) -> Rows:
+        """``policy``: Hudi's name of it."""
+        number = {
+            "KEEP_LATEST_COMMITS": "retain_commits",
+            "KEEP_LATEST_FILE_VERSIONS": "file_versions_retained",
+            "KEEP_LATEST_BY_HOURS": "hours_retained",
+        }[policy]
+        # What an earlier clean passed is looked at again.
+        options = {"hoodie.cleaner.incremental.mode": "false", "hoodie.clean.trigger.max.commits": "1"}
+        return self._with_options("run_clean", options, clean_policy=policy, **{number: keep})
+
+    # ------------------------------------------------------------ taking back
+
+    def rollback(self, instant: str) -> Rows:
+        """Takes a completed commit back."""
+        return self._in_session("rollback_to_instant", _NO_METADATA_COMPACTION, instant_time=instant)
+
+    def savepoint(self, instant: str) -> Rows:
+        """Keeps a commit and its files."""
+        return self._in_session("create_savepoint", {}, commit_time=instant)
+
+    def restore(self, instant: str) -> Rows:
+        """To a savepoint."""
+        return self._in_session("rollback_to_savepoint", _NO_METADATA_COMPACTION, instant_time=instant)
+
+    # ------------------------------------------------------------ inside
+
+    def _with_options(self, procedure: str, options: Mapping[str, str], **arguments: Any) -> Rows:
+        settings = {**self._settings, **_NO_SERVICES, **options}
+        listed = ",".join(f"{key}={value}" for key, value in settings.items())
+        return self._called(procedure, {**arguments, "options": listed})
+
+    def _in_session(self, procedure: str, options: Mapping[str, str], **arguments: Any) -> Rows:
+        with self._set({**self._settings, **options}):
+            return self._called(procedure, arguments)
+
+    def _called(self, procedure: str, arguments: Mapping[str, Any]) -> Rows:
+        named = {"table": self._name, **arguments}
+        quoted = ", ".join(f"{name} => {_literal(value)}" for name, value in named.items())
+        return [
+            row.asDict(recursive=True) for row in self._spark.sql(f"CALL {procedure}({quoted})").collect()
+        ]
+
+    @contextmanager
+    def _set(self, settings: Mapping[str, str]) -> Iterator[None]:
+        for key, value in settings.items():
+            self._spark.sql(f"SET {key}={value}")
+        try:
+            yield
+        finally:
+            for key in settings:
+                self._spark.conf.unset(key)
+
+
+_NO_SERVICES: Final = {
+    "hoodie.clean.automatic": "false",
+    "hoodie.archive.automatic": "false",
+    "hoodie.compact.inline": "false",
+    "hoodie.parquet.small.file.limit": "0",
+    **_NO_METADATA_COMPACTION,
+}
+
+
+def _literal(value: Any) -> str:
+    return str(value) if isinstance(value, int) else f"'{value}'"
