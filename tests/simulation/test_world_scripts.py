@@ -100,29 +100,42 @@ feed del k4 31
 
 # An epoch is requested before a compaction and completes after it; then its instant is archived, and the
 # compaction's is all that the timeline has. The epoch's log file stays in the newer slice, and an assigner
-# that opens its lane then waits for no newer commit.
+# that opens its lane then waits for no newer commit. (The waits: until then the lock is left to others.)
 ARCHIVED_AFTER_A_COMPACTION = """
 setup ordered=no shards=3 assigners=1 records=3 uncommitted=6 interval_ms=0 ids=876
 feed up k0 d2 15
 feed up k3 d0 26
 feed up k1 d2 35
 feed up k1 d2 35
+wait 400
 round
+wait 400
 round
+wait 400
 round
+wait 400
 round
+wait 400
 round
+wait 400
 round
+wait 400
 round
+wait 400
 round
 feed up k2 d2 41
 feed up k5 d1 43
 feed up k5 d1 43
+wait 400
 round
+wait 400
 step coordinator
 foreign compact
+wait 400
 round
+wait 400
 round
+wait 400
 step coordinator
 foreign compact-index clean
 foreign archive
