@@ -17,7 +17,6 @@ from tests.simulation.reached_states import ReachedStates
 
 LONGEST_FIRST = (
     "test_cut_anywhere.py",
-    "test_lost_lock.py::test_deciding_anew",
     "test_lost_lock.py::test_a_coordinator_frozen",
     "test_older_events.py::test_whatever_is_forgotten",
     "test_world.py",
