@@ -173,6 +173,8 @@ class World(Events):
         if decisions.generation > causes:
             self.judge.say("G7", f"{decisions.generation} rewinds, the script has {causes} causes")
         causes += sum(event[0] not in _HARMLESS for event in self.script.events)
+        # What was compacted and cleaned after the plan, the writer cannot append to: it is planned anew.
+        causes += self.foreign.done.total() - moved
         if len(decisions.voided) > causes:
             self.judge.say("G7", f"{len(decisions.voided)} attempts are void, the script has {causes} causes")
         causes = _ENDS_A_CAUSE * (causes + self.foreign.done["lost to a commit"])
