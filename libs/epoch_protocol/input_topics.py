@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -43,6 +43,17 @@ class InputTopic(msgspec.Struct, frozen=True):
     def has_grown(self) -> bool:
         """Whether it has more partitions than when it was first read or accepted."""
         return self.partitions > self.partitions_before
+
+
+class EmptyRange(NamedTuple):
+    """No committed record lies in [first, next) of an input partition: markers of transactional producers and
+    aborted records use offsets, too, and no position moves past them before the next record comes.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    next: int
 
 
 class InputTopics(msgspec.Struct, frozen=True):

@@ -21,6 +21,8 @@ class StopReason(StrEnum):
     UNREADABLE = "unreadable"
     """Kafka hands out a record batch that no client can read: broken or endless compression, a wrong
     checksum."""
+    DEADLY = "deadly"
+    """Who fetches or decodes it dies, most likely since it unpacks to more memory than there is."""
     TOPIC_RECREATED = "topic-recreated"
     """The topic was deleted and made again: its offsets mean other records than those that were read."""
     TOPIC_MISSING = "topic-missing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
@@ -18,6 +19,7 @@ from commit_coordinator.context import Context, TableFacts
 from commit_coordinator.coordinator import Coordinator
 from commit_coordinator.coordinator_metrics import CoordinatorMetrics
 from commit_coordinator.dead_letter_desk import DeadLetterDesk
+from commit_coordinator.dead_letter_retention import retention_now
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.farewells import Farewell, Farewells
@@ -177,16 +179,15 @@ class CoordinatorService:
         self._inputs = InputWatch(config, ports.storage, self._admin, opened.topics, self._show_inputs)
         # Without lanes: they come with the first look at the input topics, once the table is taken over.
         self._members = members = Members(
-            config.table.name, ports.kafka, ports.clock, config.limits.lease_ms, {}
+            config.table.name, ports.kafka, ports.clock, config.limits.lease_ms, {}, self._board.position
         )
         if ignored := without_effect(config):
             _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
         schemas = SchemaRegistry.of(config, ports.storage, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
-        owner = f"coordinator-{ports.ids.uuid()}"
+        self._shown_owner = owner = f"coordinator-{ports.ids.uuid()}"
         folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner, self._ledger)
         show_owner(ports.storage, folder, owner)
-        self._shown_owner = owner
         table.keep_columns(ports.storage, folder)
         self._inputs.took_over(folder, opened.recorded)
         coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
@@ -265,10 +266,10 @@ class CoordinatorService:
         def ends() -> dict[str, int]:
             return input_ends(self._admin, inputs.view.lanes())
 
-        lag = InputLag(ends, awaited, self._ports.clock)
-        status = self._status_source(table, lag, members, inputs, schemas)
-        self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config)))
-        skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids, ports.clock)
+        retention = partial(retention_now, ports.kafka, config, ports.clock)
+        status = self._status_source(table, InputLag(ends, awaited, ports.clock), members, inputs, schemas)
+        self.metrics.watch(status, SampledFigures(status, ends, awaited, is_sharded(config), retention))
+        skips = InputSkips(members.stopped_lanes.current, self._board, ports.ids, ports.clock, members.holder)
         commit = CommitService(
             facts_of(config, table, self._ledger),
             members,
@@ -283,7 +284,7 @@ class CoordinatorService:
         )
         security, lanes_count = client_security(config, ports.clock), config.table.index.lanes
         lookups = KeyLookups(config.table.name, members, table.num_shards, lanes_count, security)
-        letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock)
+        letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock, retention)
         sources = AdminSources(
             board=self._board,
             history=self._history,
@@ -301,13 +302,11 @@ class CoordinatorService:
             describe=lambda: describe_table(ports.storage, config.table.accept_properties),
             clock=ports.clock,
         )
-        admin = AdminService(config.table.name, sources)
         if self._with_page:
             pictures = (self._board, self._history, placement)
             shown = Shown(table.config, status.document, *pictures, lookups.lookup)
-            world = (ports.kafka, ports.storage, ports.clock)
-            self._page = open_page(config, *world, self._security, shown)
-        return serve(config, commit, admin, self._security)
+            self._page = open_page(config, ports.kafka, ports.storage, ports.clock, self._security, shown)
+        return serve(config, commit, AdminService(config.table.name, sources), self._security)
 
     def _status_source(
         self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch, schemas: SchemaRegistry
@@ -340,14 +339,15 @@ class CoordinatorService:
             refused=self._security.access.refused.counts,
             inputs=inputs,
             unfilled_columns=schemas.unfilled_columns,
+            letters=self.metrics.letters,
         )
 
     def _awaited_records(self, inputs: InputWatch) -> HoldsRecords:
         """What a flush waits for; a lane that never counted has nothing before its recorded start."""
         # What nobody can read any more may have been deleted unread: a flush may not call that committed.
+        admin, empty = self._admin, lambda: self._members.empty_ranges() if self._members else []
         return lambda lane, first, end: (
-            bool(self._gone())
-            or holds_records(self._ports.kafka, self._admin, lane, first or inputs.starts.get(lane, 0), end)
+            bool(self._gone()) or holds_records(admin, empty, lane, first or inputs.starts.get(lane, 0), end)
         )
 
     def _gone(self) -> list[Farewell]:

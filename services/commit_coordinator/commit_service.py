@@ -21,6 +21,7 @@ from commit_coordinator.pausing import Pause
 from commit_coordinator.placement import Placement, Want
 from commit_coordinator.staging import attempt_dir
 from epoch_protocol.entries import Stage, Topic
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.state import CountedTagged
 from epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from hudi_format.timeline.avro_records import WriteStat
@@ -127,6 +128,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             request.uncommitted_entries,
             request.figures,
             [stopped_lane(_stage(request.stage), each) for each in request.stopped],
+            [EmptyRange(each.topic, each.partition, each.first, each.next) for each in request.empty],
         )
         pause = self._pause(_stage(request.stage))
         self._skips.done(SkipResult(each.id, each.first, each.last, each.failure) for each in request.skips)
@@ -137,13 +139,14 @@ class CommitService(rpc.CommitCoordinatorServicer):
             paused=pause.paused,
             pause_reason=pause.reason,
             skips=[pb.Skip(**order._asdict()) for order in orders],
+            suspects=self._members.suspects(_stage(request.stage), grant.lanes),
         )
 
     def Leave(self, request: pb.LeaveRequest, _: object) -> pb.LeaveResponse:  # noqa: N802
         self._check_table(request.table)
         if request.failure:
             self._gave_up(_stage(request.stage), request.process_id, request.failure)
-        self._members.leave(_stage(request.stage), request.process_id)
+        self._members.leave(_stage(request.stage), request.process_id, request.by_error)
         return pb.LeaveResponse()
 
     def LeaseFileGroups(  # noqa: N802

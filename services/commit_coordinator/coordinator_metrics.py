@@ -10,6 +10,7 @@ from typing import Final
 from prometheus_client.metrics_core import Metric
 
 from commit_coordinator.context import Report
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.epoch_counters import EpochCounters
 from commit_coordinator.epoch_traces import EpochTraces
 from commit_coordinator.members import Members
@@ -102,6 +103,7 @@ class CoordinatorMetrics:
         yield from self._table(sampled, status.placement)
         yield from self._members(status.members)
         yield self._stopped_lanes(status.stopped_lanes())
+        yield from self._letters(sampled.letters)
         yield from self._verification(status.verification)
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
@@ -231,6 +233,23 @@ class CoordinatorMetrics:
             place = [each.topic, str(each.partition), str(each.offset), each.reason.value]
             family.add_metric(place, max(self._clock.now_ms() - each.since_ms, 0) / 1000)
         return family
+
+    def letters(self) -> LetterRetention | None:
+        """As they were seen last; None while nobody knows."""
+        return None if self._watched is None else self._watched[1].letters
+
+    def _letters(self, letters: LetterRetention | None) -> Iterable[Metric]:
+        if letters is None:
+            return
+        yield self._gauge("dead_letter_kept_offsets", "Offsets of dead letters that are there", letters.kept)
+        yield self._gauge(
+            "dead_letter_expiring_offsets",
+            "Offsets of dead letters that Kafka deletes next",
+            letters.expiring,
+        )
+        yield self._gauge(
+            "dead_letter_deleted_offsets", "Offsets of dead letters that Kafka has deleted", letters.deleted
+        )
 
     def _verification(self, verification: PeriodicVerification) -> Iterable[Metric]:
         """From the first verdict on: a gauge that nobody has set would read 0, and 0 is the alarm."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from commit_coordinator.admin.refusals import ReplayRunningError
 from commit_coordinator.dead_letter_replay import ReplayPlan, plan_replay, replay
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.dead_letters import (
     DeadLetter,
     LetterFilter,
@@ -40,6 +41,7 @@ class LetterPage:
     by_reason: dict[str, int]
     letters: list[DeadLetter]
     older: int | None
+    retention: LetterRetention = field(default_factory=LetterRetention)
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,16 @@ class ReplayPage:
 class DeadLetterDesk:
     """Thread-safe; one replay at a time."""
 
-    def __init__(self, client: KafkaClient, table: str, topics: Sequence[str], clock: Clock) -> None:
-        """`topics`: the table's input topics, to which records may go back."""
+    def __init__(
+        self,
+        client: KafkaClient,
+        table: str,
+        topics: Sequence[str],
+        clock: Clock,
+        retention: Callable[[], LetterRetention] = LetterRetention,
+    ) -> None:
+        """`topics`: the table's input topics, to which records may go back. `retention` asks Kafka."""
+        self._retention = retention
         self._client = client
         self._table = table
         self._topics = topics
@@ -82,7 +92,8 @@ class DeadLetterDesk:
                 dropped = True
         letters = _marked(kept, replayed)
         older = letters[0].id if dropped and letters else None
-        return LetterPage(by_reason.total(), dict(sorted(by_reason.items())), letters, older)
+        counts = dict(sorted(by_reason.items()))
+        return LetterPage(by_reason.total(), counts, letters, older, self._retention())
 
     def show(self, letter_id: int) -> Message | None:
         """One letter, content and all; None when there is none of this id."""

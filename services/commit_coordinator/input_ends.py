@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
 
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.lanes import parse_shuffle_lane
-from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, TopicPartition, UnreadableBatchError
-
-_LOOKS_MAX: Final = 20
-_LOOK_S: Final = 0.05
+from stream_runtime.kafka.ports import Admin, Isolation, TopicPartition
 
 
-def holds_records(client: KafkaClient, admin: Admin, lane: str, first: int, end: int) -> bool:
-    """Whether a committed record lies in [first, end) of an input lane; True when it cannot be told in time.
+def holds_records(
+    admin: Admin, empty: Callable[[], Iterable[EmptyRange]], lane: str, first: int, end: int
+) -> bool:
+    """Whether a committed record lies in [first, end) of an input lane; True while nobody knows.
 
     Markers and aborted records of transactional producers use offsets, too, and no position moves past them
-    before the next record comes; of what retention deleted there is nothing to wait for either.
+    before the next record comes; of what retention deleted there is nothing to wait for either. The lane's
+    owner has read there, and says so (``empty``); what lies in the input is never fetched here, since a
+    record batch may unpack to more memory than there is.
     """
     partition = TopicPartition(*parse_shuffle_lane(lane))
     first = max(first, admin.start_offset(partition))
-    if first >= end:
-        return False
-    reader = client.partition_reader(Isolation.READ_COMMITTED)
-    try:
-        reader.assign({partition: first})
-        for _ in range(_LOOKS_MAX):
-            if reader.poll(1, _LOOK_S):
-                return True
-            if reader.position(partition) >= end:
-                return False
-        return True
-    except UnreadableBatchError:
-        # Whatever lies there, it is not read yet.
-        return True
-    finally:
-        reader.close()
+    return first < end and not any(
+        (each.topic, each.partition) == partition and each.first <= first and end <= each.next
+        for each in empty()
+    )
 
 
 def input_ends(admin: Admin, lanes: Iterable[str]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
+from commit_coordinator.domain.membership import Member
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
 from epoch_protocol.lanes import shuffle_lane
@@ -41,8 +42,15 @@ class InputSkips:
     """Thread-safe."""
 
     def __init__(
-        self, stopped: Callable[[], Sequence[StoppedLane]], board: ViewBoard, ids: IdSource, clock: Clock
+        self,
+        stopped: Callable[[], Sequence[StoppedLane]],
+        board: ViewBoard,
+        ids: IdSource,
+        clock: Clock,
+        holder: Callable[[Stage, str], Member | None],
     ) -> None:
+        """``holder``: of a stage's lane, None while nobody has it."""
+        self._holder = holder
         self._stopped = stopped
         self._clock = clock
         self._board = board
@@ -56,6 +64,7 @@ class InputSkips:
         Raises LaneNotStoppedError, SkipFailedError, DeadlineExceededError.
         """
         stopped = self._standing(place, offset)
+        holder = self._process(stopped)
         _log.info("%s[%d] is to move past offset %d, as asked", *place, offset)
         asked = _Asked(stopped.stage, SkipOrder(self._ids.uuid(), stopped.lane, offset))
         with self._lock:
@@ -76,9 +85,29 @@ class InputSkips:
             with self._lock:
                 del self._asked[asked.order.id]
         raise DeadlineExceededError(
-            f"no word in time of {place.topic}[{place.partition}] moving past offset {offset}: `tidemark "
-            "status` says whether it stands there still; asking again is safe"
+            f"no word in time of {place.topic}[{place.partition}] moving past offset {offset}: "
+            f"{self._why_not(stopped, holder, asked.result)}. Asking again is safe"
         )
+
+    def _why_not(self, stopped: StoppedLane, holder: str | None, result: SkipResult | None) -> str:
+        now = self._process(stopped)
+        if now is None:
+            return (
+                f"nobody holds lane {stopped.lane} any more, whoever held it ended or was cut off. Start an "
+                "assigner, wait until `tidemark status` shows the lane standing there, and ask again"
+            )
+        if now != holder:
+            return (
+                f"{now} took lane {stopped.lane} over meanwhile, and has to find the offset again: ask again "
+                "once `tidemark status` shows the lane standing there"
+            )
+        if result is not None:
+            return f"{now} moves past offsets {result.first} to {result.last}, and the ledger has it not yet"
+        return f"{now} looks for the end of the record batch, which takes long where who reads it dies"
+
+    def _process(self, stopped: StoppedLane) -> str | None:
+        holder = self._holder(stopped.stage, stopped.lane)
+        return None if holder is None else holder.process_id
 
     def orders(self, stage: Stage, lanes: Iterable[str]) -> list[SkipOrder]:
         """What the holder of these lanes is to do."""

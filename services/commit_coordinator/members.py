@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from commit_coordinator.domain.membership import Grant, LaneLease, Member, Membership, UnknownMemberError
+from commit_coordinator.domain.reader_deaths import DeathsAt, after_death, is_suspect
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.stopped_lanes import StoppedLanes
 from epoch_protocol.entries import Stage
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.state import FoldState
 from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.clock import Clock
@@ -49,8 +51,12 @@ class Members:
         clock: Clock,
         lease_ms: int,
         lanes: Mapping[Stage, Iterable[str]],
+        position: Callable[[Stage, str], int] = lambda *_: 0,
     ) -> None:
+        """``position``: the next offset of a lane that counts, as the ledger has it now."""
         self._table = table
+        self._position = position
+        self._deaths: dict[tuple[Stage, str], DeathsAt] = {}
         self._client = client
         self._clock = clock
         self._lock = threading.Lock()
@@ -102,6 +108,7 @@ class Members:
         uncommitted: int,
         figures: Mapping[str, float],
         stopped: Sequence[StoppedLane] = (),
+        empty: Sequence[EmptyRange] = (),
     ) -> Grant:
         """Extends the lease; raises LeaseEndedError when it ended before."""
         with self._lock:
@@ -113,13 +120,41 @@ class Members:
             for member in membership.members():
                 if member.process_id == process_id:
                     member.uncommitted_entries, member.figures = uncommitted, dict(figures)
-                    member.stopped = tuple(stopped)
+                    member.stopped, member.empty = tuple(stopped), tuple(empty)
             return grant
 
-    def leave(self, stage: Stage, process_id: str) -> None:
-        """Good-bye: lanes and slot are free at once."""
+    def leave(self, stage: Stage, process_id: str, by_error: bool = False) -> None:
+        """Good-bye: lanes and slot are free at once. ``by_error``: it counts as a death of their reader."""
         with self._lock:
+            if by_error:
+                self._died(stage, process_id)
             self._stages[stage].leave(process_id)
+
+    def suspects(self, stage: Stage, lanes: Iterable[str]) -> list[str]:
+        """Those of the lanes that are to be read apart: two readers died where they stand."""
+        with self._lock:
+            known = {lane: self._deaths.get((stage, lane)) for lane in lanes}
+        return [lane for lane, at in known.items() if at and is_suspect(at, self._position(stage, lane))]
+
+    def empty_ranges(self) -> list[EmptyRange]:
+        """What live owners found without records, in front of where their lanes stand."""
+        return [each for stage in Stage for member in self.members(stage) for each in member.empty]
+
+    def _died(self, stage: Stage, process_id: str) -> None:
+        """Counts for the lanes of the input alone: nobody dies of what Tidemark wrote itself."""
+        if stage is Stage.ASSIGN and self._stages[Stage.SHUFFLE].leases():
+            return
+        for lane in self._stages[stage].held_by(process_id):
+            position = self._position(stage, lane)
+            self._deaths[stage, lane] = at = after_death(self._deaths.get((stage, lane)), position)
+            if is_suspect(at, position):
+                _log.warning(
+                    "%s lane %s is read apart from now on: its reader died %d times at offset %d",
+                    stage.value,
+                    lane,
+                    at.deaths,
+                    position,
+                )
 
     def members(self, stage: Stage) -> list[Member]:
         """Live members by slot."""
@@ -160,6 +195,9 @@ class Members:
         """Slots to fence that are new since the last call."""
         now_ms = self._clock.now_ms()
         with self._lock:
+            for stage, each in self._stages.items():
+                for process_id in each.ended(now_ms):
+                    self._died(stage, process_id)
             ended = [(stage, slot) for stage, each in self._stages.items() for slot in each.expire(now_ms)]
             if self._former and now_ms >= self._former_until_ms:
                 for stage, slots in self._former.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.input_age import InputAge
 from commit_coordinator.input_lag import InputLag
 from commit_coordinator.status import StatusSource
@@ -23,6 +24,7 @@ from stream_runtime.kafka.ports import KafkaError
 
 _EVERY_S: Final = 2.0
 _TABLE_EVERY_S: Final = 15.0
+_LETTERS_EVERY_S: Final = 60.0
 _SHARDS_MAX: Final = 100
 _TAGGING: Final = "keyed"
 _log = logging.getLogger("tidemark.coordinator")
@@ -53,8 +55,11 @@ class SampledFigures:
         input_ends: Callable[[], Mapping[str, int]],
         holds_records: Callable[[str, int, int], bool],
         sharded: bool,
+        letters: Callable[[], LetterRetention] = LetterRetention,
     ) -> None:
-        """``sharded``: there is no shuffle stage. The rest as `InputLag` has it."""
+        """``sharded``: there is no shuffle stage. ``letters`` asks Kafka. The rest as `InputLag` has it."""
+        self._ask_letters, self._letters_due_s = letters, 0.0
+        self.letters: LetterRetention | None = None
         self._board, self._storage, self._clock = status.board, status.storage, status.clock
         self._input_ends, self._sharded = input_ends, sharded
         self._open_transaction = status.open_transaction
@@ -92,6 +97,13 @@ class SampledFigures:
         opened = self._open_transaction()
         self.oldest_transaction_s = opened.age_ms / 1000 if opened is not None else 0.0
         now_s = self._clock.monotonic_s()
+        if now_s >= self._letters_due_s:
+            self._letters_due_s = now_s + _LETTERS_EVERY_S
+            try:
+                self.letters = self._ask_letters()
+            except KafkaError as error:
+                _log.debug("no figures of the dead letters: %s", error)
+                self.letters = None
         if now_s < self._table_due_s:
             return
         self._table_due_s = now_s + _TABLE_EVERY_S

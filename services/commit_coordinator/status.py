@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 
 from commit_coordinator.asked_kafka import ASK_S, AskedKafka
+from commit_coordinator.dead_letter_retention import LetterRetention, expiry_warning
 from commit_coordinator.farewells import Farewell
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.input_watch import InputWatch
@@ -54,6 +55,7 @@ class StatusSource:
     farewells: Callable[[], list[Farewell]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
+    letters: Callable[[], LetterRetention | None] = lambda: None
     inputs: InputWatch | None = None
     refused: Callable[[], Mapping[str, int]] = dict
     """Calls turned away, by reason (`stream_runtime.security.access`)."""
@@ -68,8 +70,7 @@ class StatusSource:
         view = self.board.current
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
-        blocker = self._blocker(facts.open_transaction)
-        dropped = self._dropped()
+        blocker, dropped, letters = self._blocker(facts.open_transaction), self._dropped(), self.letters()
         services, left, stopped = self._table_services(), self.farewells(), self.stopped_lanes()
         missing = [{"part": part, "reason": facts.missing} for part in _OF_KAFKA if facts.missing]
         missing += [{"part": "table_services", "reason": each} for each in services.get("warnings", [])]
@@ -81,6 +82,7 @@ class StatusSource:
             "writer": {"asked": self.writer_asked(), "process": self.writer()},
             "gave_up": [_farewell(each) for each in left],
             "stopped_lanes": stopped_documents(stopped),
+            "dead_letters": asdict(letters) if letters else None,
             "open_transaction": blocker,
             "table_services": services,
             "paused": {"paused": view.paused, "reason": view.pause_reason},
@@ -112,6 +114,7 @@ class StatusSource:
                 *self._unfilled(),
                 *dropped_warnings(dropped),
                 *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
+                *expiry_warning(letters),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
                 *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),

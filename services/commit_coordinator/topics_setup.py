@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from commit_coordinator.dead_letter_retention import keep_retention
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.input_watch import read_record, shard_growth_text
 from commit_coordinator.staging import ROOT
@@ -72,6 +73,8 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
         counts[spec.name] = spec.partitions if found is None else found
         if counts[spec.name] != spec.partitions:
             raise TopicsChangedError(_lanes_text(config, spec, counts[spec.name]))
+        if found is not None and spec.name == TopicNames(config.table.name).dead_letter:
+            keep_retention(config, admin)
     return counts
 
 

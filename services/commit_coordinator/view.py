@@ -10,7 +10,7 @@ from commit_coordinator.domain.actions import Action, Wait
 from commit_coordinator.domain.next_action import Observed
 from commit_coordinator.input_positions import InputPositions
 from epoch_protocol.committing import uncommitted_counts
-from epoch_protocol.entries import Counts
+from epoch_protocol.entries import Counts, Stage
 from epoch_protocol.fold import Fold
 
 
@@ -122,6 +122,11 @@ class ViewBoard:
         """The newest view."""
         with self._changed:
             return self._view
+
+    def position(self, stage: Stage, lane: str) -> int:
+        """The next offset of a stage's lane that counts, by the newest view."""
+        view = self.current
+        return (view.taken_next if stage is Stage.SHUFFLE else view.tagged_next).get(lane, 0)
 
     def wait_until(
         self, holds: Callable[[CoordinatorView], bool], timeout_s: float

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from epoch_protocol.entries import Stage
 from hudi_format.schema import TableSchema
@@ -64,6 +64,9 @@ class Ports:
     clock: Clock
     ids: IdSource
     failpoints: FailpointRegistry
+    one_batch_settings: Mapping[str, Any] | None = None
+    """Of a Kafka consumer that fetches one record batch at a time, for lanes that are read apart; None: none
+    are."""
 
 
 def shuffle_work(context: StageContext) -> StageWork:
@@ -77,6 +80,7 @@ def shuffle_work(context: StageContext) -> StageWork:
         message_bytes=config.limits.message_bytes,
         record_bytes_max=config.limits.record_bytes,
         stale=stale_by_record(context.storage),
+        careful=context.careful(),
     )
     return ShuffleWork(context.client, context.keyer(), settings, context.clock)
 
@@ -154,7 +158,7 @@ class AssignerService:
             thread.join(_STOP_WAIT_S)
         failure = _for_good(self._failure)
         for member in members:
-            member.stop(failure)
+            member.stop(failure, by_error=self._failure is not None)
         server.stop()
 
     def _start(self, stage: Stage, loop: SlotLoop, stop: threading.Event) -> threading.Thread:
@@ -221,6 +225,7 @@ class AssignerService:
             ids=ports.ids,
             process_id=self._process_id,
             observer=self._observer,
+            one_batch_settings=ports.one_batch_settings,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:

@@ -6,12 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 
 
 @dataclass(frozen=True)
 class Lease:
-    """What the coordinator last said. ``current``: it was said recently enough to work on (not to claim)."""
+    """What the coordinator last said. ``current``: it was said recently enough to work on (not to claim).
+
+    ``suspects``: lanes to be read apart, since who read them before died where they stand.
+    """
 
     slot: int
     lanes: frozenset[str]
@@ -19,6 +23,7 @@ class Lease:
     paused: bool = False
     pause_reason: str = ""
     skips: tuple[SkipOrder, ...] = ()
+    suspects: frozenset[str] = frozenset()
 
 
 class StageReport(NamedTuple):
@@ -29,6 +34,7 @@ class StageReport(NamedTuple):
     figures: Mapping[str, float] = {}
     stopped: Sequence[StoppedLane] = ()
     skips: Sequence[SkipResult] = ()
+    empty: Sequence[EmptyRange] = ()
 
 
 class SlotLease(Protocol):

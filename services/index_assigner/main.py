@@ -42,12 +42,14 @@ def run(
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
     clock = SystemClock.from_environment(os.environ)
+    kafka = ConfluentKafkaClient.from_config(config, clock=clock)
     ports = Ports(
-        kafka=ConfluentKafkaClient.from_config(config, clock=clock),
+        kafka=kafka,
         storage=open_storage(config.table.path),
         clock=clock,
         ids=SystemIds(),
         failpoints=FailpointRegistry.from_environment(AssignerFailpoint, os.environ, foreign_failpoints),
+        one_batch_settings=kafka.one_batch_settings(),
     )
     service = AssignerService(config, ports, {s: f for s, f in FACTORIES.items() if s in stages})
     stop = threading.Event()

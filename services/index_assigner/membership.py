@@ -91,10 +91,11 @@ class MembershipClient:
                 return self._facts
         return None
 
-    def stop(self, failure: str = "") -> None:
+    def stop(self, failure: str = "", by_error: bool = False) -> None:
         """Ends the thread and leaves: slot and lanes are free at once.
 
         ``failure``: why no process can go on here, whoever starts it; `tidemark status` shows it.
+        ``by_error``: an error ends the process, maybe one that what it read leads to.
         """
         self._stopped.set()
         if self._thread.is_alive():
@@ -102,7 +103,9 @@ class MembershipClient:
         with self._calls:
             if not self._joined or self._lease is None:
                 return
-            request = pb.LeaveRequest(slot=self._lease.slot, failure=failure, **self._base())
+            request = pb.LeaveRequest(
+                slot=self._lease.slot, failure=failure, by_error=by_error, **self._base()
+            )
             try:
                 call(self._stub.Leave, request, _CALL_TIMEOUT_S)
             except RpcError as error:
@@ -173,11 +176,20 @@ class MembershipClient:
             figures=dict(report.figures),
             stopped=map(_stopped_message, report.stopped),
             skips=[pb.SkipResult(**each._asdict()) for each in report.skips],
+            empty=[pb.EmptyRange(**each._asdict()) for each in report.empty],
             **self._base(),
         )
         answer = call(self._stub.Renew, request, _CALL_TIMEOUT_S)
         skips = tuple(SkipOrder(each.id, each.lane, each.offset) for each in answer.skips)
-        lease = Lease(slot, frozenset(answer.lanes), True, answer.paused, answer.pause_reason, skips)
+        lease = Lease(
+            slot,
+            frozenset(answer.lanes),
+            True,
+            answer.paused,
+            answer.pause_reason,
+            skips,
+            frozenset(answer.suspects),
+        )
         with self._state:
             self._lease, self._heard_s = lease, asked_s
         self._joined = True

@@ -88,6 +88,7 @@ class SlotLoop:
         self._resets = parts.folds.resets
         self._failures = 0
         self._claim_from_s = 0.0
+        self._suspects: frozenset[str] = frozenset()
         self.counters = SlotCounters()
 
     def run(self, stop: threading.Event) -> None:
@@ -111,6 +112,7 @@ class SlotLoop:
         """One round: reads the fold, keeps lanes and claims in order, gathers, and runs what is due."""
         lease = self._parts.lease.lease()
         try:
+            self._suspects = lease.suspects if lease is not None else self._suspects
             self._follow_fold()
             if lease is None:
                 self._doubt_all("no lease")
@@ -154,7 +156,8 @@ class SlotLoop:
         confirmed = self._lanes.confirmed(self._lane_states())
         if confirmed:
             # In this order: a start that fails is done again in the next round.
-            self._work.start({name: self._lane_states()[name].next for name in confirmed})
+            positions = {name: self._lane_states()[name].next for name in confirmed}
+            self._work.start(positions, self._suspects & positions.keys())
             self._lanes.current(confirmed)
 
     def _fold_wait_s(self) -> float:
@@ -225,6 +228,7 @@ class SlotLoop:
             figures,
             self._work.stopped_lanes(),
             self._work.skip_results(),
+            self._work.empty_ranges(),
         )
         self._parts.lease.report(report)
         self._reported_s = self._parts.clock.monotonic_s()

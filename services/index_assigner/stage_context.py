@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import OrderingField, table_ordering
 from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableConfig
 from index_assigner.adapters import LookupGate
-from index_assigner.formats.choose import record_decoder
 from index_assigner.membership import JoinFacts
 from index_assigner.observer import AssignerObserver
+from index_assigner.shuffle.careful_frames import Setup
+from index_assigner.shuffle.careful_lanes import CarefulLanes, ChildReader
+from index_assigner.shuffle.configured_keyer import configured_keyer
 from index_assigner.shuffle.input_positions import start_of
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import KeyedSource
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from index_assigner.shuffle.same_topics import stale_by_record
@@ -27,7 +28,7 @@ from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import InputPartitioning
 from stream_runtime.ids import IdSource
-from stream_runtime.kafka.ports import KafkaClient
+from stream_runtime.kafka.ports import POLL_BYTES_MAX, KafkaClient
 from stream_runtime.kafka.topics import TopicNames
 from tidemark.commit.v1 import commit_pb2_grpc
 
@@ -50,6 +51,7 @@ class StageContext:
     ids: IdSource
     process_id: str
     observer: AssignerObserver
+    one_batch_settings: Mapping[str, Any] | None = None
 
     @property
     def ordering(self) -> OrderingField | None:
@@ -58,23 +60,19 @@ class StageContext:
 
     def keyer(self) -> RecordKeyer:
         """Reads input records as the table and the configuration say."""
-        config = self.config
-        limits = config.limits
-        generator = KeyGenerator.from_table_config(self.table, self.schema, limits.key_bytes)
-        return RecordKeyer(
-            RecordRules(
-                schema=self.schema,
-                generator=generator,
-                ordering=self.ordering,
-                num_shards=self.facts.num_shards,
-                lanes=self.facts.lanes,
-                record_bytes_max=limits.record_bytes,
-                delete_field=config.input.delete_field,
-                unknown_fields=config.input.unknown_fields,
-                folder_problem=self.storage.folder_problem,
-            ),
-            record_decoder(config, self.schema, generator, self.clock),
+        facts = self.facts
+        return configured_keyer(
+            self.config, self.storage, self.table, self.schema, facts.num_shards, facts.lanes, self.clock
         )
+
+    def careful(self) -> CarefulLanes | None:
+        """Reads suspect lanes; None: nothing does, as without a real broker."""
+        if self.one_batch_settings is None:
+            return None
+        facts, settings = self.facts, dict(self.one_batch_settings)
+        setup = Setup(settings, str(self.config.file), facts.num_shards, facts.lanes, 0)
+        # What the dead may have fetched: what waits in the client, in a transaction, and for the next one.
+        return ChildReader(setup, POLL_BYTES_MAX + 2 * self.config.limits.transaction_bytes)
 
     def keyed_source(self) -> KeyedSource:
         """Where the assign stage reads: the keyed topic, or with partitioning by shard the input itself."""
@@ -89,6 +87,7 @@ class StageContext:
                 config.limits.record_bytes,
                 self.clock,
                 stale_by_record(self.storage),
+                self.careful(),
             )
         return KeyedTopicSource(
             self.client,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from epoch_protocol.entries import Consumed, LedgerEntry, Stage
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.keyed_source import Budget
 from ledger_client.fold_reader import Applied
@@ -60,10 +61,10 @@ class StageWork(Protocol):
         """Forgets all that is held in memory for the lanes, and reads them no more."""
         ...
 
-    def start(self, lanes: Mapping[str, int]) -> None:
+    def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
         """The own claim was read back: work on each lane goes on at this position, the ledger's ``next``.
 
-        0: the lane never counted.
+        0: the lane never counted. ``suspects``: lanes whose readers died where they stand.
         """
         ...
 
@@ -92,6 +93,10 @@ class StageWork(Protocol):
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """Lanes held whose input cannot be read any further; the others go on."""
+        ...
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        """Of the input: in front of where the lanes held stand, as far as no record is left to read."""
         ...
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:

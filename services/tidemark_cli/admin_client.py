@@ -13,6 +13,7 @@ import grpc
 from commit_coordinator.admin.limits import DEAD_LETTERS_S
 from commit_coordinator.admin.messages import filter_message, letter_of
 from commit_coordinator.dead_letter_desk import PAGE_MAX, LetterPage, all_letters
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses, why_silent
@@ -140,7 +141,9 @@ class AdminClient:
             answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
             older = int(answer.next_page_token) if answer.next_page_token else None
             by_reason = dict(sorted(answer.by_reason.items()))
-            return LetterPage(answer.count, by_reason, [letter_of(each) for each in answer.letters], older)
+            letters = [letter_of(each) for each in answer.letters]
+            retention = LetterRetention(answer.kept, answer.expiring, answer.deleted)
+            return LetterPage(answer.count, by_reason, letters, older, retention)
 
         return all_letters(page, limit)
 

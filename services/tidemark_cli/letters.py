@@ -6,7 +6,7 @@ for clients that cannot reach Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import grpc
 
 from commit_coordinator.dead_letter_desk import PAGE_MAX, DeadLetterDesk, LetterPage, all_letters
+from commit_coordinator.dead_letter_retention import retention_now
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile, load_config
@@ -57,8 +58,9 @@ class Letters(Protocol):
 class KafkaLetters:
     """`Letters` from Kafka itself."""
 
-    def __init__(self, client: ConfluentKafkaClient, table: str, topics: Sequence[str], clock: Clock) -> None:
-        self._desk = DeadLetterDesk(client, table, topics, clock)
+    def __init__(self, client: ConfluentKafkaClient, config: TableConfigFile, clock: Clock) -> None:
+        retention = partial(retention_now, client, config, clock)
+        self._desk = DeadLetterDesk(client, config.table.name, config.input.topics, clock, retention)
 
     def newest(self, wanted: LetterFilter, limit: int) -> LetterPage:
         return all_letters(lambda below: self._desk.page(wanted, min(limit, PAGE_MAX), below), limit)
@@ -127,7 +129,7 @@ def reach_letters(
         )
     with reachable_kafka(loaded, clock, say, "tidemark dead-letter") as config:
         kafka = ConfluentKafkaClient.from_config(config, clock=clock)
-        yield config, KafkaLetters(kafka, config.table.name, config.input.topics, clock)
+        yield config, KafkaLetters(kafka, config, clock)
 
 
 def _coordinator(config: TableConfigFile, config_file: str) -> AdminClient | None:

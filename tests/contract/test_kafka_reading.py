@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 
 import pytest
@@ -195,6 +196,15 @@ def test_topics_are_created_once_and_described(cluster: KafkaCluster):
     assert (described.name, described.partitions, described.replication_factor) == (name, 3, 1)
     assert described.config["retention.ms"] == "-1"
     assert described.config["max.message.bytes"] == "70000"
+    with pytest.raises(MissingTopicError):
+        admin.configure_topic(f"{name}-none", {"retention.ms": "7000"})
+    admin.configure_topic(name, {"retention.ms": "7000", "segment.ms": "6000"})
+    deadline = time.monotonic() + 60
+    while admin.describe(name).config["retention.ms"] != "7000":
+        assert time.monotonic() < deadline, "the settings are not there after 60 s"
+        time.sleep(0.1)
+    settings = admin.describe(name).config
+    assert (settings["segment.ms"], settings["max.message.bytes"]) == ("6000", "70000")
     with pytest.raises(KafkaConfigError, match="has 3 partitions and 4 are wanted"):
         admin.create_topics([TopicSpec(name, 4, 1)])
 

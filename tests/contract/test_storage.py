@@ -382,3 +382,19 @@ def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publis
     assert fenced.is_set()
     # At most the one publish that had already linked its file when the folder was renamed.
     assert len(storage.list("out")) <= voided_at[0] + 1
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_link_in_place_of_a_folder_leads_nothing_out_of_the_table(tmp_path: Path, overwrite: bool) -> None:
+    storage, outside = LocalStorage(tmp_path / "table"), tmp_path / "outside"
+    outside.mkdir()
+    storage.create("staging/file", b"")
+    storage.create("day=1/file", b"")
+    (tmp_path / "table" / "day=2").symlink_to(outside)
+    (tmp_path / "table" / "day=1" / "hour=3").symlink_to(outside, target_is_directory=True)
+    for folder in ("day=2", "day=2/hour=1", "day=1/hour=3"):
+        with pytest.raises(InvalidPathError, match="is a symbolic link"):
+            storage.publish("staging", f"{folder}/rows.parquet", b"rows", overwrite=overwrite)
+    assert list(outside.iterdir()) == []
+    storage.publish("staging", "day=1/rows.parquet", b"rows", overwrite=overwrite)
+    assert storage.read("day=1/rows.parquet") == b"rows"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ PARTITIONS: Final = 3
 RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "10000"))
 BATCH: Final = 100
 BOMB_BYTES: Final = 48 << 20
+DEADLY_BYTES: Final = 640 << 20
 MEMORY_MAX: Final = 768 << 20
 """What the container of an assigner may use (deploy)."""
 TIMESTAMPS: Final = (0, 1, 1_700_000_000_000, 253_402_300_799_999, 4_102_444_800_000)
@@ -156,13 +158,15 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lo
     table.letters = len(letters)
 
 
-def check_stopped_and_skipped(table: Table, partition: int, offset: int, last: int) -> None:
+def check_stopped_and_skipped(
+    table: Table, partition: int, offset: int, last: int, reason: str = "unreadable"
+) -> None:
     """The lane stands at the offset, the others go on; a skip ends it, and what lies behind is committed."""
     pipeline = table.pipeline
     pipeline.wait("the lane to stand still", lambda: bool(table.stopped()))
     (stopped,) = table.stopped()
     assert (stopped["topic"], stopped["partition"]) == (pipeline.topic, partition)
-    assert (stopped["offset"], stopped["reason"]) == (offset, "unreadable")
+    assert (stopped["offset"], stopped["reason"]) == (offset, reason)
     assert any(f"{pipeline.topic}[{partition}]" in each for each in pipeline.status()["warnings"])
     with pytest.raises(
         StreamRuntimeError, match=rf"\[{partition}\] is not read any further than offset {offset}"
@@ -216,3 +220,72 @@ def test_a_batch_that_was_damaged_on_the_brokers_disk_is_skipped_whole(table: Ta
         file.write(b"DAMAGED")
     pipeline.start("assigner")
     check_stopped_and_skipped(table, 2, offset, offset + 2)
+
+
+def figure(pid: int, name: str) -> int:
+    """Of `/proc/<pid>/status`, in bytes."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+
+def limit_memory(pipeline: Pipeline, limit: int) -> None:
+    """As a container would, but for this process (and its children) alone."""
+    pid = pipeline._processes["assigner"].pid
+    resource.prlimit(pid, resource.RLIMIT_DATA, (limit, resource.RLIM_INFINITY))
+
+
+def wait_for_owner(table: Table, other_than: str = "") -> str:
+    """Until one process holds all lanes of the input; returns its id."""
+
+    def owners() -> list[str]:
+        members = table.pipeline.status()["services"]["shuffle"]
+        return [each["process"] for each in members if len(each["lanes"]) == PARTITIONS]
+
+    table.pipeline.wait("the lanes to have an owner", lambda: owners() not in ([], [other_than]))
+    return owners()[0]
+
+
+def test_a_batch_that_unpacks_to_more_than_there_is_memory_stops_its_lane_alone(table: Table) -> None:
+    """It ends the process that fetches it, and every other one that does, until it is read apart."""
+    pipeline, log = table.pipeline, table.pipeline.log
+    wait_for_owner(table)
+    # Once all of it was used.
+    table.send(0, batch([table.good()]))
+    table.assert_whole()
+    limit = figure(pipeline._processes["assigner"].pid, "VmData") + DEADLY_BYTES // 2
+    limit_memory(pipeline, limit)
+    bomb = batch([RawRecord(b" " * (DEADLY_BYTES // 2)), RawRecord(b"\0" * (DEADLY_BYTES // 2))], Codec.GZIP)
+    table.send(0, batch([table.good()]))
+    offset = table.send(0, bomb)
+    table.send(0, batch([table.good()]))
+    deaths = 0
+    while not table.stopped():
+        if pipeline._processes["assigner"].poll() is None:
+            time.sleep(0.2)
+            continue
+        assert pipeline.exit_code("assigner") != 0, log("assigner")
+        deaths += 1
+        assert deaths <= 4, log("assigner")
+        pipeline.start("assigner")
+        limit_memory(pipeline, limit)
+    assert deaths >= 2
+    check_stopped_and_skipped(table, 0, offset, offset + 1, "deadly")
+    limit_memory(pipeline, resource.RLIM_INFINITY)
+    # The coordinator looks at no input.
+    assert pipeline._processes["coordinator"].poll() is None
+
+
+def test_who_is_killed_twice_where_a_lane_stands_stops_nothing(table: Table) -> None:
+    pipeline = table.pipeline
+    owner = ""
+    for _ in range(2):
+        owner = wait_for_owner(table, owner)
+        pipeline.kill("assigner")
+        pipeline.start("assigner")
+    pipeline.kill("assigner")
+    for partition in range(PARTITIONS):
+        table.send(partition, batch([table.good() for _ in range(50)], Codec.GZIP))
+    pipeline.start("assigner")
+    table.assert_whole()
+    assert not table.stopped()
+    assert "is read apart from now on" in pipeline.log("coordinator")

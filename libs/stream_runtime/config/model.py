@@ -297,6 +297,10 @@ class LimitsConfig:
     """What these transactions wrote to Tidemark's topics; tagging rests at the limit."""
     epoch_attempts: int = _field(values.integer(1, 1_000), 10)
     """Attempts at an epoch; then tagging stops until `tidemark epoch retry`."""
+    dead_letter_retention_ms: int = _field(values.duration_ms, 30 * 86_400_000, key="dead_letter_retention")
+    """Kafka deletes dead letters that are older; an alert comes before."""
+    dead_letter_bytes: int = _field(values.size_bytes, 10 * 1_024 * _MIB)
+    """Of all dead letters: Kafka deletes the oldest beyond it, so that no producer fills the disk."""
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
     """Of an answer, and of a writer's report with all its parts. A request has at most 4 MiB in any case."""

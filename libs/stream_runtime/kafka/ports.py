@@ -251,6 +251,10 @@ class Admin(Protocol):
         """Raises MissingTopicError."""
         ...
 
+    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Sets these settings of a topic, and leaves the others. Raises MissingTopicError."""
+        ...
+
     def default_replication(self) -> int:
         """How many replicas a topic gets that does not say: the least of any broker."""
         ...

@@ -1,7 +1,7 @@
 """The names of a table's topics, and how they are created. A partition count is never changed afterwards.
 
-Time never deletes anything but tombstones: what is committed is deleted by explicit offsets (ARCHITECTURE.md
-section 6).
+Time deletes tombstones and dead letters alone: what is committed is deleted by explicit offsets
+(ARCHITECTURE.md, "Trimming").
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ TOMBSTONE_MARGIN_MS: Final = 6 * 3_600_000
 count.
 """
 _DATA_PARTITIONS_MAX: Final = 16
+_SEGMENT_BYTES: Final = 64 << 20
+_SEGMENT_MS: Final = 86_400_000
 
 
 _REPLICAS_FOR_TWO_IN_SYNC: Final = 3
@@ -90,18 +92,28 @@ def topic_specs(config: TableConfigFile, replication: int = -1) -> list[TopicSpe
         names.epochs: 1,
         names.dead_letter: 1,
     }
-    return [
-        TopicSpec(
-            name,
-            count,
-            config=_settings(
-                config.limits.message_bytes,
-                tombstones_ms if name == names.tombstones else -1,
-                replication,
-            ),
+    settings = {
+        name: _settings(
+            config.limits.message_bytes, tombstones_ms if name == names.tombstones else -1, replication
         )
-        for name, count in partitions.items()
-    ]
+        for name in partitions
+    }
+    settings[names.dead_letter] |= dead_letter_settings(config)
+    return [TopicSpec(name, count, config=settings[name]) for name, count in partitions.items()]
+
+
+def dead_letter_settings(config: TableConfigFile) -> dict[str, str]:
+    """How long, and up to what size, dead letters stay. Kafka deletes segments, so these are small: what is
+    kept exceeds the limits by one segment, or by a day.
+    """
+    limits = config.limits
+    message_max = limits.message_bytes + TOPIC_MARGIN_BYTES
+    return {
+        "retention.ms": str(limits.dead_letter_retention_ms),
+        "retention.bytes": str(max(limits.dead_letter_bytes - _SEGMENT_BYTES, message_max)),
+        "segment.bytes": str(max(_SEGMENT_BYTES, message_max)),
+        "segment.ms": str(min(_SEGMENT_MS, limits.dead_letter_retention_ms)),
+    }
 
 
 def input_topic_specs(config: TableConfigFile) -> list[TopicSpec]:

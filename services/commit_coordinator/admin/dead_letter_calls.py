@@ -36,6 +36,9 @@ class DeadLetterCalls:
             by_reason=page.by_reason,
             letters=map(letter_message, page.letters),
             next_page_token="" if page.older is None else str(page.older),
+            kept=page.retention.kept,
+            expiring=page.retention.expiring,
+            deleted=page.retention.deleted,
         )
 
     def show(self, request: pb.ShowDeadLetterRequest) -> pb.ShowDeadLetterResponse:

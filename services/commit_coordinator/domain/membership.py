@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.stopped_lanes import StoppedLane
 
 SLOTS_MAX = 256
@@ -43,6 +44,7 @@ class Member:
     figures: dict[str, float] = field(default_factory=dict)
     uncommitted_entries: int = 0
     stopped: tuple[StoppedLane, ...] = ()
+    empty: tuple[EmptyRange, ...] = ()
 
 
 @dataclass
@@ -155,6 +157,15 @@ class Membership:
         if found is None or found.lease is not LaneLease.GRANTED:
             return None
         return next((m for m in self._members.values() if m.slot == found.slot), None)
+
+    def held_by(self, process_id: str) -> list[str]:
+        """Lanes that the process holds, or has not given up yet; none of a process that is not known."""
+        member = self._members.get(process_id)
+        return [] if member is None else [n for n, lane in self._lanes.items() if lane.slot == member.slot]
+
+    def ended(self, now_ms: int) -> list[str]:
+        """Processes whose lease has ended by now; `expire` takes their lanes away."""
+        return [m.process_id for m in self._members.values() if m.expires_ms <= now_ms]
 
     def leases(self) -> dict[str, tuple[LaneLease, int | None]]:
         """State and slot per lane that is to be worked on, or that somebody still holds; for `status`."""

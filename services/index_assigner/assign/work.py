@@ -26,6 +26,7 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Verdict
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from hudi_format.schema import TableSchema
 from index_assigner.assign.emit import Emitter, outgoing, tagged_entry
@@ -97,6 +98,7 @@ class AssignWork:
         self._parts = parts
         self._open: set[int] = set()
         self._to_open: dict[int, int] = {}
+        self._suspects: frozenset[str] = frozenset()
         self._slices: list[KeyedSlice] = []
         self._in_flight: _InFlight | None = None
         self._planned: EpochPlanned | None = parts.folds.fold.state.planned
@@ -124,7 +126,8 @@ class AssignWork:
         if self._in_flight is not None:
             self._in_flight.lanes -= numbers
 
-    def start(self, lanes: Mapping[str, int]) -> None:
+    def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
+        self._suspects = frozenset(suspects)
         self._to_open.update({int(lane): position for lane, position in lanes.items()})
         self._open_lanes()
 
@@ -144,7 +147,7 @@ class AssignWork:
             return
         try:
             for lane in lanes:
-                self._parts.source.assign(str(lane), self._to_open[lane])
+                self._parts.source.assign(str(lane), self._to_open[lane], str(lane) in self._suspects)
         except Exception as error:
             self._close(lanes)
             self._failed("reading lanes", error)
@@ -296,6 +299,9 @@ class AssignWork:
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._parts.source.stopped_lanes()
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        return self._parts.source.empty_ranges()
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
         self._parts.source.skip(orders)

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.dropped_fields import FieldCounts
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
@@ -53,8 +54,11 @@ class KeyedSlice:
 class KeyedSource(Protocol):
     """Owned by one thread, the same that polls the fold reader."""
 
-    def assign(self, lane: str, position: int) -> None:
-        """Reads the lane from the position on (the ledger's ``next``); what was held of it is dropped."""
+    def assign(self, lane: str, position: int, suspect: bool = False) -> None:
+        """Reads the lane from the position on (the ledger's ``next``); what was held of it is dropped.
+
+        ``suspect``: who read it before died, maybe of what lies there.
+        """
         ...
 
     def release(self, lane: str) -> None:
@@ -71,6 +75,10 @@ class KeyedSource(Protocol):
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """Lanes assigned whose input cannot be read any further; the others go on."""
+        ...
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        """Of the input: in front of where its lanes stand, as far as no record is left to read."""
         ...
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:

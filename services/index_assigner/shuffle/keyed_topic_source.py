@@ -24,6 +24,7 @@ from epoch_protocol.batches import BatchHeader, decode_batch
 from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Fold
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.state import CountedShuffle
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.errors import InputLostError
@@ -92,7 +93,8 @@ class KeyedTopicSource:
         self._indexed_fold: Fold | None = None
         self._indexed_to = -1
 
-    def assign(self, lane: str, position: int) -> None:
+    def assign(self, lane: str, position: int, suspect: bool = False) -> None:
+        """Nobody dies of what we wrote ourselves: suspects are read like the others."""
         self.release(lane)
         state = _Lane(position, position)
         self._lanes[int(lane)] = state
@@ -124,6 +126,10 @@ class KeyedTopicSource:
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         """None: what is damaged in our own topic is read again from the input, see `_incomplete`."""
+        return ()
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        """None: it does not read the input."""
         return ()
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:

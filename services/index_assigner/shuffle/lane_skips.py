@@ -33,7 +33,7 @@ class LaneSkips:
         self._stops = stops
         self._last_of_batch = last_of_batch
         self._pool = ThreadPoolExecutor(1, "batch-end")
-        self._searches: dict[str, Future[int]] = {}
+        self._searches: dict[tuple[str, int], Future[int]] = {}
         self._ready: dict[str, SkipResult] = {}
         self._results: dict[str, SkipResult] = {}
 
@@ -43,11 +43,13 @@ class LaneSkips:
             stopped = self._stops.get(order.lane)
             if stopped is None or stopped.offset != order.offset or order.lane in self._ready:
                 continue
-            if order.id not in self._searches:
+            # By what is looked for: who asks again, since it took long, gets what was found meanwhile.
+            wanted = (order.lane, order.offset)
+            if wanted not in self._searches:
                 place = TopicPartition(stopped.topic, stopped.partition)
-                self._searches[order.id] = self._pool.submit(self._last_of_batch, place, order.offset)
-            if self._searches[order.id].done():
-                self._found(order, self._searches.pop(order.id))
+                self._searches[wanted] = self._pool.submit(self._last_of_batch, place, order.offset)
+            if self._searches[wanted].done():
+                self._found(order, self._searches.pop(wanted))
 
     def _found(self, order: SkipOrder, search: Future[int]) -> None:
         try:

@@ -12,6 +12,7 @@ when the same batch failed several times over some seconds, and no sooner. The r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import TopicPartition, UnreadableBatchError
 
+_log = logging.getLogger("tidemark.assigner")
 _TRIES_MIN: Final = 4
 _FOR_S: Final = 2.0
 
@@ -66,6 +68,11 @@ class LaneStops:
         place = TopicPartition(error.topic, error.partition)
         self.stop(lane, place, max(position, error.base_offset), StopReason.UNREADABLE, str(error))
         return True
+
+    def deadly(self, lane: str, place: TopicPartition, offset: int, detail: str) -> None:
+        """Who reads on at the offset dies: the lane stops there at once."""
+        self.stop(lane, place, offset, StopReason.DEADLY, detail)
+        _log.error("lane %s stands still, the others go on: %s", lane, detail)
 
     def stop(self, lane: str, place: TopicPartition, offset: int, reason: StopReason, detail: str) -> None:
         """The lane stands still at the offset."""

@@ -15,11 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from epoch_protocol.entries import Stage
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from index_assigner.shuffle.careful_lanes import CarefulLanes
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.dropped_fields import field_counts
 from index_assigner.shuffle.input_positions import StartOf, lost_input
+from index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.lane_skips import LaneSkips
@@ -55,6 +58,7 @@ class ShardedInputSource:
         record_bytes_max: int,
         clock: Clock,
         stale: StaleLogs = none_stale,
+        careful: CarefulLanes | None = None,
     ) -> None:
         self._stops = LaneStops(Stage.ASSIGN, clock)
         self._skips = LaneSkips(self._stops, client.last_of_batch)
@@ -64,20 +68,20 @@ class ShardedInputSource:
         self._start = start
         self._dead_letter_topic = dead_letter_topic
         self._record_bytes_max = record_bytes_max
-        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._reader = InputReader(client, careful)
         self._admin = client.admin()
         self._next: dict[int, int] = {}
         self._undecoded: list[Message] = []
         self._record_bytes = _RECORD_BYTES_GUESS
 
-    def assign(self, lane: str, position: int) -> None:
+    def assign(self, lane: str, position: int, suspect: bool = False) -> None:
         """Position 0 of a lane that never counted is `input.start`'s business."""
         self.release(lane)
         partition = self._partition(int(lane))
         if position == 0:
             position = self._start(self._admin, shuffle_lane(*partition))
         self._next[int(lane)] = position
-        self._reader.add({partition: position})
+        self._reader.add({partition: position}, [partition] if suspect else ())
 
     def release(self, lane: str) -> None:
         self._stops.forget([lane])
@@ -123,6 +127,10 @@ class ShardedInputSource:
         except UnreadableBatchError as error:
             self._unreadable(error)
             return []
+        except DeadlyRecordError as error:
+            self._stops.deadly(str(error.place.partition), error.place, error.offset, str(error))
+            self._reader.remove([error.place])
+            return []
         self._stops.read({str(message.partition) for message in messages})
         if messages:
             self._record_bytes = max(sum(len(m.value or b"") for m in messages) // len(messages), 1)
@@ -155,6 +163,24 @@ class ShardedInputSource:
     def stopped_lanes(self) -> Sequence[StoppedLane]:
         return self._stops.current()
 
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        undecoded = {message.partition for message in self._undecoded}
+        at = {
+            lane: (start, self._read_to(lane)) for lane, start in self._next.items() if lane not in undecoded
+        }
+        return [
+            EmptyRange(self._topic, lane, start, reached)
+            for lane, (start, reached) in at.items()
+            if reached > start
+        ]
+
+    def _read_to(self, lane: int) -> int:
+        """Up to where no record of the lane is left to read; 0 for one that rests."""
+        try:
+            return self._reader.position(self._partition(lane))
+        except KeyError:
+            return 0
+
     def _is_stale(self) -> bool:
         """Whether the topic is not the recorded one. After reading: see `same_topics`."""
         return bool(self._stale(self._admin, [self._topic]))
@@ -162,7 +188,7 @@ class ShardedInputSource:
     def _rest(self) -> None:
         """Nothing of another topic is handed out; the coordinator takes the lanes away, and says why."""
         self._undecoded = []
-        self._reader.assign({self._partition(lane): position for lane, position in self._next.items()})
+        self._reader.add({self._partition(lane): position for lane, position in self._next.items()})
 
     def lags(self) -> dict[str, int]:
         return {

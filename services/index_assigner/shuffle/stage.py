@@ -11,11 +11,14 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from epoch_protocol.entries import BatchShuffled, Consumed, Skipped, Stage
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.lanes import parse_shuffle_lane, split_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from index_assigner.shuffle.careful_lanes import CarefulLanes
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
 from index_assigner.shuffle.input_positions import StartOf, lost_input
+from index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from index_assigner.shuffle.keyed_parts import KeyedRows
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
@@ -32,7 +35,6 @@ from index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from ledger_client.fold_reader import Applied
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import (
-    Isolation,
     KafkaClient,
     Message,
     MissingTopicError,
@@ -52,7 +54,7 @@ _log = logging.getLogger("tidemark.assigner")
 @dataclass(frozen=True)
 class ShuffleSettings:
     """``schema_id``: fingerprint of the user's schema, for the batches' headers. ``stale``: which logs are
-    not those that positions hold for. Sizes in bytes.
+    not those that positions hold for. ``careful`` reads suspect lanes. Sizes in bytes.
     """
 
     topics: TopicNames
@@ -62,6 +64,7 @@ class ShuffleSettings:
     message_bytes: int
     record_bytes_max: int
     stale: StaleLogs = none_stale
+    careful: CarefulLanes | None = None
 
 
 @dataclass
@@ -94,7 +97,7 @@ class ShuffleWork:
         self._skips = LaneSkips(self._stops, client.last_of_batch)
         self._keyer = keyer
         self._settings = settings
-        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._reader = InputReader(client, settings.careful)
         self._admin = client.admin()
         self._lanes: dict[str, _Lane] = {}
         self._names: dict[TopicPartition, str] = {}
@@ -116,7 +119,7 @@ class ShuffleWork:
             self._gathered_bytes -= _size(self._lanes.pop(name).messages)
             del self._names[_partition(name)]
 
-    def start(self, lanes: Mapping[str, int]) -> None:
+    def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
         """Lanes of a topic that is not the recorded one rest, until the coordinator takes them away."""
         self.drop(lanes.keys())
         stale = self._settings.stale(self._admin, map(_input_log, lanes))
@@ -126,7 +129,8 @@ class ShuffleWork:
             self._lanes[name] = _Lane(position)
             self._names[_partition(name)] = name
         read = [name for name in lanes if _input_log(name) not in stale]
-        self._reader.add({_partition(name): self._lanes[name].start for name in read})
+        positions = {_partition(name): self._lanes[name].start for name in read}
+        self._reader.add(positions, [_partition(name) for name in read if name in suspects])
 
     def observe(self, applied: Sequence[Applied]) -> None:
         """Nothing but the claims concerns this stage."""
@@ -154,6 +158,10 @@ class ShuffleWork:
             raise
         except UnreadableBatchError as error:
             self._unreadable(error)
+            return []
+        except DeadlyRecordError as error:
+            self._stops.deadly(self._names[error.place], error.place, error.offset, str(error))
+            self._reader.remove([error.place])
             return []
 
     def _unreadable(self, error: UnreadableBatchError) -> None:
@@ -203,6 +211,23 @@ class ShuffleWork:
             return None
         keyed = replace(self._keyer.key_records([]), refused=refused)
         return self._transaction(nonce, records, keyed, consumed, skipped)
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        at = {
+            name: (lane.start, self._read_to(name)) for name, lane in self._lanes.items() if not lane.messages
+        }
+        return [
+            EmptyRange(*_partition(name), start, reached)
+            for name, (start, reached) in at.items()
+            if reached > start
+        ]
+
+    def _read_to(self, name: str) -> int:
+        """Up to where no record of the lane is left to read; 0 for one that rests."""
+        try:
+            return self._reader.position(_partition(name))
+        except KeyError:
+            return 0
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
         self._skips.follow(orders)

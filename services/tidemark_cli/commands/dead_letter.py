@@ -6,6 +6,7 @@ import argparse
 import base64
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from tidemark_cli.commands.arguments import Commands, add_command, add_group, whole_number
@@ -108,16 +109,27 @@ def run_list(options: argparse.Namespace) -> int:
     from tidemark_cli.letters import reach_letters
 
     output = Output(options.json)
-    with reach_letters(options.config, SystemClock(), output.say) as (_, letters):
+    with reach_letters(options.config, SystemClock(), output.say) as (config, letters):
         page = letters.newest(_filter(options), options.limit)
+    limits, kept = config.limits, page.retention
     document = {
         "count": page.count,
         "by_reason": page.by_reason,
+        "retention": {
+            **asdict(kept),
+            "retention_ms": limits.dead_letter_retention_ms,
+            "bytes_max": limits.dead_letter_bytes,
+        },
         "dead_letters": [letter.document() for letter in page.letters],
     }
     counted = ", ".join(f"{count} {reason}" for reason, count in page.by_reason.items()) or "none"
     lines = _table(page.letters, options.verbose)
-    output.answer(document, [*lines, f"{page.count} dead letters: {printable(counted)}"])
+    days, mib = limits.dead_letter_retention_ms / 86_400_000, limits.dead_letter_bytes >> 20
+    told = (
+        f"kept for {days:g} days and up to {mib} MiB; of {kept.kept} offsets {kept.expiring} are deleted "
+        f"next, {kept.deleted} were deleted"
+    )
+    output.answer(document, [*lines, f"{page.count} dead letters: {printable(counted)}", told])
     return 0
 
 

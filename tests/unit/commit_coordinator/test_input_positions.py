@@ -17,6 +17,7 @@ from commit_coordinator.input_lag import InputLag
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
 from epoch_protocol.fold import Fold
+from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.state import Committed, CountedTagged, FoldState, LaneState
 from stream_runtime.clock import ManualClock
 from stream_runtime.errors import DeadlineExceededError
@@ -82,11 +83,16 @@ def test_a_flush_waits_for_records_not_for_markers(end: str) -> None:
     assert ends == {"in:0": 2, "in:1": 2}
     client.admin().delete_records({trimmed: 2})
     board = ViewBoard()
+    found: list[EmptyRange] = []
 
     def flush() -> None:
-        holds = partial(holds_records, client, client.admin())
+        holds = partial(holds_records, client.admin(), lambda: found)
         admin_service(board, ends, holds).Flush(pb.FlushRequest(table="t", timeout_ms=300), None)
 
+    with pytest.raises(DeadlineExceededError, match="in:0"):
+        flush()
+    # The lane's owner has read on: behind its position there is nothing but the marker, or nothing at all.
+    found.append(EmptyRange("in", 0, 1 if end == "commit" else 0, 2))
     if end == "commit":
         with pytest.raises(DeadlineExceededError, match="in:0"):
             flush()
@@ -111,7 +117,8 @@ def test_markers_of_transactional_producers_are_no_lag() -> None:
         producer.produce(TopicPartition("in", 0), b"record")
         producer.flush()
         end()
-    ends, holds = input_ends(client.admin(), ["in:0"]), partial(holds_records, client, client.admin())
+    found = [EmptyRange("in", 0, 3, 6)]
+    ends, holds = input_ends(client.admin(), ["in:0"]), partial(holds_records, client.admin(), lambda: found)
     assert ends == {"in:0": 6}
     # The second record lies at offset 2: whoever has taken it stands at 3.
     assert lag(ends, holds, taken_next={"in:0": 3}, source_next={"in:0": 3}) == (0, 0)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from commit_coordinator.web.answers import FOLDER, page_files
@@ -183,6 +184,24 @@ def test_an_empty_table_has_no_key_to_show(at: Address) -> None:
 def test_no_key_and_one_too_long_are_refused(at: Address, query: str) -> None:
     status, _, _ = ask(at, f"/api/key{query}")
     assert status in (400, 414)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pa.array([4_000_000], pa.int32()).view(pa.date32()),
+        pa.array([300_000_000_000], pa.int64()).view(pa.timestamp("s")),
+    ],
+    ids=["date", "timestamp"],
+)
+def test_a_row_with_a_date_that_python_does_not_have_is_said_and_is_no_defect(
+    at: Address, world: PageWorld, monkeypatch: pytest.MonkeyPatch, stored: pa.Array
+) -> None:
+    """Years behind 9999 fit their columns: reading one into Python raises."""
+    monkeypatch.setattr(world.stories, "story", lambda _: {"row": stored[0].as_py()})
+    status, document, _ = ask(at, "/api/key?key=a")
+    assert status == 400
+    assert "the key's row holds a value that cannot be shown here" in document["error"]
 
 
 def test_more_questions_about_keys_than_are_answered_at_once_are_refused(world: PageWorld) -> None:

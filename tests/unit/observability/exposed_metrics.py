@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 from commit_coordinator.context import Report
 from commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
 from commit_coordinator.status import StatusSource
 from commit_coordinator.verdict import Verdict
@@ -65,6 +66,7 @@ def coordinator(folder: Path) -> Metrics:
         lags=Lags(dict.fromkeys(stages, 7), dict.fromkeys(stages, 1.5)),
         table=TableFigures({"data": 1, "metadata": 0}, {"0": 3}),
         oldest_transaction_s=0.0,
+        letters=LetterRetention(70, 7, 3),
     )
     made = CoordinatorMetrics(load_config(write_config(folder)), clock, lambda: 5)
     made.watch(cast(StatusSource, status), cast(SampledFigures, sampled))

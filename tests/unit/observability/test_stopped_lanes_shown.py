@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
 from commit_coordinator.commit_service import stopped_lane
+from commit_coordinator.domain.membership import Member
 from commit_coordinator.input_skips import InputSkips
 from commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
 from commit_coordinator.view import CoordinatorView, ViewBoard
@@ -68,7 +69,7 @@ def test_the_coordinators_own_reason_goes_first_until_it_is_released() -> None:
 
 def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
     recreated = replace(OTHER, reason=StopReason.TOPIC_RECREATED)
-    skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1), SystemClock())
+    skips = InputSkips(lambda: [BROKEN, recreated], ViewBoard(), SeededIds(1), SystemClock(), lambda *_: None)
     for place, offset, said in (
         (TopicPartition("in", 1), 8, "stands at offset 7, not at 8"),
         (TopicPartition("in", 2), 7, "does not stand still"),
@@ -82,10 +83,32 @@ def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
         skips.skip(TopicPartition("in", 1), 7, 0.3)
 
 
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        (["a", "a"], "a looks for the end of the record batch"),
+        (["a", None], "nobody holds lane in:1 any more.*Start an assigner"),
+        (["a", "b"], "b took lane in:1 over meanwhile"),
+        ([None, None], "nobody holds lane in:1"),
+    ],
+)
+def test_a_skip_that_nobody_answers_says_what_became_of_the_owner(then: list[str | None], said: str) -> None:
+    holders = iter(then)
+
+    def holder(stage: Stage, lane: str) -> Member | None:
+        assert (stage, lane) == (Stage.SHUFFLE, "in:1")
+        name = next(holders)
+        return None if name is None else Member(name, 0, "at", 0)
+
+    skips = InputSkips(lambda: [BROKEN], ViewBoard(), SeededIds(1), SystemClock(), holder)
+    with pytest.raises(DeadlineExceededError, match=rf"in\[1\] moving past offset 7: {said}.*safe"):
+        skips.skip(TopicPartition("in", 1), 7, 0.3)
+
+
 @pytest.mark.parametrize("failure", ["", "no answer"])
 def test_a_skip_returns_once_the_ledger_has_it_or_says_why_not(failure: str) -> None:
     board = ViewBoard()
-    skips = InputSkips(lambda: [BROKEN], board, SeededIds(1), SystemClock())
+    skips = InputSkips(lambda: [BROKEN], board, SeededIds(1), SystemClock(), lambda *_: None)
 
     def owner() -> None:
         while not (orders := skips.orders(Stage.SHUFFLE, ["in:0", "in:1"])):

@@ -51,7 +51,7 @@ class Shown:
             verification=self.verification,
             stopped_lanes=tuple,
         )
-        sampled = SimpleNamespace(lags=None, table=None, oldest_transaction_s=0.0)
+        sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
         self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
 

@@ -55,6 +55,7 @@ def test_specs_have_a_partition_per_lane_and_no_time_retention(config):
     }
     retention = {role: int(spec.config["retention.ms"]) for role, spec in specs.items()}
     assert retention.pop("tombstones") == 8 * 3_600_000
+    assert retention.pop("dead-letter") == 30 * 86_400_000
     assert set(retention.values()) == {-1}
     assert {spec.config["max.message.bytes"] for spec in specs.values()} == {str(8 * 2**20 + 65_536)}
     assert not any("min.insync.replicas" in spec.config for spec in specs.values())

@@ -176,6 +176,17 @@ class ConfluentAdmin:
                 continue
             return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
+    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        if self.partitions(topic) is None:
+            raise MissingTopicError(f"there is no topic {topic}")
+        entries = [
+            _client.ConfigEntry(name, value, incremental_operation=_client.AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = _client.ConfigResource(_client.ResourceType.TOPIC, topic, incremental_configs=entries)
+        answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
+        _result(answers[resource], f"settings of {topic}")
+
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         for (topic, partition), offset in offsets.items():
             if offset < 0:

@@ -1,29 +1,32 @@
-"""Where the record batch ends that nobody can read: asked by reading at later offsets, in a child process.
+"""Where the record batch ends that nobody can read: asked by reading at later offsets, in child processes.
 
-The client says of an unreadable batch where it begins, whichever of its offsets is asked for. So the end is
-found by bisection: an offset of the batch fails with the same beginning, the first one behind it does not. A
-batch may also unpack to more than there is memory: the child that reads has a limit, is the first that the
-kernel ends, and its death is an answer too.
+The client says of a batch that it cannot read where that begins, whichever of its offsets is asked for. So
+the end is found by bisection: an offset of the batch fails with the same beginning, the first one behind it
+does not. A batch may also unpack to more than there is memory: whoever reads it dies of it, which is an
+answer, too, but does not say which batch it was. Another deadly batch may follow, with good records in
+between. Then the offsets are asked one by one, and the first one that can be read ends the range.
 
 The parent (`BatchProbe`) writes one line for each question to the child (`python -m` this module), which
-answers with one line. Settings, passwords among them, go the same way, and never into an argument list.
+answers with one line. The child reads in a fork for each question, so that it has a Kafka client of its own,
+and may die, within some 50 ms. Settings, passwords among them, go the same way, and never into an argument
+list.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import resource
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
+from stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from stream_runtime.kafka.errors import KafkaUnavailableError, UnreadableBatchError
 from stream_runtime.kafka.ports import TopicPartition
+from stream_runtime.platform.spare_memory import limit_own_memory, spare_memory_bytes
 
-_MEMORY_BYTES_MAX: Final = 1 << 30
 _READ_S: Final = 10.0
 _STEP_S: Final = 0.2
 
@@ -40,11 +43,17 @@ class Probe(NamedTuple):
 def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int) -> int:
     """The last offset of the unreadable batch that holds ``offset``; ``offset`` itself when it can be read.
 
-    ``end``: the partition's end. About 2 log2(n) questions for a batch of n offsets.
+    ``end``: the partition's end. About 2 log2(n) questions for a batch of n offsets, n of them where whoever
+    reads it dies.
     """
     first = ask(offset)
     if first.readable:
         return offset
+    if first.base < 0:
+        if not ask(end).readable:
+            raise KafkaUnavailableError(f"who reads offset {offset} dies, and so does who reads at the end")
+        behind = (at for at in range(offset + 1, end) if not _same(first, ask(at)))
+        return next(behind, max(end, offset + 1)) - 1
     inside, step = offset, 1
     while inside + step < end and _same(first, ask(inside + step)):
         inside += step
@@ -68,7 +77,8 @@ class BatchProbe:
 
     def __init__(self, settings: Mapping[str, Any], topic_partition: TopicPartition) -> None:
         """``settings``: those of a consumer."""
-        self._setup = json.dumps({"settings": dict(settings), "place": topic_partition})
+        memory = spare_memory_bytes()
+        self._setup = json.dumps({"settings": dict(settings), "place": topic_partition, "memory": memory})
         self._place = topic_partition
         self._child: subprocess.Popen[str] | None = None
 
@@ -81,12 +91,14 @@ class BatchProbe:
             child.stdin.write(f"{offset}\n")
             child.stdin.flush()
         line = child.stdout.readline()
+        topic, partition = self._place
         if not line:
             self._end()
-            return Probe(False)
+            raise KafkaUnavailableError(
+                f"{topic}[{partition}] offset {offset}: the child that reads it is gone"
+            )
         answer = json.loads(line)
         if "unavailable" in answer:
-            topic, partition = self._place
             raise KafkaUnavailableError(f"{topic}[{partition}] offset {offset}: {answer['unavailable']}")
         return Probe(answer["readable"], answer["base"])
 
@@ -122,19 +134,35 @@ class BatchProbe:
         self._end()
 
 
-def _limit_memory() -> None:
-    """Before anything large: what we read is said to be larger than memory."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _MEMORY_BYTES_MAX if hard == resource.RLIM_INFINITY else min(_MEMORY_BYTES_MAX, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+def _answer(setup: Mapping[str, Any], place: TopicPartition, offset: int) -> dict[str, Any]:
+    """What a fork says that reads at the offset; if it dies, that the batch cannot be read."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _answer_and_end(setup, place, offset, writing)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return {"readable": False, "base": -1}
+    answer: dict[str, Any] = json.loads(said) if said else {"unavailable": f"the reader ended with {status}"}
+    return answer
+
+
+def _answer_and_end(setup: Mapping[str, Any], place: TopicPartition, offset: int, writing: int) -> NoReturn:
+    try:
+        limit_own_memory(setup["memory"])
+        answer = _read(setup["settings"], place, offset)
+    except MemoryError:
+        os.abort()
+    except Exception as error:
+        answer = {"unavailable": f"{type(error).__name__}: {error}"}
+    os.write(writing, json.dumps(answer).encode())
+    os._exit(0)
 
 
 def _read(settings: Mapping[str, Any], place: TopicPartition, offset: int) -> dict[str, Any]:
-    from stream_runtime.kafka.confluent.consumer import AssignedConsumer
-
     consumer = AssignedConsumer(dict(settings), "probe")
     try:
         consumer.assign({place: offset})
@@ -153,11 +181,10 @@ def _read(settings: Mapping[str, Any], place: TopicPartition, offset: int) -> di
 
 def main() -> None:
     """The child: a line with settings, then an offset a line, an answer a line, until its parent is gone."""
-    _limit_memory()
     setup = json.loads(sys.stdin.readline())
     place = TopicPartition(*setup["place"])
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(_read(setup["settings"], place, int(line))) + "\n")
+        sys.stdout.write(json.dumps(_answer(setup, place, int(line))) + "\n")
         sys.stdout.flush()
 
 

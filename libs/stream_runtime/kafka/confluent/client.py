@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config.model import TableConfigFile
@@ -80,6 +80,10 @@ class ConfluentKafkaClient:
         settings = self._settings.one_batch_reader(_PROBE_GROUP)
         with BatchProbe(settings, topic_partition) as probe:
             return last_of_batch(probe.ask, offset, end)
+
+    def one_batch_settings(self) -> dict[str, Any]:
+        """Of a consumer of another process that fetches one record batch of committed records at a time."""
+        return self._settings.one_batch_reader(_READER_GROUP, Isolation.READ_COMMITTED)
 
     def inspection(self) -> ClusterInspection:
         """For diagnosis; no service needs it."""

@@ -89,10 +89,12 @@ class ClientSettings:
             },
         )
 
-    def one_batch_reader(self, group: str) -> dict[str, Any]:
+    def one_batch_reader(
+        self, group: str, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> dict[str, Any]:
         """Fetches as little as a broker gives: the record batch that holds the offset."""
         return self._consumer(
-            Isolation.READ_UNCOMMITTED,
+            isolation,
             group,
             {
                 "fetch.wait.max.ms": 10,

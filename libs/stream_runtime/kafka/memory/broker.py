@@ -128,6 +128,15 @@ class MemoryBroker:
             self.check_running()
             return self._topics.get(name)
 
+    def configure_topic(self, name: str, settings: Mapping[str, str]) -> None:
+        """Replaces these settings of the topic."""
+        with self.lock:
+            self.check_running()
+            if name not in self._topics:
+                raise MissingTopicError(f"there is no topic {name}")
+            spec = self._topics[name]
+            self._topics[name] = replace(spec, config={**spec.config, **settings})
+
     def log(self, topic_partition: TopicPartition) -> PartitionLog:
         """Raises MissingTopicError. Call with the lock held."""
         self.check_running()

@@ -42,6 +42,9 @@ class MemoryAdmin:
             raise MissingTopicError(f"there is no topic {topic}")
         return TopicDescription(topic, spec.partitions, max(spec.replication_factor, 1), dict(spec.config))
 
+    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        self._broker.configure_topic(topic, settings)
+
     def default_replication(self) -> int:
         return 1
 

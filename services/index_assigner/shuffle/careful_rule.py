@@ -1,0 +1,50 @@
+"""When a lane that is read apart stops, and where; pure.
+
+::
+
+    AHEAD ──reader dies──► ALONE ──dies at an offset──► once at that offset ──dies there again──► deadly
+      ▲                      │ ▲                              │
+      └──enough were alone───┘ └──────a record was taken──────┘
+
+Ahead, what is behind the next record may be fetched already: a death says no more than that it is near.
+Alone, nothing but the next record's batch is fetched, and nothing is fetched while the record is decoded.
+Only two deaths alone at one offset name it, so nobody who kills processes by hand stops a healthy lane.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+RECORDS_ALONE: Final = 300
+"""How many are read alone after a death, before the lane is read ahead again."""
+DEATHS_MAX: Final = 2
+
+
+class CarefulLane(NamedTuple):
+    """``next``: the first offset that is not proven to be harmless. ``alone``: records still to be read
+    alone. ``deaths``: alone, at ``next``.
+    """
+
+    next: int
+    alone: int = 0
+    deaths: int = 0
+
+    @property
+    def is_deadly(self) -> bool:
+        """Whether what lies at ``next`` ends whoever reads it."""
+        return self.deaths >= DEATHS_MAX
+
+
+def taken(lane: CarefulLane, after: int, records: int) -> CarefulLane:
+    """Records up to ``after`` came out of the reader."""
+    return CarefulLane(after, max(lane.alone - records, 0))
+
+
+def decoding(lane: CarefulLane, offset: int) -> CarefulLane:
+    """The next record was fetched alone, and lies at the offset: no record lies before it."""
+    return lane if lane.next == offset else CarefulLane(offset, lane.alone)
+
+
+def died(lane: CarefulLane) -> CarefulLane:
+    """The reader died."""
+    return CarefulLane(lane.next, RECORDS_ALONE, lane.deaths + 1 if lane.alone else 0)

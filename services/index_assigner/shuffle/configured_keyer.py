@@ -1,0 +1,41 @@
+"""The record keyer that a table and its configuration ask for."""
+
+from __future__ import annotations
+
+from hudi_format.keys import KeyGenerator
+from hudi_format.ordering import table_ordering
+from hudi_format.schema import TableSchema
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import TableConfig
+from index_assigner.formats.choose import record_decoder
+from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+
+
+def configured_keyer(
+    config: TableConfigFile,
+    storage: LocalStorage,
+    table: TableConfig,
+    schema: TableSchema,
+    num_shards: int,
+    lanes: int,
+    clock: Clock,
+) -> RecordKeyer:
+    """``schema`` is the configured one. Raises SetupError, `SchemaError`, RegistrySettingsError."""
+    limits = config.limits
+    generator = KeyGenerator.from_table_config(table, schema, limits.key_bytes)
+    return RecordKeyer(
+        RecordRules(
+            schema=schema,
+            generator=generator,
+            ordering=table_ordering(table, schema)[1],
+            num_shards=num_shards,
+            lanes=lanes,
+            record_bytes_max=limits.record_bytes,
+            delete_field=config.input.delete_field,
+            unknown_fields=config.input.unknown_fields,
+            folder_problem=storage.folder_problem,
+        ),
+        record_decoder(config, schema, generator, clock),
+    )

@@ -1,0 +1,98 @@
+"""Reads partitions of input topics: most of them together, suspect ones apart (`careful_lanes`).
+
+To a stage both look alike. A partition is suspect when its lane is
+(`commit_coordinator.domain.reader_deaths`), or when it was deadly before: behind what was skipped the next
+record may be deadly as well. Once nothing was found in it, it is read with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from index_assigner.shuffle.careful_lanes import CarefulLanes, Found
+from stream_runtime.errors import ErrorKind
+from stream_runtime.kafka.errors import KafkaError
+from stream_runtime.kafka.ports import Isolation, KafkaClient, Message, TopicPartition
+
+
+class DeadlyRecordError(KafkaError):
+    """Who reads on at the offset dies. The partition is read no further; the others go on."""
+
+    kind = ErrorKind.CORRUPT
+
+    def __init__(self, place: TopicPartition, offset: int) -> None:
+        self.place, self.offset = place, offset
+        super().__init__(
+            f"{place.topic}[{place.partition}]: two processes that read offset {offset} alone died of it. "
+            "Most likely it unpacks to more memory than there is: with more it may be read after a restart"
+        )
+
+
+class InputReader:
+    """Owned by the stage's thread."""
+
+    def __init__(self, client: KafkaClient, careful: CarefulLanes | None = None) -> None:
+        """Without ``careful`` suspects are read like all others."""
+        self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._careful = careful
+        self._apart: dict[TopicPartition, int] = {}
+        self._deadly: set[TopicPartition] = set()
+
+    def add(self, positions: Mapping[TopicPartition, int], suspects: Collection[TopicPartition] = ()) -> None:
+        """Adds partitions at offsets (real ones); those that it has already go on there."""
+        careful = self._careful
+        if careful is None:
+            self._reader.add(positions)
+            return
+        apart = [place for place in positions if place in suspects or place in self._deadly]
+        self._reader.add({place: at for place, at in positions.items() if place not in apart})
+        self._reader.remove(apart)
+        for place in positions:
+            if self._apart.pop(place, None) is not None:
+                careful.forget(place)
+        for place in apart:
+            self._apart[place] = positions[place]
+            careful.start(place, positions[place])
+
+    def remove(self, places: Iterable[TopicPartition]) -> None:
+        """Reads them no further; unknown ones are fine."""
+        together = []
+        for place in places:
+            if self._apart.pop(place, None) is None:
+                together.append(place)
+            elif self._careful is not None:
+                self._careful.forget(place)
+        self._reader.remove(together)
+
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int) -> list[Message]:
+        """As `PartitionReader.poll`. Raises DeadlyRecordError as well."""
+        found = self._careful.found() if self._careful is not None and self._apart else None
+        if found is not None:
+            return self._take(found)
+        return self._reader.poll(max_messages, timeout_s, max_bytes)
+
+    def _take(self, found: Found) -> list[Message]:
+        if found.error is not None:
+            raise found.error
+        if found.is_deadly:
+            self._apart[found.place] = found.next
+            self._deadly.add(found.place)
+            raise DeadlyRecordError(found.place, found.next)
+        if found.is_over:
+            del self._apart[found.place]
+            self._deadly.discard(found.place)
+            self._reader.add({found.place: found.next})
+            return []
+        self._apart[found.place] = found.messages[-1].offset + 1
+        return list(found.messages)
+
+    def position(self, place: TopicPartition) -> int:
+        """As `PartitionReader.position`."""
+        apart = self._apart.get(place)
+        return self._reader.position(place) if apart is None else apart
+
+    def close(self) -> None:
+        """Ends the child, if there is one."""
+        if self._careful is not None:
+            self._careful.close()
+        self._reader.close()

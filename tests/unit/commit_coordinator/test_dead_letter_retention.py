@@ -1,0 +1,107 @@
+"""Dead letters end by time and by size, and who looks after them hears of it before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.dead_letter_desk import DeadLetterDesk
+from commit_coordinator.dead_letter_retention import (
+    LetterRetention,
+    expiry_warning,
+    keep_retention,
+    retention_now,
+)
+from commit_coordinator.dead_letters import LetterFilter
+from commit_coordinator.topics_setup import ensure_topics
+from hudi_format.schema import TableSchema
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.kafka.errors import KafkaUnavailableError
+from stream_runtime.kafka.ports import TopicPartition
+from stream_runtime.kafka.topics import TopicNames, topic_specs
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+
+SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
+LETTERS = TopicPartition("orders.dead-letter", 0)
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> TableConfigFile:
+    (tmp_path / "t.avsc").write_text(SCHEMA.avro_json)
+    (tmp_path / "t.yaml").write_text(
+        "table: {name: orders, path: ./w, record_key: [id], schema: t.avsc}\n"
+        "input: {topics: [in]}\nkafka: {bootstrap.servers: embedded}\nstate: {path: ./state}\n"
+        "limits: {dead_letter_retention: 10d, dead_letter_bytes: 1GiB}\n"
+    )
+    return load_config(tmp_path / "t.yaml", {})
+
+
+def test_the_topic_ends_letters_by_time_and_by_size_and_nothing_else_does(config: TableConfigFile) -> None:
+    specs = {spec.name: spec.config for spec in topic_specs(config)}
+    letters = specs.pop(TopicNames("orders").dead_letter)
+    assert int(letters["retention.ms"]) == 10 * 86_400_000
+    # Kafka counts whole segments, and never deletes the one that is written.
+    assert int(letters["retention.bytes"]) + int(letters["segment.bytes"]) == 1 << 30
+    assert int(letters["segment.bytes"]) > config.limits.message_bytes
+    assert {each["retention.bytes"] for each in specs.values()} == {"-1"}
+
+
+def test_small_limits_still_take_a_message(config: TableConfigFile) -> None:
+    small = replace(config, limits=replace(config.limits, dead_letter_bytes=1))
+    letters = {spec.name: spec.config for spec in topic_specs(small)}[LETTERS.topic]
+    assert int(letters["retention.bytes"]) > config.limits.message_bytes
+
+
+def test_a_topic_of_a_former_configuration_gets_the_new_settings(
+    config: TableConfigFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MemoryCluster()
+    ensure_topics(config, cluster.admin)
+    longer = replace(config, limits=replace(config.limits, dead_letter_retention_ms=86_400_000))
+    ensure_topics(longer, cluster.admin)
+    found = cluster.admin.describe(LETTERS.topic).config
+    assert (found["retention.ms"], found["cleanup.policy"]) == ("86400000", "delete")
+
+    def refused(*_: object) -> None:
+        raise KafkaUnavailableError("not authorized")
+
+    monkeypatch.setattr(type(cluster.admin), "configure_topic", refused)
+    keep_retention(longer, cluster.admin)
+    assert not caplog.records
+    keep_retention(config, cluster.admin)
+    assert "set retention.ms=864000000" in caplog.text
+
+
+def test_letters_are_named_before_they_are_deleted(config: TableConfigFile) -> None:
+    cluster = MemoryCluster()
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention()
+    ensure_topics(config, cluster.admin)
+    for _ in range(3):
+        cluster.broker.produce(LETTERS, None, b"{}", (("tm-reason", b"not-json"),))
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(3, 0, 0)
+    assert expiry_warning(LetterRetention(3, 0, 0)) == []
+    cluster.clock.advance(7 * DAY_S)
+    cluster.broker.produce(LETTERS, None, b"{}", ())
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(4, 0, 0)
+    cluster.clock.advance(1.1 * DAY_S)
+    found = retention_now(cluster.client, config, cluster.clock)
+    assert found == LetterRetention(4, 3, 0)
+    assert "3 of 4 offsets of dead letters are deleted next" in expiry_warning(found)[0]
+    cluster.admin.delete_records({LETTERS: 2})
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(2, 1, 2)
+    desk = DeadLetterDesk(cluster.client, "orders", ["in"], cluster.clock, lambda: found)
+    assert desk.page(LetterFilter(), 10).retention == found
+
+
+def test_letters_that_no_longer_fit_are_named_as_well(config: TableConfigFile) -> None:
+    cluster = MemoryCluster()
+    ensure_topics(config, cluster.admin)
+    for _ in range(100):
+        cluster.broker.produce(LETTERS, None, b"x" * 1_000, ())
+    fits = replace(config, limits=replace(config.limits, dead_letter_bytes=50_000))
+    assert retention_now(cluster.client, fits, cluster.clock) == LetterRetention(100, 60, 0)
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(100, 0, 0)

@@ -1,0 +1,165 @@
+"""Suspect lanes, as both readers of input topics see what a careful reader finds."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import pytest
+
+from epoch_protocol.input_topics import EmptyRange
+from epoch_protocol.stopped_lanes import SkipOrder, StopReason
+from index_assigner.shuffle.careful_lanes import Found
+from index_assigner.shuffle.input_positions import earliest
+from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+from tests.unit.index_assigner.shuffle_world import LANES, World, order
+
+PLENTY = Budget(1_000_000, 1 << 30)
+SUSPECT = TopicPartition("orders-in", 1)
+
+
+class Scripted:
+    """`CarefulLanes` that find what a test says; a lane's records come from the broker."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.started: list[tuple[TopicPartition, int]] = []
+        self.forgotten: list[TopicPartition] = []
+        self.next: deque[Found] = deque()
+
+    def start(self, place: TopicPartition, first: int) -> None:
+        self.started.append((place, first))
+
+    def forget(self, place: TopicPartition) -> None:
+        self.forgotten.append(place)
+
+    def found(self) -> Found | None:
+        return self.next.popleft() if self.next else None
+
+    def close(self) -> None:
+        pass
+
+    def records(self, first: int, after: int) -> list[Message]:
+        reader = self._world.client.partition_reader(Isolation.READ_COMMITTED)
+        reader.assign({SUSPECT: first})
+        return reader.poll(after - first, 0.0)
+
+
+@pytest.fixture
+def world() -> World:
+    """Each partition has records at 0 to 5."""
+    world = World()
+    for number in range(6):
+        for partition in range(LANES):
+            place = TopicPartition("orders-in", partition)
+            world.broker.produce(place, None, order(f"p{partition}-{number}"), ())
+    return world
+
+
+@pytest.fixture
+def careful(world: World) -> Scripted:
+    return Scripted(world)
+
+
+def shuffle(world: World, careful: Scripted) -> ShuffleWork:
+    settings = ShuffleSettings(world.names, earliest, "s", 1 << 20, 1 << 20, 1 << 20, careful=careful)
+    work = ShuffleWork(world.client, world.keyer, settings, world.clock)
+    work.start({f"orders-in:{partition}": 0 for partition in range(LANES)}, ["orders-in:1"])
+    return work
+
+
+def consumed(world: World, work: ShuffleWork, rounds: int = 4) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for number in range(rounds):
+        work.gather(PLENTY, 0.1)
+        world.clock.advance(0.5)
+        prepared = work.prepare(f"n{number}")
+        for part in prepared.consumed if prepared is not None else ():
+            found[part.lane] = (found.get(part.lane, (part.start, 0))[0], part.next)
+    return found
+
+
+def test_a_suspect_lane_is_read_apart_until_nothing_was_found_in_it(world: World, careful: Scripted) -> None:
+    work = shuffle(world, careful)
+    assert careful.started == [(SUSPECT, 0)]
+    assert consumed(world, work) == {"orders-in:0": (0, 6)}
+    careful.next.append(Found(SUSPECT, careful.records(0, 4)))
+    assert consumed(world, work) == {"orders-in:1": (0, 4)}
+    careful.next.append(Found(SUSPECT, next=4, is_over=True))
+    assert consumed(world, work) == {"orders-in:1": (4, 6)}
+    work.drop(["orders-in:1"])
+    work.start({"orders-in:1": 6})
+    assert careful.started == [(SUSPECT, 0)]
+
+
+def test_a_deadly_record_stops_its_lane_behind_the_good_ones_and_a_skip_goes_on_apart(
+    world: World, careful: Scripted
+) -> None:
+    work = shuffle(world, careful)
+    careful.next += [Found(SUSPECT, careful.records(0, 2)), Found(SUSPECT, next=2, is_deadly=True)]
+    assert consumed(world, work) == {"orders-in:0": (0, 6), "orders-in:1": (0, 2)}
+    (stopped,) = work.stopped_lanes()
+    assert (stopped.lane, stopped.offset, stopped.reason) == ("orders-in:1", 2, StopReason.DEADLY)
+    assert "orders-in[1]" in stopped.sentence()
+    world.broker.faults.make_unreadable(SUSPECT, 2, 3)
+
+    def skipped() -> bool:
+        work.skip([SkipOrder("first", "orders-in:1", 2)])
+        return consumed(world, work, 1) == {"orders-in:1": (2, 4)}
+
+    end = time.monotonic() + 60
+    while not skipped():
+        assert time.monotonic() < end, "not within 60 s"
+        time.sleep(0.01)
+    assert not work.stopped_lanes()
+    # What comes behind it may be deadly as well.
+    assert careful.started == [(SUSPECT, 0), (SUSPECT, 4)]
+    careful.next.append(Found(SUSPECT, careful.records(4, 6)))
+    assert consumed(world, work) == {"orders-in:1": (4, 6)}
+
+
+def test_a_lane_that_is_given_up_is_read_apart_no_more(world: World, careful: Scripted) -> None:
+    work = shuffle(world, careful)
+    work.drop(["orders-in:1"])
+    assert careful.forgotten == [SUSPECT]
+
+
+def test_with_input_partitioned_by_shard_it_is_the_same(world: World, careful: Scripted) -> None:
+    source = ShardedInputSource(
+        world.client,
+        "orders-in",
+        world.keyer,
+        earliest,
+        world.names.dead_letter,
+        1 << 20,
+        world.clock,
+        careful=careful,
+    )
+    source.assign("1", 0, suspect=True)
+    assert source.poll(PLENTY, 0.1) == []
+    careful.next += [Found(SUSPECT, careful.records(0, 2)), Found(SUSPECT, next=2, is_deadly=True)]
+    assert [(each.start, each.next) for each in source.poll(PLENTY, 0.1)] == [(0, 2)]
+    assert source.poll(PLENTY, 0.1) == []
+    (stopped,) = source.stopped_lanes()
+    assert (stopped.lane, stopped.offset, stopped.reason) == ("1", 2, StopReason.DEADLY)
+
+
+def test_markers_in_front_of_a_lane_are_told_and_records_are_not(world: World, careful: Scripted) -> None:
+    producer = world.client.producer("upstream")
+    producer.init()
+    producer.begin()
+    producer.produce(TopicPartition("orders-in", 0), b"aborted")
+    producer.flush()
+    producer.abort()
+    work = shuffle(world, careful)
+    assert not work.empty_ranges()
+    work.gather(PLENTY, 0.1)
+    assert not work.empty_ranges(), "records wait"
+    assert consumed(world, work) == {"orders-in:0": (0, 6)}
+    assert work.empty_ranges() == [EmptyRange("orders-in", 0, 6, 8)]
+    world.broker.produce(TopicPartition("orders-in", 0), None, order("later"), ())
+    assert consumed(world, work) == {"orders-in:0": (6, 9)}
+    assert not work.empty_ranges()
