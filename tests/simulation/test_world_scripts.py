@@ -274,6 +274,74 @@ def test_a_rewind_that_the_script_has_no_cause_for_is_found(monkeypatch: pytest.
     assert found == ("G7: 1 rewinds, the script has 0 causes",)
 
 
+# An assigner slept while it opened its lanes; its successor's commits were trimmed behind them.
+SLEPT_WHILE_IT_WAS_TRIMMED = """
+setup inputs=1 records=3 interval_ms=300 trim=2 ids=715
+round
+step assigner-0
+step assigner-0
+foreign half d0
+thaw assigner-0
+round
+foreign undo
+feed del k0 31
+feed bad
+step coordinator
+round
+step coordinator
+round
+step assigner-0
+feed del k2 32
+feed del k3 42
+feed up k4 d0 43
+freeze assigner-1 1 storage.list
+round
+round
+replace assigner-1
+round
+round
+zombie assigner-1
+step assigner-1
+round
+kill coordinator
+round
+feed up k2 d0 59
+round
+round
+feed up k0 d1 60
+round
+round
+crash assigner-1 2
+round
+round
+round
+round
+feed up k5 d0 53
+round
+round
+round
+round
+round
+round
+round
+round
+round
+round
+feed null k3
+round
+round
+round
+round
+round
+round
+"""
+
+
+def test_an_assigner_that_slept_while_its_lanes_were_trimmed_has_lost_nothing() -> None:
+    """It learns from the ledger that they are another's: nobody is told to begin a new ledger."""
+    assert run_script(parse(SLEPT_WHILE_IT_WAS_TRIMMED)).violations == ()
+
+
 _ROUNDS = 6 * "round\n"
 SOME_EPOCHS = "setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0\n" + "".join(
     f"feed up k{n} d0 5\nhurry\n{_ROUNDS}" for n in range(5)

@@ -89,6 +89,8 @@ class KeyedTopicSource:
         self._admin = client.admin()
         self._lanes: dict[int, _Lane] = {}
         self._held_bytes = 0
+        # The ledger's end when a range was found to be missing.
+        self._missing_end: int | None = None
         self._turn = 0
         self._indexed_fold: Fold | None = None
         self._indexed_to = -1
@@ -167,16 +169,32 @@ class KeyedTopicSource:
         try:
             messages = self._reader.poll(max(room // self._batch_bytes, 1), 0.0 if waits else timeout_s)
         except OffsetOutOfRangeError as error:
-            raise InputLostError(
-                f"{error}. Batches were deleted before they were tagged (by retention, which this topic must "
-                "not have, or the topic was recreated). `tidemark table adopt --new-ledger` reads the input "
-                "again from the last commit"
-            ) from error
+            self._is_missing(error)
+            return
+        self._missing_end = None
         for message in messages:
             lane = self._lanes.get(message.partition)
             if lane is not None:
                 lane.waiting.append(_Seen(BatchHeader.decode(message.headers), message))
                 self._held_bytes += len(message.value or b"")
+
+    def _is_missing(self, error: OffsetOutOfRangeError) -> None:
+        """An owner that slept asks for what was trimmed behind its successor's commits. The successor's claim
+        is in the ledger: who has read that, and holds its lanes still, has lost something. Raises
+        InputLostError then; before it, the lanes are asked for again.
+        """
+        if self._missing_end is None:
+            self._missing_end = self._admin.end_offset(self._ledger, Isolation.READ_UNCOMMITTED)
+        elif self._folds.ledger_position() >= self._missing_end:
+            raise InputLostError(
+                f"{error}. Batches were deleted before they were tagged (by retention, which this topic must "
+                "not have, or the topic was recreated). `tidemark table adopt --new-ledger` reads the input "
+                "again from the last commit"
+            ) from error
+        # A client tells it once, and then reads no more of the partition.
+        places = {place: self._reader.position(place) for place in map(self._partition, self._lanes)}
+        self._reader.remove(list(places))
+        self._reader.add(places)
 
     def _index_new_entries(self) -> None:
         fold = self._folds.fold

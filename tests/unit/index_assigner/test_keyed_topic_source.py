@@ -222,6 +222,21 @@ def test_a_trimmed_position_raises_and_never_jumps():
         rig.drain()
 
 
+def test_who_slept_while_a_successor_went_on_lost_nothing():
+    """Its fold is old: what it asks for was tagged, committed and trimmed. It learns that from the ledger."""
+    rig = Rig()
+    rig.first.shuffle(rig.lane_batches(0, A))
+    rig.source.assign("0", 0)
+    rig.first.shuffle(rig.lane_batches(0, B))
+    rig.world.admin.delete_records({TopicPartition(rig.world.names.keyed, 0): 2})
+    for _ in range(3):
+        assert rig.source.poll(PLENTY, 0.0) == []
+    rig.folds.catch_up()
+    rig.source.release("0")
+    rig.source.assign("0", 2)
+    assert keys_of(rig.drain()) == keys_in_lane(rig, 0, B)
+
+
 def test_read_ahead_is_bounded_while_nothing_can_be_resolved():
     rig = Rig(read_ahead_bytes=6_000)
     rig.source.assign("0", 0)
