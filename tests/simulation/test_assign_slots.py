@@ -68,8 +68,8 @@ def test_a_lane_that_the_broker_would_not_let_read_is_opened_again(monkeypatch):
             raise SnapshotBehindError("not yet")
         make_whole(opener, lanes, state)
 
-    def second_gets_no_answer(source, lane, position):
-        add(source, lane, position)
+    def second_gets_no_answer(source, lane, position, suspect):
+        add(source, lane, position, suspect)
         asked.append(lane)
         if len(asked) == 2:
             raise KafkaUnavailableError("no answer")

@@ -70,8 +70,11 @@ def _start_from_group_offsets(ground: Ground) -> None:
     for work, marks in ((AssignWork, "assign"), (ShuffleWork, "shuffle")):
         real_start, real_prepare = work.start, work.prepare
 
-        def start(self: Any, lanes: Mapping[str, int], real: Any = real_start, mark: str = marks) -> None:
-            real(self, {lane: max(at, offsets.get(f"{mark} {lane}", 0)) for lane, at in lanes.items()})
+        def start(
+            self: Any, lanes: Mapping[str, int], *suspects: Any, real: Any = real_start, mark: str = marks
+        ) -> None:
+            started = {lane: max(at, offsets.get(f"{mark} {lane}", 0)) for lane, at in lanes.items()}
+            real(self, started, *suspects)
 
         def prepare(self: Any, nonce: str, real: Any = real_prepare, mark: str = marks) -> Any:
             prepared = real(self, nonce)
