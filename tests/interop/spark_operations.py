@@ -74,6 +74,10 @@ class SparkOperations:
         options = {"hoodie.cleaner.incremental.mode": "false", "hoodie.clean.trigger.max.commits": "1"}
         return self._with_options("run_clean", options, clean_policy=policy, **{number: keep})
 
+    def archive(self, least: int, most: int) -> Rows:
+        """Moves old instants of the data table into its history."""
+        return self._in_session("archive_commits", {}, min_commits=least, max_commits=most, retain_commits=1)
+
     # ------------------------------------------------------------ taking back
 
     def rollback(self, instant: str) -> Rows:
@@ -83,6 +87,10 @@ class SparkOperations:
     def savepoint(self, instant: str) -> Rows:
         """Keeps a commit and its files."""
         return self._in_session("create_savepoint", {}, commit_time=instant)
+
+    def delete_savepoint(self, instant: str) -> Rows:
+        """… no more."""
+        return self._in_session("delete_savepoint", {}, instant_time=instant)
 
     def restore(self, instant: str) -> Rows:
         """To a savepoint."""

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.hudi_rules import cleaning
+from tests.hudi_rules.archiving import to_archive
 from tests.hudi_rules.undoing import check_rollback, files_of, forgotten_by_restore, to_restore
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import (
@@ -26,6 +27,11 @@ from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_timeline_with_hudi import rows
 
 pytestmark = pytest.mark.spark
+
+COMPACTS = {"hoodie.metadata.compact.max.delta.commits": "1"}
+"""A write with these begins with a compaction of the metadata table."""
+DELTAS = 5
+"""Hudi's default of hoodie.compact.inline.max.delta.commits."""
 
 
 @pytest.fixture
@@ -126,3 +132,78 @@ def test_rollback_savepoint_and_restore(judge: HudiJudge, operations: SparkOpera
     # What the metadata table has for it alone.
     alone = metadata_timeline(table).instants.keys() - after.timeline.instants.keys()
     assert [each for each in alone if not each.startswith("0000")]
+
+
+def assert_archived(operations: SparkOperations, retained: str | None) -> bool:
+    """Hudi archives what the rules say; whether that was anything."""
+    before = look(operations.table)
+    metadata = metadata_timeline(operations.table)
+    wanted = to_archive(before.timeline, metadata, 2, 3, retained, DELTAS)
+    operations.archive(2, 3)
+    after = look(operations.table)
+    moved = {each.requested: each.completion for each in wanted}
+    assert after.archived == {**before.archived, **moved}
+    assert before.timeline.instants.keys() - after.timeline.instants.keys() == moved.keys()
+    return bool(wanted)
+
+
+def test_archival_beside_a_pending_write_and_for_the_next_compaction(
+    judge: HudiJudge, tmp_path: Path
+) -> None:
+    table = tmp_path / "archived"
+    judge.create_table_with_spark(table, rows(0, 20, 0), table_type="MERGE_ON_READ")
+    operations = SparkOperations(judge, table, {})
+    try:
+        for version in range(1, 8):
+            operations.write(rows(0, 4, version), "upsert", **COMPACTS)
+        third = look(table).timeline.writes()[2]
+        done = table / ".hoodie" / "timeline" / third.name
+        content = done.read_bytes()
+        done.unlink()
+        assert assert_archived(operations, None)
+        assert len(look(table).archived) == 1
+        done.write_bytes(content)
+        assert assert_archived(operations, None)
+        assert len(look(table).archived) == 3
+        assert_slices(judge, table)
+    finally:
+        operations.close()
+
+
+def test_archival(judge: HudiJudge, tmp_path: Path) -> None:
+    table = tmp_path / "archived"
+    judge.create_table_with_spark(table, rows(0, 20, 0), table_type="COPY_ON_WRITE")
+    operations = SparkOperations(judge, table, {})
+    try:
+        for version in range(1, 4):
+            operations.write(rows(0, 10, version), "upsert")
+        # Without a compaction of the metadata table nothing may go.
+        assert not assert_archived(operations, None)
+        for version in range(4, 7):
+            operations.write(rows(0, 10, version), "upsert", **COMPACTS)
+        assert assert_archived(operations, None)
+        # Nothing beyond a savepoint.
+        operations.savepoint(newest(table).requested)
+        operations.write(rows(0, 10, 7), "upsert", **COMPACTS)
+        american = rows(100, 4, 8)
+        operations.write(american.filter(pc.equal(american["region"], "us")), "insert_overwrite", **COMPACTS)
+        for version in range(9, 12):
+            operations.write(rows(0, 10, version), "upsert", **COMPACTS)
+        assert assert_archived(operations, None)
+        assert look(table).timeline.savepoints <= look(table).timeline.instants.keys()
+        operations.delete_savepoint(*look(table).timeline.savepoints)
+        # Nothing beyond a replacecommit whose groups are not cleaned.
+        assert assert_archived(operations, None)
+        replacing = look(table).timeline.completed("replacecommit")
+        assert len(replacing) == 1
+        plan = cleaning.plan_by_commits(look(table), 1)
+        assert plan is not None
+        assert_cleaned(operations, plan, cleaning.COMMITS, 1)
+        operations.write(rows(0, 10, 12), "upsert", **COMPACTS)
+        assert plan.retained is not None
+        assert assert_archived(operations, plan.retained.requested)
+        assert look(table).timeline.completed("replacecommit") == []
+        assert_slices(judge, table)
+        assert len(judge.snapshot(table)) == len(judge.snapshot(table, metadata=False))
+    finally:
+        operations.close()

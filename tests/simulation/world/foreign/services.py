@@ -205,7 +205,8 @@ class Services:
         bench, table = self._bench, self._bench.table(look)
         cleans = look.timeline.hudi.completed("clean")
         retained = table.document(cleans[-1])["earliestCommitToRetain"] or None if cleans else None
-        old = to_archive(look.timeline.hudi, look.metadata.hudi, least, least, retained)
+        # The least that Hudi can be told to keep for the next compaction.
+        old = to_archive(look.timeline.hudi, look.metadata.hudi, least, least, retained, deltas=1)
         if not old:
             raise LeftOutError("nothing to archive")
         self._write_history(old)
