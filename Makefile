@@ -36,7 +36,7 @@ PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/gene
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak fuzz kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -106,6 +106,9 @@ chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minu
 
 soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--minutes 60" (docs/soak.md)
 	$(PY) -m tests.soak $(SOAK_ARGS)
+
+operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table; 20 minutes
+	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
 	$(PY) -m pytest tests/kafka_faults -o log_cli=true -o log_cli_level=INFO --log-cli-format='%(message)s' $(PYTEST_ARGS)

@@ -1,0 +1,115 @@
+"""What Spark does to a table, between two of our epochs and while one is in flight: our inserts, updates and
+deletes go on, nothing is invisible, the index is the data.
+
+Each operation is done between our epochs in one kind of table, and during an epoch in another one;
+`make operations` does all of them both ways in all four.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hudi_format.commit.lock import foreign_writer_options
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tests.input_model import DELETE_FIELD, SCHEMA, InputModel
+from tests.interop.judge import HudiJudge
+from tests.interop.operated_table import BATCH, OperatedTable
+from tests.interop.piped_table import PipedTable
+from tests.interop.spark_operations import SparkOperations
+from tests.pipeline import Pipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+
+KEYS = 80
+# The first and the third are MERGE_ON_READ: so is the table of every other operation, compaction's too.
+TABLES: tuple[tuple[str, str | None], ...] = (
+    ("merge_on_read", "ts"),
+    ("copy_on_write", "ts"),
+    ("merge_on_read", None),
+    ("copy_on_write", None),
+)
+Operation = Callable[[OperatedTable], None]
+OPERATIONS: tuple[Operation, ...] = (
+    OperatedTable.update,
+    OperatedTable.delete,
+    OperatedTable.move,
+    OperatedTable.insert_into_our_groups,
+    OperatedTable.compaction,
+    OperatedTable.clean_by_commits,
+    OperatedTable.clustering,
+    OperatedTable.insert_overwrite,
+    OperatedTable.rollback,
+    OperatedTable.delete_partition,
+    OperatedTable.clean_by_versions,
+    OperatedTable.restore,
+    OperatedTable.rollback_of_a_pending_write,
+    OperatedTable.archive,
+    OperatedTable.add_column,
+)
+
+
+def chosen(number: int) -> tuple[Operation, ...]:
+    """The operations of a table: every fourth, or all that it can have."""
+    if os.environ.get("TIDEMARK_OPERATIONS") != "all":
+        return OPERATIONS[number % len(TABLES) :: len(TABLES)]
+    is_log = TABLES[number % len(TABLES)][0] == "merge_on_read"
+    return tuple(each for each in OPERATIONS if is_log or each is not OperatedTable.compaction)
+
+
+@contextmanager
+def operated(
+    judge: HudiJudge, kafka: EmbeddedKafka, folder: Path, type_: str, ordering: str | None
+) -> Iterator[OperatedTable]:
+    """A pipeline with a table of two epochs, and Spark beside it."""
+    settings: dict[str, Any] = {
+        "name": f"operated-{type_[:4]}-{ordering or 'arrival'}",
+        "type": type_,
+        "record_key": ["id"],
+        "partition": ["region"],
+        **({"ordering": ordering} if ordering else {}),
+    }
+    section = {"delete_field": DELETE_FIELD}
+    with ExitStack() as stack:
+        pipeline = stack.enter_context(
+            Pipeline(folder, kafka.bootstrap_servers, settings, SCHEMA, spark=False, input=section)
+        )
+        table = PipedTable(pipeline, InputModel(ordering=ordering), keys=KEYS)
+        pipeline.start()
+        table.epochs(2, 2 * BATCH)
+        spark = SparkOperations(judge, table.path, foreign_writer_options(str(table.path)))
+        stack.callback(spark.close)
+        yield OperatedTable(judge, table, spark)
+
+
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """A failure says what was done."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(what)
+        raise
+
+
+@pytest.mark.parametrize("number", range(len(TABLES)), ids=[f"{t}-{o or 'arrival'}" for t, o in TABLES])
+def test_we_go_on_after_what_spark_did(
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, number: int
+) -> None:
+    with operated(judge, kafka, tmp_path, *TABLES[number]) as table:
+        for operation in chosen(number):
+            with named(f"between our epochs: {operation.__name__}"):
+                operation(table)
+                table.goes_on(table.after())
+        for operation in chosen(number + 2):
+            with named(f"during an epoch of ours: {operation.__name__}"):
+                with table.epoch_in_flight():
+                    operation(table)
+                table.agrees()
+                table.goes_on(table.after())
+        table.agrees_with_everybody()
