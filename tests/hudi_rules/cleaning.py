@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.hudi_rules.slices import Group, Slice
 from tests.hudi_rules.table import HudiTable
@@ -30,25 +31,27 @@ class CleanPlan:
     partitions: tuple[str, ...] = ()
 
 
-def earliest_commit(timeline: Timeline, commits: int) -> Instant | None:
-    """The newest but ``commits`` completed write, or the first pending one if that is older; None: there are
-    not more than so many.
+BLOCKING: Final = frozenset({"commit", "deltacommit", "replacecommit", "compaction", "clustering"})
+"""Pending, these hold a clean back."""
+
+
+def earliest_commit(timeline: Timeline, commits: int, blocking: frozenset[str] = BLOCKING) -> Instant | None:
+    """The newest but ``commits`` completed write, or the newest one below the first pending one if that is
+    older; None: there are not more than so many, or none below the pending one.
     """
     completed = timeline.writes()
     if len(completed) <= commits:
         return None
     nth = completed[len(completed) - commits]
-    pending = [each for each in timeline.pending() if each.action in _BLOCKING]
-    return min([nth, *pending[:1]])
-
-
-_BLOCKING = frozenset({"commit", "deltacommit", "replacecommit", "compaction", "clustering"})
+    pending = timeline.pending(*blocking)[:1]
+    if not pending or nth < pending[0]:
+        return nth
+    return max((each for each in completed if each < pending[0]), default=None)
 
 
 def earliest_since(timeline: Timeline, time: str) -> Instant | None:
-    """The first write, pending or completed, that was requested at this time or later."""
-    writes = [*timeline.writes(), *(each for each in timeline.pending() if each.action in _BLOCKING)]
-    return min((each for each in writes if each.requested >= time), default=None)
+    """The first completed write that was requested at this time or later."""
+    return min((each for each in timeline.writes() if each.requested >= time), default=None)
 
 
 def plan_by_commits(table: HudiTable, commits: int) -> CleanPlan | None:

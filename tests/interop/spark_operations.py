@@ -74,9 +74,10 @@ class SparkOperations:
         options = {"hoodie.cleaner.incremental.mode": "false", "hoodie.clean.trigger.max.commits": "1"}
         return self._with_options("run_clean", options, clean_policy=policy, **{number: keep})
 
-    def archive(self, least: int, most: int) -> Rows:
-        """Moves old instants of the data table into its history."""
-        return self._in_session("archive_commits", {}, min_commits=least, max_commits=most, retain_commits=1)
+    def archive(self, least: int, most: int, commits: int = 1) -> Rows:
+        """Moves old instants of the data table into its history. ``commits``: what a clean would keep."""
+        numbers = {"min_commits": least, "max_commits": most, "retain_commits": commits}
+        return self._in_session("archive_commits", {}, **numbers)
 
     # ------------------------------------------------------------ taking back
 

@@ -7,13 +7,15 @@ The simulation's other engine acts, and its checkers read, by these rules.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 
 from tests.hudi_rules import cleaning
-from tests.hudi_rules.archiving import to_archive
+from tests.hudi_rules.archiving import Keep, to_archive
+from tests.hudi_rules.timeline import WRITES
 from tests.hudi_rules.undoing import check_rollback, files_of, forgotten_by_restore, to_restore
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import (
@@ -134,17 +136,27 @@ def test_rollback_savepoint_and_restore(judge: HudiJudge, operations: SparkOpera
     assert [each for each in alone if not each.startswith("0000")]
 
 
-def assert_archived(operations: SparkOperations, retained: str | None) -> bool:
-    """Hudi archives what the rules say; whether that was anything."""
+def assert_archived(operations: SparkOperations, count: int, commits: int = 1) -> None:
+    """Hudi archives what the rules say, and that are so many writes."""
     before = look(operations.table)
-    metadata = metadata_timeline(operations.table)
-    wanted = to_archive(before.timeline, metadata, 2, 3, retained, DELTAS)
-    operations.archive(2, 3)
+    keep = Keep(2, 3, commits, DELTAS)
+    wanted = to_archive(before, metadata_timeline(operations.table), keep)
+    operations.archive(keep.least, keep.most, commits)
     after = look(operations.table)
     moved = {each.requested: each.completion for each in wanted}
     assert after.archived == {**before.archived, **moved}
     assert before.timeline.instants.keys() - after.timeline.instants.keys() == moved.keys()
-    return bool(wanted)
+    assert sum(each.action in WRITES for each in wanted) == count
+
+
+@contextmanager
+def pending(table: Path, number: int) -> Iterator[None]:
+    """The write at this place of the timeline is not completed yet."""
+    done = table / ".hoodie" / "timeline" / look(table).timeline.writes()[number].name
+    content = done.read_bytes()
+    done.unlink()
+    yield
+    done.write_bytes(content)
 
 
 def test_archival_beside_a_pending_write_and_for_the_next_compaction(
@@ -156,32 +168,42 @@ def test_archival_beside_a_pending_write_and_for_the_next_compaction(
     try:
         for version in range(1, 8):
             operations.write(rows(0, 4, version), "upsert", **COMPACTS)
-        third = look(table).timeline.writes()[2]
-        done = table / ".hoodie" / "timeline" / third.name
-        content = done.read_bytes()
-        done.unlink()
-        assert assert_archived(operations, None)
-        assert len(look(table).archived) == 1
-        done.write_bytes(content)
-        assert assert_archived(operations, None)
-        assert len(look(table).archived) == 3
+        # A clean has to keep what is above the second: there are not enough writes below that.
+        with pending(table, 2):
+            assert_archived(operations, 0)
+        with pending(table, 4):
+            assert_archived(operations, 2)
+        # A clean that keeps more than there is asks for nothing. The one below the pending write stays.
+        with pending(table, 1):
+            assert_archived(operations, 0, commits=100)
+        with pending(table, 2):
+            assert_archived(operations, 1, commits=100)
+        # Five deltacommits are left, and stay for the next compaction.
+        assert_archived(operations, 0)
+        assert len(look(table).timeline.writes()) == DELTAS
+        operations.write(rows(0, 4, 8), "upsert", **COMPACTS)
+        assert_archived(operations, 1)
         assert_slices(judge, table)
     finally:
         operations.close()
 
 
-def test_archival(judge: HudiJudge, tmp_path: Path) -> None:
+def test_archival_and_a_clean_beside_a_pending_write(judge: HudiJudge, tmp_path: Path) -> None:
     table = tmp_path / "archived"
     judge.create_table_with_spark(table, rows(0, 20, 0), table_type="COPY_ON_WRITE")
     operations = SparkOperations(judge, table, {})
     try:
         for version in range(1, 4):
             operations.write(rows(0, 10, version), "upsert")
+        with pending(table, 3):
+            plan = cleaning.plan_by_commits(look(table), 1)
+            assert plan is not None
+            assert_cleaned(operations, plan, cleaning.COMMITS, 1)
         # Without a compaction of the metadata table nothing may go.
-        assert not assert_archived(operations, None)
+        assert_archived(operations, 0)
         for version in range(4, 7):
             operations.write(rows(0, 10, version), "upsert", **COMPACTS)
-        assert assert_archived(operations, None)
+        assert_archived(operations, 5)
         # Nothing beyond a savepoint.
         operations.savepoint(newest(table).requested)
         operations.write(rows(0, 10, 7), "upsert", **COMPACTS)
@@ -189,19 +211,20 @@ def test_archival(judge: HudiJudge, tmp_path: Path) -> None:
         operations.write(american.filter(pc.equal(american["region"], "us")), "insert_overwrite", **COMPACTS)
         for version in range(9, 12):
             operations.write(rows(0, 10, version), "upsert", **COMPACTS)
-        assert assert_archived(operations, None)
-        assert look(table).timeline.savepoints <= look(table).timeline.instants.keys()
-        operations.delete_savepoint(*look(table).timeline.savepoints)
-        # Nothing beyond a replacecommit whose groups are not cleaned.
-        assert assert_archived(operations, None)
-        replacing = look(table).timeline.completed("replacecommit")
-        assert len(replacing) == 1
+        assert_archived(operations, 1)
+        # The savepoint's files stay: so does, once it is gone, what replaced them.
         plan = cleaning.plan_by_commits(look(table), 1)
         assert plan is not None
         assert_cleaned(operations, plan, cleaning.COMMITS, 1)
+        operations.delete_savepoint(*look(table).timeline.savepoints)
+        assert_archived(operations, 2)
+        assert len(look(table).timeline.completed("replacecommit")) == 1
+        # Until they are cleaned.
         operations.write(rows(0, 10, 12), "upsert", **COMPACTS)
-        assert plan.retained is not None
-        assert assert_archived(operations, plan.retained.requested)
+        plan = cleaning.plan_by_commits(look(table), 1)
+        assert plan is not None
+        assert_cleaned(operations, plan, cleaning.COMMITS, 1)
+        assert_archived(operations, 3)
         assert look(table).timeline.completed("replacecommit") == []
         assert_slices(judge, table)
         assert len(judge.snapshot(table)) == len(judge.snapshot(table, metadata=False))

@@ -30,7 +30,7 @@ from hudi_format.timeline.service_records import (
     encode_compaction_plan,
 )
 from tests.hudi_rules import cleaning
-from tests.hudi_rules.archiving import to_archive
+from tests.hudi_rules.archiving import Keep, to_archive
 from tests.hudi_rules.slices import Group, slices_of
 from tests.hudi_rules.timeline import Instant as HudiInstant
 from tests.simulation.world.checkers.judge import Look
@@ -187,7 +187,8 @@ class Services:
         if not bench.is_sound(look, instant, groups, ()):
             raise LeftOutError("its clock is behind what it would delete")
         paths = {p: [join_path(p, name) for name in names] for p, names in plan.files.items()}
-        requested = create_requested(bench.storage, instant, Action.CLEAN, _clean_plan(plan, paths))
+        document = _clean_plan(plan, paths, table.timeline.savepoints)
+        requested = create_requested(bench.storage, instant, Action.CLEAN, document)
         inflight = create_inflight(bench.storage, requested)
         for partition, names in plan.files.items():
             for name in names:
@@ -202,11 +203,10 @@ class Services:
 
     def archive(self, look: Look, least: int) -> None:
         """Moves all but so many of the newest writes into the history."""
-        bench, table = self._bench, self._bench.table(look)
-        cleans = look.timeline.hudi.completed("clean")
-        retained = table.document(cleans[-1])["earliestCommitToRetain"] or None if cleans else None
-        # The least that Hudi can be told to keep for the next compaction.
-        old = to_archive(look.timeline.hudi, look.metadata.hudi, least, least, retained, deltas=1)
+        bench = self._bench
+        # As little as Hudi can be told to keep: cleans count versions, compactions go by time.
+        keep = Keep(least, least, commits=None, deltas=None)
+        old = to_archive(bench.table(look), look.metadata.hudi, keep)
         if not old:
             raise LeftOutError("nothing to archive")
         self._write_history(old)
@@ -303,7 +303,7 @@ def _clustering_plan(
     return {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": {}, "version": 1}
 
 
-def _clean_plan(plan: cleaning.CleanPlan, paths: dict[str, list[str]]) -> bytes:
+def _clean_plan(plan: cleaning.CleanPlan, paths: dict[str, list[str]], saved: frozenset[str]) -> bytes:
     retained = plan.retained
     document = {
         "earliestInstantToRetain": None
@@ -318,7 +318,8 @@ def _clean_plan(plan: cleaning.CleanPlan, paths: dict[str, list[str]]) -> bytes:
             for partition, found in paths.items()
         },
         "partitionsToBeDeleted": list(plan.partitions),
-        "extraMetadata": {},
+        # What a clean kept for a savepoint holds archival back until the next clean.
+        "extraMetadata": {"savepointed_timestamps": ",".join(sorted(saved))} if saved else {},
     }
     return encode_container("cleaner-plan", document)
 
