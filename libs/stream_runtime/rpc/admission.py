@@ -49,6 +49,11 @@ QUICK: Final = Room(threads=0, most=256)
 """For calls that are answered without being read."""
 
 
+def service_of(method: str) -> str:
+    """The full name of the service in a method's path."""
+    return method.lstrip("/").partition("/")[0]
+
+
 class _Place:
     """One call's place among those of its service; given back once, at the latest when nobody holds it."""
 
@@ -109,8 +114,7 @@ class Admission(grpc.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        service = method.lstrip("/").partition("/")[0]
-        threads = self._threads.get(method) or self._threads.get(service, self._nobodys)
+        threads = self._threads.get(method) or self._threads.get(service_of(method), self._nobodys)
         if not threads.free.acquire(blocking=False):
             self._too_many()
             return self._refusing(threads.refusal, handler_call_details)

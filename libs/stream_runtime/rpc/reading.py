@@ -3,19 +3,27 @@
 Every call is served as a stream, whose messages are read when they are asked for. So nothing but gRPC's first
 window is taken in before somebody asks, and the wait for a message has a limit: a caller that opens a call
 and sends nothing holds its thread for `FIRST_MESSAGE_S` and is cut off.
+
+Many such callers at once would still hold all threads of a service. So at most half of its threads wait for
+messages: when one more begins to wait, the connection with the most waiting calls loses the one that has
+waited longest. A client that means its call sends the request with it and waits for nothing; should it be
+cut off all the same, it hears CANCELLED, which our clients take for "ask again".
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
 
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
+from stream_runtime.rpc.admission import service_of
 from stream_runtime.rpc.errors import StatusError
 
 FIRST_MESSAGE_S: Final = 5.0
@@ -36,23 +44,41 @@ class BadRequestError(StatusError):
     """The request is none of its method: without a message, or with one that cannot be parsed."""
 
 
-class SlowCallers:
-    """Cuts off calls whose message is late; one thread for all of them. `late` is told of each."""
+@dataclass(frozen=True)
+class _Wait:
+    """A call whose message is awaited, until `end_s` (monotonic)."""
 
-    def __init__(self, clock: Clock, late: Any) -> None:
+    context: Any
+    service: str
+    connection: str
+    end_s: float
+
+
+class SlowCallers:
+    """Cuts off calls whose message is late; one thread for all of them. `late` is told of each.
+
+    `waiting_max`: by full name of service, how many of its calls may wait for a message at once.
+    """
+
+    def __init__(self, clock: Clock, late: Any, waiting_max: Mapping[str, int]) -> None:
         self._clock = clock
         self._late = late
+        self._waiting_max = waiting_max
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[float, Any]] = {}
+        # In the order in which they began to wait.
+        self._waiting: dict[int, _Wait] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="rpc-slow-callers", daemon=True)
         self._thread.start()
 
     @contextmanager
-    def awaited(self, context: Any, limit_s: float) -> Iterator[None]:
-        """Inside, a message of the call is waited for, at most so long."""
+    def awaited(self, context: Any, service: str, limit_s: float) -> Iterator[None]:
+        """Inside, a message of the call is waited for, at most so long, and while there is room to wait."""
+        wait = _Wait(context, service, context.peer(), self._clock.monotonic_s() + limit_s)
         with self._lock:
-            self._waiting[id(context)] = (self._clock.monotonic_s() + limit_s, context)
+            one_too_many = self._one_too_many(wait)
+            self._waiting[id(context)] = wait
+        self._cut_off(one_too_many)
         try:
             yield
         finally:
@@ -64,16 +90,28 @@ class SlowCallers:
         self._stopped.set()
         self._thread.join(timeout=5.0)
 
+    def _one_too_many(self, coming: _Wait) -> list[Any]:
+        """Takes out who makes room for the coming call; the lock is held."""
+        waiting = {key: wait for key, wait in self._waiting.items() if wait.service == coming.service}
+        if len(waiting) < self._waiting_max[coming.service]:
+            return []
+        of_connection = Counter([coming.connection, *(wait.connection for wait in waiting.values())])
+        # Of equal ones `max` takes the first, which has waited longest.
+        key = max(waiting, key=lambda each: of_connection[waiting[each].connection])
+        return [self._waiting.pop(key).context]
+
+    def _cut_off(self, contexts: list[Any]) -> None:
+        for context in contexts:
+            self._late()
+            context.cancel()
+
     def _watch(self) -> None:
         while not self._stopped.wait(_LOOK_EVERY_S):
             now_s = self._clock.monotonic_s()
             with self._lock:
-                late = [(key, context) for key, (end_s, context) in self._waiting.items() if end_s <= now_s]
-                for key, _ in late:
-                    del self._waiting[key]
-            for _, context in late:
-                self._late()
-                context.cancel()
+                late = [key for key, wait in self._waiting.items() if wait.end_s <= now_s]
+                contexts = [self._waiting.pop(key).context for key in late]
+            self._cut_off(contexts)
 
 
 class Reading(grpc.ServerInterceptor):
@@ -109,7 +147,7 @@ class Reading(grpc.ServerInterceptor):
         behavior = handler.unary_stream if handler.response_streaming else handler.unary_unary
 
         def read(requests: Any, context: Any) -> Any:
-            content = self._next(requests, context, FIRST_MESSAGE_S)
+            content = self._next(requests, context, method, FIRST_MESSAGE_S)
             if content is None:
                 raise BadRequestError(f"{method} takes exactly one message")
             return behavior(_parsed(parse, content, method), context)
@@ -121,15 +159,15 @@ class Reading(grpc.ServerInterceptor):
 
         def messages(requests: Any, context: Any) -> Iterator[Any]:
             limit_s = FIRST_MESSAGE_S
-            while (content := self._next(requests, context, limit_s)) is not None:
+            while (content := self._next(requests, context, method, limit_s)) is not None:
                 yield _parsed(parse, content, method)
                 limit_s = NEXT_MESSAGE_S
 
         return lambda requests, context: behavior(messages(requests, context), context)
 
-    def _next(self, requests: Any, context: Any, limit_s: float) -> bytes | None:
+    def _next(self, requests: Any, context: Any, method: str, limit_s: float) -> bytes | None:
         """The next message; None after the last."""
-        with self._slow.awaited(context, limit_s):
+        with self._slow.awaited(context, service_of(method), limit_s):
             try:
                 content: bytes = next(requests)
             except StopIteration:

@@ -1,7 +1,8 @@
 """A gRPC server as every service of ours runs it: limits, health, reflection, TLS, callers, errors by kind.
 
 What bounds strangers: connections at a time, their handshake, their idle time and age; calls of a connection;
-per service its calls and threads (`admission`); the wait for a request (`reading`) and its size.
+per service its calls and threads (`admission`); the wait for a request, how many of them wait (`reading`),
+and its size.
 
 Beyond loopback it listens only where calls are encrypted and callers known (`security`), or when the
 configuration says `services.allow_remote: true`.
@@ -109,9 +110,11 @@ def start_server(
     check_listen_address(listen, allow_remote, security.config)
     names = [name for name, _ in services]
     ends_with_it, refused = ExitStack(), security.access.refused
-    admission = Admission(_rooms(names), naming_errors(), lambda: refused.add(TOO_MANY))
+    rooms = _rooms(names)
+    admission = Admission(rooms, naming_errors(), lambda: refused.add(TOO_MANY))
     ends_with_it.callback(admission.close)
-    slow = SlowCallers(clock or SystemClock(), lambda: refused.add(TOO_SLOW))
+    waiting_max = {name: room.threads // 2 for name, room in rooms.items()}
+    slow = SlowCallers(clock or SystemClock(), lambda: refused.add(TOO_SLOW), waiting_max)
     ends_with_it.callback(slow.close)
     inner = [AccessInterceptor(security.access), *interceptors, Reading(slow, UNREAD)]
     server = grpc.server(

@@ -163,6 +163,27 @@ def world_answers(world: World) -> bool:
         return False
 
 
+def test_half_open_calls_leave_their_own_service_threads(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of callers who may call, and of everybody in the open: more than the service has threads."""
+    monkeypatch.setattr(reading, "FIRST_MESSAGE_S", 3_600.0)
+    token = SERVICE if world.config is not None else None
+    [patient] = world.hold(RENEW, 1, token)
+    held = world.hold(RENEW, 100, token)
+    until(lambda: sum(each.done() for each in held) == 85)
+    for _ in range(20):
+        assert world.ask(RENEW, SERVICE) == b"xx"
+    # 16 wait at most; whose connection has the most of them loses them. One of ours takes a place in between.
+    until(lambda: world.refused["too_slow"] == sum(each.done() for each in held))
+    left = [each for each in (patient, *held) if not each.done()]
+    assert len(left) in (15, 16)
+    assert patient in left
+    assert {each.code() for each in held if each.done()} == {grpc.StatusCode.CANCELLED}
+    world.go_on.set()
+    until(lambda: all(each.done() for each in left))
+
+
 def test_half_open_calls_of_strangers_are_refused_at_once(guarded: World) -> None:
     held = guarded.hold(RENEW, 300)
     until(lambda: all(each.done() for each in held))
