@@ -52,7 +52,8 @@ from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.schemas import SchemaRegistry
 from commit_coordinator.serving import serve, show_health
-from commit_coordinator.staging import load_document, show_owner
+from commit_coordinator.sign_of_life import SignOfLife
+from commit_coordinator.staging import load_document, show_owner, term_dir
 from commit_coordinator.status import StatusSource
 from commit_coordinator.table_description import describe_table
 from commit_coordinator.table_loop import TableLoop
@@ -153,9 +154,8 @@ class CoordinatorService:
             self.members.start()
             self.metrics.start()
             self.inputs.start()
-            loop.run(stop, self.load_sizes)
-            assert self._context is not None
-            free_lock(self._context)
+            with SignOfLife(self._ports.storage, term_dir(self._log.term), self._shown_owner):
+                loop.run(stop, self.load_sizes)
         except (StagingGoneError, LockLostError):
             # A successor takes both away, after it has claimed: that is what the caller has to hear.
             self._log.check_term()

@@ -9,6 +9,7 @@
         terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
         ended/<term>/                 folders of terms that a successor ended
         served-by                     name of the coordinator that took the table over last, its own alone
+        sign-of-life                  changes every few seconds while a coordinator serves
         store/<sha256>.json           content-addressed documents (write statuses, fold snapshots)
 
 A successor renames the folders of all older terms away before it does anything. A folder is only ever made

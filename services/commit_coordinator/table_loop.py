@@ -16,6 +16,7 @@ from commit_coordinator.attempt_effects import tick_lock
 from commit_coordinator.context import Context
 from commit_coordinator.coordinator import Coordinator, is_curable
 from commit_coordinator.inbox import Inbox, PauseTagging, Request, RetryEpoch, WantRewind
+from commit_coordinator.opening import free_lock
 from commit_coordinator.trimming import Trimmer
 from commit_coordinator.view import ViewBoard, take_view
 from epoch_protocol.state import FoldState
@@ -53,7 +54,8 @@ class TableLoop:
         self._shown_ms = 0
 
     def run(self, stop: threading.Event, load_sizes: Callable[[], None]) -> None:
-        """Until ``stop``; ``load_sizes`` after each rewind: another writer may have changed files.
+        """Until ``stop``, then frees the lock; ``load_sizes`` after each rewind: another writer may have
+        changed files.
 
         Raises SupersededError, and what only a new process can cure.
         """
@@ -66,6 +68,7 @@ class TableLoop:
                         raise
                     self._coordinator.stop_for_good(error)
                     self._rest(stop)
+            free_lock(self._context)
 
     def _rest(self, stop: threading.Event) -> None:
         """Shows what is wrong, and keeps the open attempt's heartbeat: nobody may roll it back meanwhile."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 from commit_coordinator.ledger_identity import known_ledger_id
 from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import new_ledger
+from commit_coordinator.sign_of_life import WATCHED_S, is_served
 from commit_coordinator.staging import ROOT
 from commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table
 from hudi_format.commit.lock import TableLock
@@ -152,6 +153,22 @@ def refuse_while_serving(config: TableConfigFile) -> None:
     at = config.services.coordinator
     if at.port and is_serving(at, security=client_security(config)):
         raise CliError(f"a coordinator serves at {at}: stop the table's services first")
+
+
+def refuse_while_served_elsewhere(config: TableConfigFile, clock: Clock, say: Callable[[str], None]) -> None:
+    """Raises CliError when a coordinator serves the table's folder, at whatever address: also one that has
+    nothing to do, of a configuration other than this one.
+    """
+    path = config.table.path
+
+    def waits() -> None:
+        say(f"a coordinator served {path}: looking for {WATCHED_S:.0f} s whether it still does")
+
+    if is_served(open_storage(path), clock, waits):
+        raise CliError(
+            f"a coordinator serves {path}, and not at {config.services.coordinator}: `tidemark run` or a "
+            "service with another configuration, or on another machine. Stop it first"
+        )
 
 
 @contextmanager

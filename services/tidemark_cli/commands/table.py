@@ -84,6 +84,7 @@ def run_adopt(options: argparse.Namespace) -> int:
         adopt_table,
         begin_new_ledger,
         move_ledger,
+        refuse_while_served_elsewhere,
         refuse_while_serving,
         what_adopt_deletes,
     )
@@ -91,6 +92,8 @@ def run_adopt(options: argparse.Namespace) -> int:
     config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
     output, anew = Output(options.json), options.new_ledger or options.copied
     refuse_while_serving(config)
+    if anew or options.moved:
+        refuse_while_served_elsewhere(config, clock, output.say)
     if deleted := what_adopt_deletes(config, options.drop_stats, anew):
         confirm(config.table.name, deleted, options.yes)
     document, lines = adopt_table(config, clock, ids, options.drop_stats, anew)

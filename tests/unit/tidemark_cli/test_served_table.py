@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from commit_coordinator import sign_of_life
 from commit_coordinator.admin_service import SERVICE_NAME
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.staging import open_term, show_owner, shown_owner
+from commit_coordinator.sign_of_life import SIGN, SignOfLife
+from commit_coordinator.staging import open_term, show_owner, shown_owner, term_dir
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from hudi_format.storage.local import LocalStorage
 from stream_runtime.config import load_config
@@ -98,6 +101,24 @@ def test_with_no_owner_to_compare_the_path_decides(
     assert flush(tmp_path, coordinator) == 0
     coordinator.path = str(tmp_path / "other")
     assert flush(tmp_path, coordinator) == 1
+
+
+@pytest.mark.parametrize("way", ["--new-ledger", "--copied", "--moved"])
+def test_a_table_that_is_served_at_another_address_gets_no_new_ledger(
+    tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator is idle: no heartbeat, no lock, no pending write shows it."""
+    monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.1)
+    config = str(write_config(tmp_path, coordinator="127.0.0.1:1"))
+    assert main(["table", "create", "-c", config]) == 0
+    storage = LocalStorage(tmp_path / "table")
+    with SignOfLife(storage, open_term(storage, 1), "coordinator-a"):
+        while not storage.exists(SIGN):
+            time.sleep(0.01)
+        capsys.readouterr()
+        assert main(["table", "adopt", "-c", config, way, "--yes"]) == 1
+        assert "and not at 127.0.0.1:1" in capsys.readouterr().err
+        assert storage.exists(term_dir(1)), "its term goes on"
 
 
 def test_what_the_coordinator_refuses_is_shown_without_the_method(
