@@ -30,6 +30,8 @@ FIRST_MESSAGE_S: Final = 5.0
 """From the moment that a thread takes the call."""
 NEXT_MESSAGE_S: Final = 30.0
 """Between two messages of a stream."""
+_OTHERS_WAITING_MAX: Final = 2
+"""Of a service without a limit of its own: its calls run on the few quick threads."""
 _LOOK_EVERY_S: Final = 0.25
 
 
@@ -93,7 +95,7 @@ class SlowCallers:
     def _one_too_many(self, coming: _Wait) -> list[Any]:
         """Takes out who makes room for the coming call; the lock is held."""
         waiting = {key: wait for key, wait in self._waiting.items() if wait.service == coming.service}
-        if len(waiting) < self._waiting_max[coming.service]:
+        if len(waiting) < self._waiting_max.get(coming.service, _OTHERS_WAITING_MAX):
             return []
         of_connection = Counter([coming.connection, *(wait.connection for wait in waiting.values())])
         # Of equal ones `max` takes the first, which has waited longest.

@@ -48,7 +48,7 @@ class Promotion:
             self._promote_shard(shard, found, rows[members], completion, passed)
         if position is not None:
             self._rocks.write([self._tombstones.position_put(held.number, position)])
-        entries.discard_below(end)
+        entries.discard_through(through)
 
     def _promote_shard(
         self, shard: OpenShard, keys: list[bytes], rows: SlotArray, completion: str | None, passed: bool

@@ -142,8 +142,13 @@ class LaneEntries:
         slots = np.fromiter(last.values(), np.int64, len(last))
         return list(last), self._rows[slots]
 
-    def discard_below(self, end: int) -> None:
-        """Forgets the entries below that slot; call it only once a lower tier shows them."""
+    def discard_through(self, ledger_offset: int) -> None:
+        """Forgets the transactions up to that offset; call it only once a lower tier shows them.
+
+        A transaction without entries of this lane ends where the one before it does, and stays: its position
+        in the tombstones is not reached yet.
+        """
+        end, _ = self.through(ledger_offset)
         count = end - self._base
         gone = self._keys[:count]
         newest = self._newest
@@ -156,7 +161,7 @@ class LaneEntries:
         rows[:kept] = self._rows[count : count + kept]
         self._rows = rows
         del self._keys[:count]
-        self._marks = [mark for mark in self._marks if mark.end > end]
+        self._marks = [mark for mark in self._marks if mark.ledger_offset > ledger_offset]
         self._base = end
 
     @property

@@ -203,6 +203,19 @@ def test_promotion_is_repeatable_and_later_entries_stay_in_memory(assigners):
     }
 
 
+def test_a_transaction_without_entries_of_a_lane_keeps_its_tombstones_position_until_its_own_epoch(assigners):
+    """It ends at the same entry as the transaction before it, whose epoch comes first."""
+    table = DataTable()
+    one = assigners(table).open()
+    for offset in (7, 9):
+        one.index.counted(range(LANES), offset, dict.fromkeys(range(LANES), offset))
+    for _ in range(2):
+        one.index.promote(7, None, 1)
+        assert [one.index.tombstones_position(lane) for lane in range(LANES)] == [7, 7]
+    one.index.promote(9, None, 2)
+    assert [one.index.tombstones_position(lane) for lane in range(LANES)] == [9, 9]
+
+
 def test_promotion_never_puts_an_older_place_over_a_newer_one(assigners):
     """Another writer moved the key after our commit, and the lane was opened before we read of either."""
     table = DataTable()

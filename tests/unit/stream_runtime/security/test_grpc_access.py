@@ -30,8 +30,8 @@ from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
 
 READER, OPERATOR, SERVICE, STRANGER = (new_token(SeededIds(seed)) for seed in (1, 2, 3, 4))
-STATUS, PAUSE = "/tidemark.admin.v1.Admin/Status", "/tidemark.admin.v1.Admin/Pause"
-BEGIN = "/tidemark.commit.v1.CommitCoordinator/Begin"
+ADMIN, COMMIT = "tidemark.admin.v1.Admin", "tidemark.commit.v1.CommitCoordinator"
+STATUS, PAUSE, BEGIN = f"/{ADMIN}/Status", f"/{ADMIN}/Pause", f"/{COMMIT}/Begin"
 LOOPBACK = Address("127.0.0.1", 0)
 CLOCK = SystemClock()
 NOBODY = {"no_token": 0, "bad_token": 0, "role": 0, "host": 0, "too_many": 0, "too_slow": 0}
@@ -52,9 +52,13 @@ class Parsed:
         return content
 
 
+def services(parsed: Parsed) -> list[tuple[str, Callable[[grpc.Server], None]]]:
+    return [(ADMIN, register(parsed)), (COMMIT, lambda _: None)]
+
+
 def register(parsed: Parsed) -> Callable[[grpc.Server], None]:
     def add(server: grpc.Server) -> None:
-        for path in (STATUS, PAUSE, BEGIN, "/tidemark.admin.v1.Admin/NotInTheTable"):
+        for path in (STATUS, PAUSE, BEGIN, f"/{ADMIN}/NotInTheTable"):
             service, method = path[1:].split("/")
             handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, _: request * 2, parsed)
             handlers: Any = grpc.method_handlers_generic_handler(service, {method: handler})
@@ -75,7 +79,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[[str], tuple[RpcServer, TableConf
     def start(section: str) -> tuple[RpcServer, TableConfigFile, ServerSecurity]:
         config = secured(tmp_path, section)
         security = server_security(config, CLOCK)
-        server = start_server(LOOPBACK, [("test", register(Parsed()))], security=security)
+        server = start_server(LOOPBACK, services(Parsed()), security=security)
         server.set_serving(True)
         running.append(server)
         return server, config, security
@@ -136,7 +140,7 @@ def test_stranger_is_turned_away_before_the_request_is_read_and_the_token_is_sho
 ):
     config, parsed = secured(tmp_path, f"{{{tokens_section(tmp_path, LINES)}}}"), Parsed()
     security = server_security(config, CLOCK)
-    server = start_server(LOOPBACK, [("test", register(parsed))], security=security)
+    server = start_server(LOOPBACK, services(parsed), security=security)
     try:
         with caplog.at_level(logging.DEBUG):
             for _ in range(50):
