@@ -19,8 +19,8 @@ class SnapshotBehindError(AssignerError):
 
 
 class IndexOutdatedError(AssignerError):
-    """Another writer committed since the index was brought up to date; it now is again: look the keys up
-    anew.
+    """Another writer committed what the index, or an uncommitted transaction of ours, does not know: look the
+    keys up anew.
     """
 
     kind = ErrorKind.CONFLICT

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray, Int64Array
-from index_assigner.index.errors import IndexMismatchError
 from index_assigner.index.slice_values import SliceValues
 from index_assigner.index.uncommitted import LaneEntries
 
@@ -37,16 +36,13 @@ def exact_values(
     return ordering, proven
 
 
-def mismatch(
-    keys: pa.StringArray, at: Int32Array, proven: BoolArray, locations: Locations
-) -> IndexMismatchError:
-    """The error for keys that are not where the index places them."""
+def not_where_placed(keys: pa.StringArray, at: Int32Array, proven: BoolArray, locations: Locations) -> str:
+    """Says which keys are not where the index places them."""
     missing = np.flatnonzero(~proven)
     first = int(missing[0])
     location = int(at[first])
-    return IndexMismatchError(
+    return (
         f"record key {keys[first].as_py()!r} ({len(missing)} keys in all): the record index places it in "
         f"partition {locations.partition_paths[location]!r}, file group {locations.file_ids[location]}, "
-        "whose newest file slice does not hold it. Index and data disagree: run `tidemark verify`, then "
-        "rebuild the record index"
+        "whose newest file slice does not hold it"
     )

@@ -28,11 +28,12 @@ from index_assigner.domain.reduce import BoolArray, Int64Array
 from index_assigner.index.answer_columns import AnswerColumns, tier_counts
 from index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from index_assigner.index.errors import (
+    IndexMismatchError,
     IndexOutdatedError,
     LaneNotOpenError,
     SnapshotBehindError,
 )
-from index_assigner.index.exact_values import exact_values, mismatch
+from index_assigner.index.exact_values import exact_values, not_where_placed
 from index_assigner.index.foreign_deletes import ForeignDeletes
 from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.hot_cache import HotCache
@@ -217,11 +218,17 @@ class TieredIndex:
         self._tier_read("exact", seconds)
         self._answered["exact"] += len(keys)
         if not proven.all():
-            error = mismatch(keys, locations, proven, self._locations)
-            if not self._slices.changed_since(held.shown, self._promoted):
-                raise error
-            self._reload(held)
-            raise IndexOutdatedError(f"another writer committed: {error}") from error
+            keys_elsewhere = not_where_placed(keys, locations, proven, self._locations)
+            if self._slices.changed_since(held.shown, self._promoted):
+                self._reload(held)
+            elif not held.shown.unseen:
+                raise IndexMismatchError(
+                    f"{keys_elsewhere}. Index and data disagree: run `tidemark verify`, then rebuild the "
+                    "record index"
+                )
+            # Otherwise our uncommitted entries place keys as they were before the other writer's commit. The
+            # coordinator has not seen that commit yet; once it has, it rewinds the lane.
+            raise IndexOutdatedError(f"another writer committed meanwhile: {keys_elsewhere}")
         return ordering
 
     def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:

@@ -253,6 +253,26 @@ def test_a_key_that_another_writer_moved_is_looked_up_again(assigners):
     assert one.exact("a", 2) == 6
 
 
+def test_our_uncommitted_entries_wait_until_the_coordinator_sees_the_commit_that_contradicts_them(assigners):
+    """The lane was opened after the other writer's commit, and its entries were tagged before it."""
+    table = DataTable()
+    table.commit_rows({"a": (1, 4)})
+    before = table.known()
+    table.commit_rows({"a": (2, 6)})
+    one = assigners(table).open(before)
+    one.stage({"a": Change(1, 7, exact=False, updated=True)})
+    one.index.counted(range(LANES), 5)
+    assert one.ask("a")["a"].group == 1
+    with pytest.raises(IndexOutdatedError, match="another writer committed meanwhile"):
+        one.exact("a", 1)
+    # Once all is seen, the same entries would be a contradiction.
+    one.index.rewind()
+    one.open(table.known())
+    one.stage({"a": Change(1, 7, exact=False, updated=True)})
+    with pytest.raises(IndexMismatchError, match="rebuild the record index"):
+        one.exact("a", 1)
+
+
 def test_a_delete_of_another_writer_that_is_caught_up_without_a_rewind_is_read_anew(assigners):
     table = DataTable()
     moved, deleted = next(keys for keys in assigners(table).by_lane("abc").values() if keys[1:])[:2]
