@@ -378,7 +378,7 @@ def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publis
         pass
     storage.rename("s", "void")
     voided_at.append(len(storage.list("out")))
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert fenced.is_set()
     # At most the one publish that had already linked its file when the folder was renamed.
     assert len(storage.list("out")) <= voided_at[0] + 1

@@ -72,7 +72,7 @@ class EmbeddedKafka:
         """Process id by node id (from 1), of the nodes that run now."""
         return {node: process.pid for node, process in self._processes.items() if process.poll() is None}
 
-    def start(self, timeout_s: float = 90.0) -> None:
+    def start(self, timeout_s: float = 240.0) -> None:
         """Formats what is not yet formatted, starts every node that does not run, returns when all are ready.
 
         Raises BrokerFailedError with the tail of the log; nothing of this start runs then.
@@ -94,7 +94,7 @@ class EmbeddedKafka:
                 self.stop()
                 raise
 
-    def start_node(self, node: int, timeout_s: float = 90.0) -> None:
+    def start_node(self, node: int, timeout_s: float = 240.0) -> None:
         """Starts one node again on its port and data, and waits until the whole cluster is ready."""
         self._start_node(node)
         self.wait_ready(timeout_s)
@@ -117,7 +117,7 @@ class EmbeddedKafka:
             child.kill(process, self._clock)
             self._pid_file(node).unlink(missing_ok=True)
 
-    def wait_ready(self, timeout_s: float = 90.0) -> None:
+    def wait_ready(self, timeout_s: float = 240.0) -> None:
         """Returns when every running node is registered and answers.
 
         Raises BrokerFailedError when a node ends meanwhile or the time is over.

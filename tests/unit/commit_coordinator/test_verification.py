@@ -50,7 +50,7 @@ class Scripted:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20.0
+    end = time.monotonic() + 60.0
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -121,7 +121,7 @@ ORDER = SkipOrder("first", "orders-in:1", 2)
 
 def skipped(world: World, work: ShuffleWork, order: SkipOrder) -> PreparedTransaction:
     """What the stage makes of an order that comes again and again."""
-    for number in range(200):
+    for number in range(1_200):
         work.skip([order])
         if work.gather(PLENTY, 0.0).records:
             prepared = work.prepare(f"skip-{number}")
@@ -193,7 +193,7 @@ def test_a_lane_of_input_partitioned_by_shard_is_skipped_alike(world: World) -> 
         world.clock.advance(0.5)
     wanted = SkipOrder("first", "1", 2)
     found: list[KeyedSlice] = []
-    for _ in range(200):
+    for _ in range(1_200):
         source.skip([wanted])
         found = source.poll(PLENTY, 0.0)
         if found:

@@ -20,7 +20,7 @@ time.sleep(60)
 """
 
 
-def wait_until(condition, timeout_s=10.0):
+def wait_until(condition, timeout_s=60.0):
     clock = SystemClock()
     deadline_s = clock.monotonic_s() + timeout_s
     while not condition():
