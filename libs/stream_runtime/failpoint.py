@@ -6,6 +6,7 @@ of them. Armed by the environment of one process:
     TIDEMARK_FAILPOINT=name[:nth][:action]      nth hit from 1 (default 1), action exit (default) | stop |
     raise
 
+Before it acts it says so on stderr, in a line `failpoint NAME: ACTION`, so that a test can tell that it did.
 `exit` ends the process at once with code 77, as a crash would: nothing is flushed or closed. `stop` freezes
 it (SIGSTOP) until someone sends SIGCONT. `raise` raises FailpointHitError, for tests within one process.
 Several are separated by commas.
@@ -131,6 +132,8 @@ class FailpointRegistry:
             if armed.hits < armed.nth:
                 return
             del self._armed[name]
+        # Past all buffers: the process may have no time left to flush one.
+        os.write(2, f"failpoint {name}: {armed.action.value}\n".encode())
         effect = self._effects.get(armed.action)
         if effect is None:
             raise FailpointHitError(f"failpoint {name}")

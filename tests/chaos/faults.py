@@ -209,10 +209,13 @@ def skew_clock(world: World, target: str) -> Steps:
 def fail_first_attempts(world: World, how: str) -> Steps:
     """In one life of the writer first attempts of tasks fail. `how`: the failpoint and its action."""
     seat = world.cluster.seats[WRITER]
+    said, before = f"failpoint {how}\n".replace(":", ": "), seat.log_size()
     seat.environment[ENVIRONMENT_VARIABLE] = how
     seat.kill()
     yield world.rest(1.0)
     yield world.next_commits(3, 200.0)
+    if said not in seat.log_since(before):
+        raise AssertionError(f"first-attempts-fail {how}: {seat.log} says of no attempt that it failed")
     del seat.environment[ENVIRONMENT_VARIABLE]
     seat.kill()
     yield world.rest(1.0)

@@ -62,6 +62,14 @@ class Seat:
     def log(self) -> Path:
         return self.folder / f"{self.name}.log"
 
+    def log_size(self) -> int:
+        """In bytes; 0: it has none yet."""
+        return self.log.stat().st_size if self.log.exists() else 0
+
+    def log_since(self, size: int) -> str:
+        """What was written after it had that size."""
+        return self.log.read_bytes()[size:].decode(errors="replace")
+
     def tail(self) -> str:
         return self.log.read_bytes()[-_LOG_TAIL:].decode(errors="replace") if self.log.exists() else ""
 
