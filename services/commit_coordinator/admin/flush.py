@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from commit_coordinator.admin.refusals import LaneStoppedError
 from commit_coordinator.inbox import HurryUp, Inbox
@@ -13,12 +13,14 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.clock import Clock
-from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.retry import Deadline
 from stream_runtime.rpc.deadlines import is_wanted
 
 _HURRY_EVERY_S: Final = 0.2
 _TURNS_PER_LOOK: Final = 5
+_Answer = TypeVar("_Answer")
 
 Targets = Callable[[], Mapping[str, int]]
 """Per input lane the position that a flush called now has to reach."""
@@ -54,7 +56,7 @@ class FlushWait:
         DeadlineExceededError, which says what is behind.
         """
         deadline = Deadline(self._clock, timeout_s)
-        targets = self._targets()
+        targets = _answered(self._targets, deadline)
         for turn in count():
             self._inbox.put(HurryUp())
             wait_s = min(_HURRY_EVERY_S, deadline.remaining_s)
@@ -63,7 +65,7 @@ class FlushWait:
                 return view
             if turn % _TURNS_PER_LOOK == 0:
                 self._check_stopped(targets)
-                targets = self._still_wanted(targets)
+                targets = _answered(partial(self._still_wanted, targets), deadline)
             if targets and (deadline.is_over or not is_wanted()):
                 break
         raise DeadlineExceededError(_missing(self._board.current, targets))
@@ -88,6 +90,17 @@ class FlushWait:
             if view.taken_next.get(lane, 0) > reached or self._holds_records(lane, reached, end):
                 wanted[lane] = end
         return wanted
+
+
+def _answered(ask: Callable[[], _Answer], deadline: Deadline) -> _Answer:
+    """Asks again while Kafka cannot answer for a moment (a leader changes, a broker starts)."""
+    while True:
+        try:
+            return ask()
+        except KafkaError as error:
+            if error.kind is not ErrorKind.RETRYABLE or deadline.is_over or not is_wanted():
+                raise
+            deadline.sleep(_HURRY_EVERY_S)
 
 
 def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:

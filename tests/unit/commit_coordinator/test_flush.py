@@ -9,8 +9,9 @@ import pytest
 from commit_coordinator.admin.flush import FlushWait
 from commit_coordinator.inbox import Inbox
 from commit_coordinator.view import CoordinatorView, ViewBoard
-from stream_runtime.clock import SystemClock
+from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.errors import DeadlineExceededError
+from stream_runtime.kafka.errors import KafkaConfigError, LeaderChangingError
 
 LANE = "orders:0"
 
@@ -46,3 +47,27 @@ def test_records_that_nobody_has_read_are_waited_for():
     board.show(view(taken=4, committed=4))
     with pytest.raises(DeadlineExceededError):
         flush_on(board, 10, input_holds_records=True).wait(0.5)
+
+
+def test_while_kafka_cannot_answer_it_is_asked_again_until_the_deadline():
+    board = ViewBoard()
+    board.show(view(taken=10, committed=10))
+    answers = [LeaderChangingError("a"), LeaderChangingError("b"), {LANE: 10}]
+
+    def targets() -> dict[str, int]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    clock = ManualClock()
+    flush = FlushWait(board, Inbox(), targets, lambda *_: True, clock)
+    assert flush.wait(60.0).source_next == {LANE: 10}
+    answers += [LeaderChangingError("c")] * 10
+    with pytest.raises(LeaderChangingError):
+        flush.wait(0.3)
+    assert clock.monotonic_s() < 2.0
+    answers[:] = [KafkaConfigError("no ACL")]
+    with pytest.raises(KafkaConfigError):
+        flush.wait(60.0)
+    assert not answers
