@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +155,53 @@ def test_a_coordinator_is_known_by_its_table_from_each_start_on(tmp_path: Path) 
         finally:
             service.close()
     assert len(names - {None}) == 2
+
+
+def test_a_coordinator_gives_its_sign_of_life_as_long_as_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service itself, idle, with Kafka in memory: by its file, and by the command at another address."""
+    monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.05)
+    [port] = free_ports(1, random.Random())
+    config, cluster = write_config(tmp_path, coordinator=f"127.0.0.1:{port}"), MemoryCluster()
+    storage, stop = LocalStorage(tmp_path / "table"), threading.Event()
+    ports = Ports(
+        cluster.client, storage, cluster.clock, SeededIds(0), FailpointRegistry(CoordinatorFailpoint)
+    )
+    service = CoordinatorService(load_config(config), ports)
+    ended: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            service.run(stop)
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        for _ in range(3):
+            until_changed(storage, ended)
+        elsewhere = write_config(tmp_path, coordinator="127.0.0.1:1")
+        assert main(["table", "adopt", "-c", str(elsewhere), "--moved", "--yes"]) == 1
+        assert not ended
+    finally:
+        stop.set()
+        thread.join(120.0)
+    assert ended == [None]
+    assert not storage.exists(SIGN)
+
+
+def until_changed(storage: LocalStorage, ended: list[BaseException | None]) -> bytes:
+    """Returns what the sign says once it says something else."""
+    before, end_s = content(storage), time.monotonic() + 60.0
+    while not (now := content(storage)) or now == before:
+        assert not ended, ended
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    return now
+
+
+def content(storage: LocalStorage) -> bytes:
+    return bytes(storage.read(SIGN)) if storage.exists(SIGN) else b""
