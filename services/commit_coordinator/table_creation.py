@@ -4,7 +4,7 @@
    of the metadata table's two first commits. Made exclusively: of two that create, both carry out one.
 2. The table and its metadata table by that document alone, so whoever does it, and however often, makes the
    same files: `hoodie.properties`, then the metadata table, then its name in the properties.
-3. The document goes.
+3. The document goes, after what killed processes left half written.
 
 Versions that wrote no document left a table without metadata table when they were killed: it is finished as
 well when it is, to the letter, the one that the configuration asks for, and nobody has written to it.
@@ -25,6 +25,7 @@ from hudi_format.errors import AlreadyExistsError, FileMissingError
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.local import is_temporary
 from hudi_format.table_config import (
     PROPERTIES_PATH,
     TableDefinition,
@@ -62,6 +63,7 @@ def is_half_made(storage: Storage, definition: TableDefinition) -> bool:
 
 def create_or_finish(storage: Storage, definition: TableDefinition, shards: int, clock: Clock) -> None:
     """An empty table with its record index. Raises CreationError for a folder in use."""
+    left = [info.path for info in storage.walk(".hoodie") if is_temporary(info.name)]
     creation = _begun(storage, definition, shards, clock)
     if not storage.exists(PROPERTIES_PATH):
         with contextlib.suppress(AlreadyExistsError):
@@ -70,6 +72,9 @@ def create_or_finish(storage: Storage, definition: TableDefinition, shards: int,
         bootstrap_metadata_table(
             storage, creation.shards, InstantGenerator(clock), completions=creation.completions
         )
+    for path in left:
+        # Of a creation that was killed. One that is slow writes its file anew, or is told that it is gone.
+        storage.delete(path)
     storage.delete(CREATION)
     storage.sync_dir(ROOT)
 

@@ -32,6 +32,7 @@ from hudi_format.storage.base import (
 )
 
 _PARENT_RETRIES_MAX: Final = 3
+_TEMPORARY: Final = ".tmp"
 _TEMPORARY_NAMES_MAX: Final = 10_000
 # What rename(2) says of a target that it will not replace.
 _TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
@@ -274,12 +275,19 @@ def _file_info(path: str, found: os.stat_result) -> FileInfo:
     return FileInfo(path, name_of(path), size, found.st_mtime_ns // 1_000_000, is_dir)
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file has a name under which files are written before they appear under their own: its writer
+    is at work, or was killed.
+    """
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
 def _write_temporary(folder: str, name: str, data: FileContent) -> str:
     """Writes and syncs a file under a name of its own in `folder`; returns the name. The folder has to
     exist.
     """
     for _ in range(_TEMPORARY_NAMES_MAX):
-        temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}.tmp")
+        temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}{_TEMPORARY}")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError:  # left by a process that died; another container may have the same process id
