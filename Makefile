@@ -48,7 +48,7 @@ help: ## List the targets
 setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate the stubs, fetch the jars
 
 demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
-	$(VENV)/bin/tidemark demo
+	$(VENV)/bin/tidemark demo --yes
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench

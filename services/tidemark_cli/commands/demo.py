@@ -41,12 +41,13 @@ def add(commands: Commands) -> None:
         type=Path,
         default=Path("tidemark-demo"),
         metavar="D",
-        help="folder for everything; replaced when it is a former demo's (default: ./tidemark-demo)",
+        help="folder for everything; a former demo's is replaced, once you agree (default: ./tidemark-demo)",
     )
+    demo.add_argument("--yes", action="store_true", help="for scripts: replace a former demo without asking")
 
 
 def run_demo(options: argparse.Namespace) -> int:
     """Exit code 1 when anything did not hold."""
     from tidemark_cli.demo.session import DemoOptions, play
 
-    return play(DemoOptions(options.months, options.type, options.dir.absolute(), options.json))
+    return play(DemoOptions(options.months, options.type, options.dir.absolute(), options.json, options.yes))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -24,8 +25,9 @@ _SOURCE: Final = Path(__file__).parent
 _REFERENCE: Final = re.compile(r"\$\{TIDEMARK_DEMO_([A-Z]+):-[^}]*\}")
 
 
-def prepare_folder(folder: Path, table_type: str, random: Random) -> Path:
-    """Makes the folder anew; returns the configuration file.
+def prepare_folder(folder: Path, table_type: str, random: Random, ask: Callable[[str], None]) -> Path:
+    """Makes the folder anew; returns the configuration file. ``ask`` is told what is to be deleted, before
+    anything is, and raises where that is not meant.
 
     Raises CliError for a folder that is not a demo's, or whose demo still runs.
     """
@@ -33,7 +35,7 @@ def prepare_folder(folder: Path, table_type: str, random: Random) -> Path:
         raise CliError(f"{folder} is a file: name a folder with --dir", WRONG_USE)
     try:
         if folder.is_dir() and any(folder.iterdir()):
-            _empty(folder)
+            _empty(folder, ask)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARKER).write_text("Made by `tidemark demo`; the next one replaces this folder.\n")
     except PermissionError as error:
@@ -57,12 +59,13 @@ def render_configuration(text: str, table_type: str, ports: dict[str, int]) -> s
     return _REFERENCE.sub(value_of, text).replace("type: merge_on_read", f"type: {table_type}", 1)
 
 
-def _empty(folder: Path) -> None:
+def _empty(folder: Path, ask: Callable[[str], None]) -> None:
     if not (folder / MARKER).is_file():
         raise CliError(
             f"{folder} exists and was not made by `tidemark demo`: name another folder with --dir", WRONG_USE
         )
     with state_lock(folder / "state", "tidemark demo"):
+        ask(f"the former demo in {folder}: its table, its topics, its logs")
         for entry in folder.iterdir():
             if entry.name in (MARKER, "state"):
                 continue

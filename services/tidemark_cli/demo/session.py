@@ -26,6 +26,7 @@ from stream_runtime.retry import Deadline
 from stream_runtime.rpc.health import is_serving
 from table_verification.verify import Verification, verify_table
 from tidemark_cli.admin_client import AdminClient
+from tidemark_cli.confirmation import confirm
 from tidemark_cli.demo import proofs
 from tidemark_cli.demo.comparison import TableDifference, compare_tables
 from tidemark_cli.demo.feeder import Feeder
@@ -38,6 +39,7 @@ from tidemark_cli.demo.terminal import DemoView, open_view
 from tidemark_cli.errors import CliError
 from tidemark_cli.output import Output
 
+_TABLE: Final = "flights"
 _START_S: Final = 180.0
 _STREAM_S: Final = 3_600.0
 _STALLED_S: Final = 120.0
@@ -49,12 +51,13 @@ _EPOCHS_SHOWN: Final = 50
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """`folder` is absolute."""
+    """`folder` is absolute. `yes`: a former demo in it is deleted without a question."""
 
     months: int
     table_type: str
     folder: Path
     as_json: bool
+    yes: bool
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class _Streamed:
 def play(options: DemoOptions) -> int:
     """Runs the demo; returns the exit code. Raises CliError, PlatformError, StreamRuntimeError."""
     clock, ids = SystemClock(), SystemIds()
-    file = prepare_folder(options.folder, options.table_type, ids.random())
+    file = prepare_folder(
+        options.folder, options.table_type, ids.random(), lambda what: confirm(_TABLE, [what], options.yes)
+    )
     java = find_java()
     for jars in (KAFKA, SPARK_KAFKA):
         ensure_jars(jars.name, java)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Callable
@@ -23,12 +24,17 @@ from tidemark_cli.demo.flights import EventStream
 from tidemark_cli.demo.folder import MARKER, prepare_folder
 from tidemark_cli.demo.progress import Progress, committed_records, tiers
 from tidemark_cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
+from tidemark_cli.demo.session import DemoOptions, play
 from tidemark_cli.errors import CliError
 from tidemark_cli.run.state_lock import state_lock
 
 
+def agree(_: str) -> None:
+    """What `--yes` says."""
+
+
 def test_folder_holds_a_configuration_on_ports_of_its_own(tmp_path: Path):
-    config = load_config(prepare_folder(tmp_path / "demo", "copy_on_write", Random(1)), env={})
+    config = load_config(prepare_folder(tmp_path / "demo", "copy_on_write", Random(1), agree), env={})
     assert config.table.type is TableType.COPY_ON_WRITE
     assert config.kafka.embedded
     ports = {config.services.coordinator.port, config.services.metrics.port}
@@ -39,34 +45,48 @@ def test_folder_holds_a_configuration_on_ports_of_its_own(tmp_path: Path):
 
 def test_own_folder_is_replaced_and_no_other(tmp_path: Path):
     folder = tmp_path / "demo"
-    prepare_folder(folder, "merge_on_read", Random(1))
+    prepare_folder(folder, "merge_on_read", Random(1), agree)
     (folder / "warehouse").mkdir()
     (folder / "warehouse" / "old.parquet").write_text("")
-    prepare_folder(folder, "merge_on_read", Random(1))
+    prepare_folder(folder, "merge_on_read", Random(1), agree)
     assert not (folder / "warehouse").exists()
     assert (folder / MARKER).is_file()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years")
     with pytest.raises(CliError, match="was not made by `tidemark demo`") as raised:
-        prepare_folder(tmp_path / "mine", "merge_on_read", Random(1))
+        prepare_folder(tmp_path / "mine", "merge_on_read", Random(1), agree)
     assert raised.value.exit_code == 2
     assert [each.name for each in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
+def test_a_former_demo_is_named_and_kept_until_somebody_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "demo"
+    prepare_folder(folder, "merge_on_read", Random(1), agree)
+    (folder / "mine.txt").write_text("notes")
+    before = set(folder.rglob("*"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(CliError, match="this deletes the former demo in .*add --yes") as raised:
+        play(DemoOptions(1, "merge_on_read", folder, as_json=True, yes=False))
+    assert raised.value.exit_code == 2
+    assert before <= set(folder.rglob("*"))
+
+
 def test_folder_of_a_demo_that_runs_is_left_alone(tmp_path: Path):
     folder = tmp_path / "demo"
-    prepare_folder(folder, "merge_on_read", Random(1))
+    prepare_folder(folder, "merge_on_read", Random(1), agree)
     with state_lock(folder / "state", "tidemark run"), pytest.raises(CliError, match="is in use by process"):
-        prepare_folder(folder, "merge_on_read", Random(1))
+        prepare_folder(folder, "merge_on_read", Random(1), agree)
     assert (folder / "flights.yaml").is_file()
 
 
 def test_empty_folder_is_taken_and_a_file_is_refused(tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    assert prepare_folder(tmp_path / "empty", "merge_on_read", Random(1)).is_file()
+    assert prepare_folder(tmp_path / "empty", "merge_on_read", Random(1), agree).is_file()
     (tmp_path / "file").write_text("")
     with pytest.raises(CliError, match="is a file"):
-        prepare_folder(tmp_path / "file", "merge_on_read", Random(1))
+        prepare_folder(tmp_path / "file", "merge_on_read", Random(1), agree)
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
