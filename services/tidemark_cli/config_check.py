@@ -21,6 +21,7 @@ from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import IndexKind
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.security.listening import check_listen_address
+from stream_writer.rehearsal import check_settings
 from tidemark_cli.errors import WRONG_USE, CliError, expected_error, message_of
 
 _ANY_BROKER: Final = "127.0.0.1:1"
@@ -96,6 +97,10 @@ def _limits(config: TableConfigFile) -> None:
     IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
 
 
+def _spark(config: TableConfigFile) -> None:
+    check_settings(config)
+
+
 _CHECKS: Final[tuple[Callable[[TableConfigFile], None], ...]] = (
     _index_kind,
     _storage,
@@ -104,4 +109,5 @@ _CHECKS: Final[tuple[Callable[[TableConfigFile], None], ...]] = (
     _kafka_settings,
     _addresses,
     _limits,
+    _spark,
 )

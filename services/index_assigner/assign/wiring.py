@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from hudi_format.errors import AlreadyExistsError
 from hudi_format.metadata_table import MetadataTableSnapshot
@@ -21,7 +22,7 @@ from index_assigner.domain.locations import Locations
 from index_assigner.errors import SetupError
 from index_assigner.index.errors import CacheInUseError
 from index_assigner.index.limits import IndexLimits
-from index_assigner.index.rocks import RocksTier
+from index_assigner.index.rocks import RocksTier, check_not_in_use
 from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from index_assigner.stage_context import StageContext
@@ -30,6 +31,7 @@ from stream_runtime.ids import IdSource
 
 TABLE_ID: Final = ".hoodie/.aux/tidemark/table-id"
 _CACHES_MAX: Final = 16
+_T = TypeVar("_T")
 
 
 def assign_work(context: StageContext) -> StageWork:
@@ -118,9 +120,18 @@ def table_identity(storage: Storage, ids: IdSource) -> str:
 
 def open_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
     """The first cache folder below ``state`` that no other process uses: a restart finds its own again."""
+    return _first_free(state, lambda folder: RocksTier(folder, identity, memory_bytes))
+
+
+def check_cache_free(state: Path) -> None:
+    """Raises CacheInUseError when one more assigner finds no cache folder below ``state``. Makes nothing."""
+    _first_free(state, check_not_in_use)
+
+
+def _first_free(state: Path, use: Callable[[Path], _T]) -> _T:
     for number in range(_CACHES_MAX):
         try:
-            return RocksTier(state / f"index-{number}", identity, memory_bytes)
+            return use(state / f"index-{number}")
         except CacheInUseError:
             if number == _CACHES_MAX - 1:
                 raise

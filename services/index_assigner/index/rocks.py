@@ -59,7 +59,7 @@ class RocksTier:
         self._identity = f"{LAYOUT_VERSION}\0{identity}".encode()
         self._memory = max(memory_bytes, _MEMORY_MIN)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(path.with_name(path.name + ".lock"))
+        self._lock = _locked(_lock_file(path))
         try:
             self._db = self._open_or_rebuild()
         except BaseException:
@@ -257,6 +257,17 @@ def _size(entry: os.DirEntry[str]) -> int:
         return entry.stat().st_size
     except FileNotFoundError:
         return 0  # a file that a compaction replaced meanwhile
+
+
+def check_not_in_use(path: Path) -> None:
+    """Whether a process could open the folder now; makes nothing. Raises CacheInUseError, OSError."""
+    lock = _lock_file(path)
+    if lock.exists():
+        os.close(_locked(lock))
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
 
 
 def _locked(path: Path) -> int:

@@ -35,15 +35,7 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
         return earliest
 
     def recorded(_: Admin, lane: str) -> int:
-        try:
-            starts = msgspec.json.decode(storage.read(INPUT_STARTS_RECORD), type=dict[str, int])
-        except FileMissingError:
-            starts = {}
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise SetupError(
-                f"{INPUT_STARTS_RECORD} in the table's folder is damaged ({error}): the coordinator's start "
-                "says what to do about it"
-            ) from error
+        starts = recorded_starts(storage)
         if lane not in starts:
             raise SetupError(
                 f"{INPUT_STARTS_RECORD} in the table's folder has no position for {lane}: with input.start: "
@@ -52,6 +44,19 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
         return starts[lane]
 
     return recorded
+
+
+def recorded_starts(storage: Storage) -> dict[str, int]:
+    """First position by input lane; empty before the coordinator recorded any. Raises SetupError."""
+    try:
+        return msgspec.json.decode(storage.read(INPUT_STARTS_RECORD), type=dict[str, int])
+    except FileMissingError:
+        return {}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"{INPUT_STARTS_RECORD} in the table's folder is damaged ({error}): the coordinator's start "
+            "says what to do about it"
+        ) from error
 
 
 def lost_input(error: OffsetOutOfRangeError) -> InputLostError:

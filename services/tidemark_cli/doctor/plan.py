@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from commit_coordinator.rehearsal import rehearse_start
+from commit_coordinator.table_open import is_half_made_here
 from hudi_format.storage.locate import open_storage
+from hudi_format.table_config import PROPERTIES_PATH
+from index_assigner import rehearsal as assigner
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import RunFile, read_run_file, resolve_addresses
@@ -17,6 +20,7 @@ from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.rpc.health import is_serving
 from stream_runtime.security.client import client_security
+from stream_writer import rehearsal as writer
 from tidemark_cli.config_check import check_config
 from tidemark_cli.doctor import broker, machine, neighbours, places, table, trial
 from tidemark_cli.doctor.checks import Check, Finding, SkippedError, ok, warning
@@ -125,6 +129,8 @@ def plan(patient: Patient) -> list[Check]:
             "begin with the table's name (docs/security.md has the ACLs of each service)",
         ),
         Check("start", lambda: _start(patient), "Correct what is named; a coordinator would refuse to start"),
+        Check("assigner", lambda: _assigner(patient), "Correct what is named; an assigner would not start"),
+        Check("writer", of_config(_writer), "Correct what is named; the writer would not start"),
         Check("schema registry", of_config(neighbours.registry), "Check input.schema_registry"),
         Check("spark", of_config(neighbours.spark_master), "Check spark.master"),
     ]
@@ -159,6 +165,25 @@ def _start(patient: Patient) -> Iterator[Finding]:
     client = ConfluentKafkaClient.from_config(config, clock=patient.clock)
     rehearse_start(config, open_storage(config.table.path), client, patient.clock)
     yield ok("a coordinator would start with these topics")
+
+
+def _assigner(patient: Patient) -> Iterator[Finding]:
+    config = patient.known
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH) or is_half_made_here(config, storage):
+        raise SkippedError("there is no table yet")
+    assigner.rehearse_start(config, storage, patient.clock)
+    if patient.reachable is None:
+        yield ok("an assigner would start with these files; topics were not looked at: Kafka was not reached")
+        return
+    client = ConfluentKafkaClient.from_config(patient.reachable, clock=patient.clock)
+    assigner.rehearse_topics(patient.reachable, storage, client)
+    yield ok("an assigner would start")
+
+
+def _writer(config: TableConfigFile) -> Iterator[Finding]:
+    writer.rehearse_start(config)
+    yield ok("Spark and Kafka settings are ones that the writer can start with")
 
 
 def _inspection(config: TableConfigFile) -> ClusterInspection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +16,7 @@ from typing import Any, cast
 
 import pytest
 
+from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD
 from stream_runtime.clock import ManualClock, SystemClock
 from stream_runtime.config import load_config
 from stream_runtime.ids import SeededIds
@@ -310,6 +313,64 @@ def test_what_a_start_refuses_of_the_table_doctor_refuses(tmp_path: Path, capsys
     _, found = doctor(file, capsys)
     assert found["table"]["status"] == "fails"
     assert "lacks price" in found["table"]["findings"][0]["text"]
+
+
+def test_what_an_assigner_refuses_at_its_start_doctor_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = write_config(tmp_path, "embedded")
+    assert doctor(file, capsys)[1]["assigner"]["status"] == "skipped"
+    new_table(tmp_path / "table")
+    before = sorted(tmp_path.rglob("*"))
+    found = doctor(file, capsys)[1]["assigner"]
+    assert found["status"] == "ok"
+    assert sorted(tmp_path.rglob("*")) == before
+    # Sixteen assigners with one state folder.
+    (tmp_path / "state").mkdir(mode=0o700)
+    with contextlib.ExitStack() as ends:
+        for number in range(16):
+            lock = ends.enter_context((tmp_path / "state" / f"index-{number}.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        found = doctor(file, capsys)[1]["assigner"]
+    assert (found["status"], "another process uses" in found["findings"][0]["text"]) == ("fails", True)
+    file.write_text(file.read_text().replace("topics: [orders-in]", "topics: [orders-in], start: latest"))
+    record = tmp_path / "table" / INPUT_STARTS_RECORD
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("{ torn")
+    found = doctor(file, capsys)[1]["assigner"]
+    assert (found["status"], "input-starts.json" in found["findings"][0]["text"]) == ("fails", True)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("spark: {spark.master: mesos://m}", "spark.master"),
+        ("spark: {spark.driver.memory: 100m}", "spark.driver.memory"),
+        ("spark: {spark.task.maxFailures: '9'}", "is set by Tidemark"),
+    ],
+)
+def test_what_the_writer_refuses_of_the_configuration_the_check_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], section: str, said: str
+):
+    file = write_config(tmp_path, "embedded")
+    file.write_text(f"{file.read_text()}{section}\n")
+    assert main(["config", "check", "-c", str(file)]) == 2
+    assert said in capsys.readouterr().err
+    assert said in doctor(file, capsys)[1]["configuration"]["findings"][0]["text"]
+
+
+def test_what_the_writer_lacks_on_this_machine_doctor_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    file = write_config(tmp_path, "embedded")
+    assert doctor(file, capsys)[1]["writer"]["status"] == "ok"
+    file.write_text(file.read_text() + "spark: {spark.master: yarn}\n")
+    assert main(["config", "check", "-c", str(file)]) == 0
+    capsys.readouterr()
+    found = doctor(file, capsys)[1]["writer"]
+    assert (found["status"], "HADOOP_CONF_DIR" in found["findings"][0]["text"]) == ("fails", True)
 
 
 def test_without_a_file_the_machine_alone_is_looked_at(capsys: pytest.CaptureFixture[str]):

@@ -1,0 +1,47 @@
+"""Everything that an assigner asks of the configuration, the table and its machine before it works, asked
+without a change: for `tidemark doctor`. The checks are those of the start itself.
+
+Two things are left to the coordinator's rehearsal, which asks more: the number of lanes, and the topics of a
+table that nobody served yet.
+"""
+
+from __future__ import annotations
+
+from hudi_format.metadata_table import MetadataTableSnapshot
+from hudi_format.schema import TableSchema
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import read_table_config
+from index_assigner.adapters import TOPICS_RECORD, check_topics
+from index_assigner.assign.wiring import check_cache_free
+from index_assigner.index.limits import IndexLimits
+from index_assigner.shuffle.configured_keyer import configured_keyer
+from index_assigner.shuffle.input_positions import recorded_starts
+from stream_runtime.clock import Clock
+from stream_runtime.config import TableConfigFile
+from stream_runtime.config.model import InputStart
+from stream_runtime.kafka.ports import KafkaClient
+
+
+def rehearse_start(config: TableConfigFile, storage: LocalStorage, clock: Clock) -> None:
+    """Asked of files alone. Raises what keeps an assigner from starting: SetupError, CacheInUseError,
+    SchemaError, RegistrySettingsError, …
+    """
+    IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
+    schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
+    shards = MetadataTableSnapshot.load(storage).num_shards
+    table, lanes = read_table_config(storage), config.table.index.lanes
+    configured_keyer(config, storage, table, schema, shards, lanes, clock)
+    if config.input.start is InputStart.LATEST:
+        recorded_starts(storage)
+    check_cache_free(config.state.path)
+
+
+def rehearse_topics(config: TableConfigFile, storage: LocalStorage, client: KafkaClient) -> None:
+    """Asked of Kafka, once a coordinator has served the table. Raises SetupError, KafkaError."""
+    if not storage.exists(TOPICS_RECORD):
+        return
+    admin = client.admin()
+    try:
+        check_topics(config, admin, storage)
+    finally:
+        admin.close()
