@@ -24,6 +24,7 @@ from index_assigner.errors import SetupError
 from index_assigner.membership import Identity, JoinFacts, MembershipClient
 from index_assigner.observer import AssignerObserver, Several
 from index_assigner.pace import TransactionLimits
+from index_assigner.same_table import check_same_table
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.same_topics import stale_by_record
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
@@ -210,6 +211,8 @@ class AssignerService:
             check_topics(config, admin, ports.storage)
         finally:
             admin.close()
+        folds = self._caught_up(stop)
+        check_same_table(config, ports.storage, facts.ledger, folds.fold.state)
         return StageContext(
             config=config,
             topics=self._topics,
@@ -218,7 +221,7 @@ class AssignerService:
             table=read_table_config(ports.storage),
             schema=self._schema,
             facts=facts,
-            folds=self._caught_up(stop),
+            folds=folds,
             coordinator=stub,
             lookups=self._lookups,
             clock=ports.clock,

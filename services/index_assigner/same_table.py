@@ -1,0 +1,69 @@
+"""Whether coordinator, topics and folder that an assigner was given belong to one table.
+
+Two tables of one name are easily mixed up: a configuration that was copied and has another `table.path`,
+another `kafka.bootstrap.servers` or another `services.coordinator`. An assigner would then look keys up in
+one table and tag them into the topics of the other. The identity of the ledger tells them apart (`table-id`
+in the folder, in the coordinator's claims, in its answer to who joins); of a folder that was copied, identity
+and all, the place that the coordinator claimed.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from epoch_protocol.entries import TableLocation
+from epoch_protocol.state import FoldState
+from hudi_format.errors import FileMissingError
+from hudi_format.storage.base import Storage
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH
+from index_assigner.errors import SetupError
+from stream_runtime.config import TableConfigFile
+
+TABLE_ID: Final = ".hoodie/.aux/tidemark/table-id"
+
+
+def check_same_table(config: TableConfigFile, storage: Storage, joined: str, state: FoldState) -> None:
+    """``joined``: the ledger of the coordinator that was joined ("": of a version that does not say).
+    ``state``: folded from the topics. Raises SetupError that names both tables, and what to correct.
+    """
+    name, coordinator, path = config.table.name, config.services.coordinator, storage.base_uri
+    here = _known_id(storage)
+    if joined and here != joined:
+        raise SetupError(
+            f"the coordinator at {coordinator} serves the ledger {joined} of a table {name}, and the table "
+            f"at {path} has {f'the ledger {here}' if here else 'no ledger'}: correct table.path or "
+            "services.coordinator; each table needs a table.name of its own"
+        )
+    if joined and state.ledger and state.ledger != joined:
+        raise SetupError(
+            f"the coordinator at {coordinator} serves the ledger {joined} of the table {name}, and the "
+            f"topics {name}.* on {config.kafka.bootstrap_servers} are the ledger {state.ledger}: correct "
+            "kafka.bootstrap.servers or services.coordinator"
+        )
+    if state.location is not None and _is_seen_elsewhere(storage, state.location):
+        raise SetupError(
+            f"the coordinator at {coordinator} serves the table at {state.location.path}, and table.path is "
+            f"{path}, a copy of it: use one configuration for all services of a table"
+        )
+
+
+def _known_id(storage: Storage) -> str:
+    try:
+        return bytes(storage.read(TABLE_ID)).decode().strip()
+    except FileMissingError:
+        return ""
+
+
+def _is_seen_elsewhere(storage: Storage, claimed: TableLocation) -> bool:
+    """Only when this machine sees the claimed table, and ours is another one: elsewhere the same folder may
+    have another path and another device.
+    """
+    ours = storage.stat(PROPERTIES_PATH)
+    if not claimed.file or ours is None or ours.file_id == claimed.file:
+        return False
+    if os.path.realpath(storage.base_uri) == claimed.path:
+        return False
+    theirs = LocalStorage(claimed.path).stat(PROPERTIES_PATH)
+    return theirs is not None and theirs.file_id == claimed.file

@@ -1,0 +1,86 @@
+"""Coordinator, topics and folder of two tables of one name, mixed up in a configuration: refused by name."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from epoch_protocol.entries import CoordinatorClaimed, Stage, TableLocation, encode_entry
+from epoch_protocol.state import FoldState
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH
+from index_assigner.errors import SetupError
+from index_assigner.membership import JoinFacts
+from index_assigner.same_table import TABLE_ID, check_same_table
+from stream_runtime.kafka.ports import TopicPartition
+from tests.unit.index_assigner.test_setup_checks import Setup
+
+
+def table(folder: Path, ledger: str = "ledger-a") -> LocalStorage:
+    storage = LocalStorage(folder)
+    storage.create(PROPERTIES_PATH, b"hoodie.table.name=orders\n")
+    if ledger:
+        storage.create(TABLE_ID, ledger.encode())
+    return storage
+
+
+def claimed(storage: LocalStorage, ledger: str = "ledger-a") -> FoldState:
+    """What the topics say once a coordinator claimed the table."""
+    found = storage.stat(PROPERTIES_PATH)
+    assert found is not None
+    return FoldState(ledger=ledger, location=TableLocation(storage.base_uri, found.file_id))
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+def test_what_belongs_together_is_taken(setup: Setup, tmp_path: Path):
+    mine = table(tmp_path / "mine")
+    check_same_table(setup.config, mine, "ledger-a", claimed(mine))
+    check_same_table(setup.config, mine, "ledger-a", FoldState())
+    # Of a coordinator that names none.
+    check_same_table(setup.config, mine, "", FoldState())
+    # The same folder through another path, and on a machine that does not see the coordinator's.
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    check_same_table(setup.config, LocalStorage(tmp_path / "link"), "ledger-a", claimed(mine))
+    elsewhere = FoldState(ledger="ledger-a", location=TableLocation("/not/here", "7:7"))
+    check_same_table(setup.config, mine, "ledger-a", elsewhere)
+
+
+@pytest.mark.parametrize("ledger", ["ledger-b", ""])
+def test_a_folder_of_another_table_is_refused(setup: Setup, tmp_path: Path, ledger: str):
+    other = table(tmp_path / "other", ledger)
+    with pytest.raises(SetupError, match=r"serves the ledger ledger-a of a table orders.*/other has"):
+        check_same_table(setup.config, other, "ledger-a", FoldState())
+
+
+def test_topics_of_another_table_are_refused(setup: Setup, tmp_path: Path):
+    mine = table(tmp_path / "mine")
+    with pytest.raises(SetupError, match=r"topics orders\.\* on localhost:1 are the ledger ledger-b"):
+        check_same_table(setup.config, mine, "ledger-a", FoldState(ledger="ledger-b"))
+
+
+def test_a_copy_of_the_table_that_is_served_is_refused(setup: Setup, tmp_path: Path):
+    mine = table(tmp_path / "mine")
+    state = claimed(mine)
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    with pytest.raises(SetupError, match=r"/mine, and table.path is .*/copy, a copy of it"):
+        check_same_table(setup.config, LocalStorage(tmp_path / "copy"), "ledger-a", state)
+
+
+def test_an_assigner_asks_before_it_claims_anything(setup: Setup):
+    """The service itself: it joined a coordinator of ledger b, with a folder and topics of ledger a."""
+    setup.create()
+    setup.storage.create(TABLE_ID, b"ledger-a")
+    broker: Any = setup.client._broker
+    entry = CoordinatorClaimed("coordinator-a", ledger="ledger-a")
+    broker.produce(TopicPartition("orders.epochs", 0), None, encode_entry(entry), ())
+    service = setup.service({Stage.SHUFFLE})
+    with pytest.raises(SetupError, match="serves the ledger ledger-b"):
+        service._context(JoinFacts(4, 2, "s", "ledger-b"), None, threading.Event())  # type: ignore[arg-type]
