@@ -26,7 +26,7 @@ class FlightsTable(RunningTable):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.config = prepare_folder(folder, "merge_on_read", Random(folder.name))
+        self.config = prepare_folder(folder, "merge_on_read", Random(folder.name), lambda _: None)
         text = self.config.read_text().replace("\nservices:\n", '\nservices:\n  web: "127.0.0.1:0"\n')
         self.config.write_text(text)
         self.table = folder / "warehouse" / "flights"

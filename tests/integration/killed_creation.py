@@ -61,7 +61,7 @@ def is_killed(folder: Path, nth: int) -> bool:
     """Whether the process died; it ends by itself when it makes fewer calls."""
     process = os.fork()
     if process == 0:
-        local.os = _Dying(nth)  # type: ignore[assignment]
+        local.os = _Dying(nth)  # type: ignore[attr-defined,assignment]
         os._exit(create(folder))
     _, status = os.waitpid(process, 0)
     if os.WIFSIGNALED(status):

@@ -52,7 +52,11 @@ def test_records_that_nobody_has_read_are_waited_for():
 def test_while_kafka_cannot_answer_it_is_asked_again_until_the_deadline():
     board = ViewBoard()
     board.show(view(taken=10, committed=10))
-    answers = [LeaderChangingError("a"), LeaderChangingError("b"), {LANE: 10}]
+    answers: list[Exception | dict[str, int]] = [
+        LeaderChangingError("a"),
+        LeaderChangingError("b"),
+        {LANE: 10},
+    ]
 
     def targets() -> dict[str, int]:
         answer = answers.pop(0)
