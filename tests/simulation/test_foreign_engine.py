@@ -232,3 +232,19 @@ def test_a_restore_to_a_savepoint_of_our_newest_commit(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_record_index_is_compacted_after_a_restore(kind: str) -> None:
     must_hold(played(f"type={kind}", BEGIN, RESTORED, "foreign compact-index", GO_ON))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("what", ["update k0", "fresh d2"])
+def test_a_restore_takes_the_files_of_a_write_in_flight_along(what: str, kind: str) -> None:
+    in_flight = f"foreign savepoint\nforeign begin {what}\nforeign insert d0\nforeign restore\n"
+    must_hold(played(f"type={kind}", BEGIN, in_flight, GO_ON))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_column_is_added_where_readers_look_for_it_alone(kind: str) -> None:
+    behind = "foreign clock 5000\nforeign insert d2\nforeign clock 0\n"
+    outcome = played(f"type={kind}", BEGIN, f"{behind}foreign column k0\nforeign begin fresh d0", GO_ON)
+    assert outcome.violations == ()
+    assert "    it does not: its clock is behind a commit that lacks the column" in outcome.log
+    must_hold(played(f"type={kind}", BEGIN, f"{behind}wait 6000\nforeign column k0", GO_ON))

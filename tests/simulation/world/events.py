@@ -95,8 +95,9 @@ class Events(Town):
         if self.setup.is_sharded:
             shard = int(record_index_shard(pa.array([record_key]), self.setup.shards)[0])
             place = TopicPartition(INPUT, shard % self.setup.lanes)
-        offset = self.broker.log(place).end
+        # Whoever feeds the input waits until the broker is back; here that is at once.
         running, self.broker._running = self.broker._running, True
+        offset = self.broker.log(place).end
         self.broker.produce(place, key, value, ())
         self.broker._running = running
         return place, offset

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from commit_coordinator.domain.next_action import RETRY_MS_MAX
 from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.world.actors import (
     StageActor,
@@ -17,7 +18,8 @@ from tests.simulation.world.settings import inputs_of
 
 _EVENT_S: Final = 0.01
 _ROUND_S: Final = 0.2
-_ROUNDS_MAX: Final = 60
+# Longer than a coordinator waits at most before it tries an epoch again.
+_ROUNDS_MAX: Final = 60 + int(RETRY_MS_MAX / 1_000 / _ROUND_S)
 _RESTARTS_MAX: Final = 3
 # What may make a rewind necessary besides another engine: an assigner asks, or finds a range torn.
 _REWINDING: Final = frozenset({"rewind-wish", "lose-message", "lose-ack", "end-fault", "machine-crash"})

@@ -353,8 +353,7 @@ class Judge:
         """G1, G6, G8: with all input committed the table is a replay of the input itself, in its own
         order, with other engines' inserts where they were committed.
         """
-        rows = self._expected.rows if self._model.ends else None
-        wanted = replayed(changes, self._foreign, self._ordered, rows)
+        wanted = replayed(changes, self._foreign, self._ordered, self._model.ends, self._expected.rows)
         if wanted != self._expected.rows:
             self.say("G1", f"at rest: {_differences(self._expected.rows, wanted)}")
         decisions, counted = self.topics.counted()

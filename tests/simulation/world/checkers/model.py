@@ -39,7 +39,9 @@ class ForeignRow(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is known of a key: its row, or the greatest ordering value at which it was deleted."""
+    """What is known of a key: its row, and the greatest ordering value at which the input deleted it, which
+    counts as long as it has no row.
+    """
 
     row: Row | None = None
     tombstone: int | None = None
@@ -50,8 +52,10 @@ class LastWriter:
     """By ordering value where there is one (ties to the later arrival), else by arrival.
 
     A delete leaves a tombstone with its ordering value, a null-value delete with that of the row that it
-    removed. ``ends``: tombstones end some day, so an event below one may count or not: ``others`` has what
-    a key may be besides what it is said to be; `settle` tells by the table's row.
+    removed. What another engine inserts and deletes leaves the input's tombstones as they are. Two things are
+    open: with ``ends`` a tombstone may have ended; and one below a later row of the input may be forgotten (a
+    batch takes the row alone), which shows when another engine deletes that row. So ``others`` has what a
+    key may be besides what it is said to be; `settle` tells by the table's row.
     """
 
     ordered: bool
@@ -62,11 +66,10 @@ class LastWriter:
     ended: int = 0
 
     def put(self, key: str, row: Row | None) -> None:
-        """What another engine made of the key, None: it deleted it, whatever its value. No tombstone
-        holds.
-        """
-        self.others.pop(key, None)
-        self._become(key, State(row))
+        """What another engine made of the key, None: it deleted it, whatever its value."""
+        may = {each._replace(row=row) for each in self.others.pop(key, ())}
+        self._become(key, self._state(key)._replace(row=row))
+        self._may_be(key, may)
 
     def apply(self, change: Change) -> None:
         key = change.key
@@ -74,12 +77,12 @@ class LastWriter:
         known = [said, *self.others.pop(key, ())]
         self._become(key, self._after(said, change))
         may = {self._after(each, change) for each in known}
+        if change.row is not None and any(each.row == change.row for each in may):
+            may |= {State(change.row)}
         if self.ends and change.at is not None:
             held = [each for each in known if each.row is None and each.tombstone is not None]
             may |= {self._after(State(), change) for _ in held}
-        may -= {self._state(key)}
-        if may:
-            self.others[key] = may
+        self._may_be(key, may)
 
     def settle(self, found: Mapping[str, Row]) -> None:
         """The table has these rows: what a key may be is what agrees with it."""
@@ -89,9 +92,13 @@ class LastWriter:
             said = self._state(key)
             if said.row != row and agree:
                 self._become(key, agree.pop(0))
-                self.ended += 1
-            if agree:
-                self.others[key] = set(agree)
+                self.ended += self.ends
+            self._may_be(key, set(agree))
+
+    def _may_be(self, key: str, states: set[State]) -> None:
+        others = states - {self._state(key)}
+        if others:
+            self.others[key] = others
 
     def _state(self, key: str) -> State:
         return State(self.rows.get(key), self.tombstones.get(key))
@@ -109,11 +116,15 @@ class LastWriter:
         if not self.ordered:
             return State(row)
         if change.at is None:
-            return State(None, state.row.at) if state.row is not None else state
+            return state if state.row is None else _deleted(state, state.row.at)
         floor = state.row.at if state.row is not None else state.tombstone
         if floor is not None and change.at < floor:
             return state
-        return State(row) if row is not None else State(None, change.at)
+        return _deleted(state, change.at) if row is None else state._replace(row=row)
+
+
+def _deleted(state: State, at: int) -> State:
+    return State(None, at if state.tombstone is None else max(at, state.tombstone))
 
 
 def _by_tombstone(state: State) -> tuple[bool, int]:
@@ -124,13 +135,14 @@ def replayed(
     changes: Iterable[Change],
     foreign: Iterable[ForeignRow],
     ordered: bool,
-    found: Mapping[str, Row] | None = None,
+    ends: bool,
+    found: Mapping[str, Row],
 ) -> dict[str, Row]:
     """The rows after all events in the input's order, other engines' inserts where they were committed.
 
-    ``found``: the table's rows, where tombstones end: what may be there, is.
+    ``found``: the table's rows: where it may be like this or like that, it is like that.
     """
-    writer, seen = LastWriter(ordered, found is not None), Counter[str]()
+    writer, seen = LastWriter(ordered, ends), Counter[str]()
     waiting: dict[str, list[ForeignRow]] = {}
     for each in foreign:
         waiting.setdefault(each.key, []).append(each)
@@ -145,6 +157,5 @@ def replayed(
         seen[change.key] += 1
     for key in waiting:
         insert(key)
-    if found is not None:
-        writer.settle(found)
+    writer.settle(found)
     return writer.rows

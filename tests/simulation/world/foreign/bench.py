@@ -109,6 +109,10 @@ class Bench:
             files.setdefault(folder, []).append(name)
         return HudiTable(self.storage.names, self.storage.memory.read, files)
 
+    def listed(self) -> dict[str, list[str]]:
+        """Partition path -> all files there, whatever became of their instants."""
+        return {folder: self.storage.names(folder) for folder in self.storage.folders()}
+
     def instant(self, look: Look) -> str:
         """A requested or completion time that no instant has."""
         times = look.timeline.hudi, look.metadata.hudi

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from hudi_format.model import instant_from_ms
+from hudi_format.model import instant_from_ms, instant_to_ms
 from tests.simulation.world.ports import WorldClock
 
 WAITED_S: Final = 0.2
@@ -25,6 +25,11 @@ class HudiClock:
         before.
         """
         self._skew_ms, self._last_ms = milliseconds, -1
+
+    def reach(self, instant: str) -> None:
+        """Jumps to behind this time, unless it is there already: the process that chose it goes on."""
+        ahead_ms = instant_to_ms(instant) + 1 - self._clock.now_ms()
+        self.jump(max(self._skew_ms, ahead_ms))
 
     def take(self, taken: Collection[str] = ()) -> str:
         """A time, greater than the last one; none of those that instants have."""

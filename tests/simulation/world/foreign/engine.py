@@ -158,8 +158,13 @@ class ForeignEngine:
         self._commit(look, "move", key, day)
 
     def _column(self, look: Look, key: str) -> None:
-        """An update with a column that the table did not have."""
+        """An update with a column that the table did not have. Who asks for the table's columns asks the
+        commit with the greatest completion time, so a column of another one is nowhere.
+        """
         self._known(look, key)
+        newest = max((str(each.completion) for each in look.timeline.hudi.completed()), default="")
+        if self._bench.instant(look) <= newest:
+            raise LeftOutError("its clock is behind a commit that lacks the column")
         before, self._bench.has_note = self._bench.has_note, True
         try:
             self._commit(look, "update", key)
@@ -243,6 +248,9 @@ class ForeignEngine:
         if not self._bench.may():
             return not self._storage.exists(".hoodie/hoodie.properties")
         self._clock.jump(0)
+        for each in self._judge.look().timeline.hudi.pending("compaction"):
+            # Nobody carries out what is planned ahead of his clock; whoever planned it has such a clock.
+            self._clock.reach(each.requested)
         for kind in ("finish", "undo", "run-compaction", "run-clustering"):
             self.act(kind)
         for each in self._judge.look().timeline.hudi.pending("clustering"):

@@ -92,6 +92,7 @@ class Services:
             raise LeftOutError("none is scheduled")
         instant = pending[0].requested
         plan = bench.table(look).plan(pending[0])
+        in_metadata, in_data = self._after(look, instant), self._after(look, instant)
         requested = Instant(instant, Action.COMPACTION, State.REQUESTED)
         inflight = create_inflight(bench.storage, requested)
         write = Write(instant, Action.COMPACTION, "COMPACT", {}, frozenset())
@@ -99,11 +100,11 @@ class Services:
             group = (each["partitionPath"], each["fileId"])
             names = [*([each["dataFilePath"]] if each["dataFilePath"] else []), *each["deltaFilePaths"]]
             bench.base_file(write, group, bench.rows_of(look, group, names), 0)
-        bench.delta_commit(instant, file_changes(write.stats), {}, self._after(look, instant))
+        bench.delta_commit(instant, file_changes(write.stats), {}, in_metadata)
         metadata = CommitMetadata(
             write_stats=group_stats(write.stats), compacted=True, operation_type="COMPACT"
         )
-        complete(bench.storage, inflight, self._after(look, instant), encode_commit_metadata(metadata))
+        complete(bench.storage, inflight, in_data, encode_commit_metadata(metadata))
         bench.storage.delete_tree(f".hoodie/.temp/{instant}")
         bench.clock.wait()
 

@@ -88,7 +88,7 @@ class Undoing:
         return targets
 
     def _take_away(self, look: Look, target: HudiInstant, rollback: str) -> None:
-        bench, files = self._bench, files_of(self._bench.table(look).files, target.requested)
+        bench, files = self._bench, files_of(self._bench.listed(), target.requested)
         self._undone(target.requested)
         inflight = self._request(rollback, target, files, DATA_ROOT)
         there = look.metadata.hudi.instants.get(target.requested)
@@ -186,7 +186,7 @@ class Undoing:
         }
         requested = create_requested(bench.storage, restore, Action.RESTORE, encode("restore plan", plan))
         inflight = create_inflight(bench.storage, requested)
-        files = bench.table(look).files
+        files = bench.listed()
         for target in targets:
             if target.completion is not None:
                 self._undone(target.requested)
