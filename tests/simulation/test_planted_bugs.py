@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.planted.all_bugs import BUGS
 from tests.simulation.planted.mutant import SCRIPTS
+from tests.simulation.world.generate import generate
 from tests.simulation.world.world import run_script
 
 
@@ -25,6 +26,11 @@ def test_a_range_that_starts_anywhere_commits_past_a_hole_at_which_its_companion
     assert any(each.startswith("G1") for each in found), "a row is lost"
     assert len(alone) == 1
     assert alone[0].startswith("G6: the world does not come to rest"), alone
+
+
+def test_a_table_that_is_too_broken_for_another_engine_is_a_violation_and_no_error_of_the_harness() -> None:
+    found = BUGS["start_from_the_table_alone"].run(generate(23)).violations
+    assert found[0].startswith("G1: k2 lives twice"), found[0]
 
 
 def test_every_script_belongs_to_a_planted_bug() -> None:

@@ -12,6 +12,7 @@ from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.world.actors import (
     StageActor,
 )
+from tests.simulation.world.checkers.table import BrokenTableError
 from tests.simulation.world.events import Events
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import inputs_of
@@ -70,6 +71,10 @@ class World(Events):
                     break
             else:
                 self._settle()
+        except BrokenTableError as error:
+            # Another engine that acts on a broken table; in most cases what broke it is said already.
+            if not self.judge.violations:
+                self.judge.say("G1", str(error))
         finally:
             for actor in self._actors():
                 actor.process.kill()
