@@ -31,7 +31,7 @@ def test_the_table_says_whether_the_tombstone_ended(rows: dict[str, Row]) -> Non
     assert model.rows == {}
     model.settle(rows)
     assert (model.rows, model.others, model.ended) == (rows, {}, len(rows))
-    assert replayed(OLDER, (), ordered=True, found=rows) == rows
+    assert replayed(OLDER, (), ordered=True, ends=True, found=rows) == rows
 
 
 def test_a_row_that_no_event_made_is_never_agreed_with() -> None:

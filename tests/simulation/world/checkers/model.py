@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -135,8 +136,8 @@ def replayed(
     changes: Iterable[Change],
     foreign: Iterable[ForeignRow],
     ordered: bool,
-    ends: bool,
-    found: Mapping[str, Row],
+    ends: bool = False,
+    found: Mapping[str, Row] = MappingProxyType({}),
 ) -> dict[str, Row]:
     """The rows after all events in the input's order, other engines' inserts where they were committed.
 

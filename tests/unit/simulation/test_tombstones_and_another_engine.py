@@ -1,5 +1,5 @@
 """The checkers' model where another engine deletes rows above the input's own deletes: what has to be, and
-what may be. The product is held to the same.
+what may be.
 """
 
 from __future__ import annotations
@@ -7,8 +7,6 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.world.checkers.model import Change, LastWriter, Row
-from tests.simulation.world.script import parse
-from tests.simulation.world.world import run_script
 
 KEY = "k1"
 LATE = Row("d1", 25, 3)
@@ -56,28 +54,3 @@ def test_without_another_engine_nothing_is_open() -> None:
 def test_a_tombstone_that_ends_is_open_below_another_engines_row_too() -> None:
     for found in (None, LATE):
         assert settled(model(26, Row("d0", 30, -1), "deleted", LATE, ends=True), found) == found
-
-
-_ROUNDS = 7 * "round\n"
-_COMMITTED = f"hurry\n{_ROUNDS}"
-_BEGUN = f"{_ROUNDS}feed up k0 d0 5\nfeed up k1 d0 6\nfeed up k2 d1 7\n{_COMMITTED}"
-# What the engine inserts first is k4.
-INSERTED = f"feed del k4 20\n{_COMMITTED}foreign insert d0\nforeign delete k4\nfeed up k4 d1 15\n{_COMMITTED}"
-OURS_APART = f"feed del k3 20\n{_COMMITTED}feed up k3 d0 30\n{_COMMITTED}"
-OURS_TOGETHER = f"feed del k3 20\nfeed up k3 d0 30\n{_COMMITTED}"
-DELETED = f"round\nround\nforeign delete k3\nfeed up k3 d1 15\n{_COMMITTED}"
-
-
-@pytest.mark.parametrize("kind", ["mor", "cow"])
-@pytest.mark.parametrize("restart", ["", "lose-disk assigner-0\nlose-disk assigner-1\n"])
-@pytest.mark.parametrize(
-    "events",
-    [INSERTED, OURS_APART + DELETED, OURS_TOGETHER + DELETED],
-    ids=["its row", "our row, apart", "our row, together"],
-)
-def test_the_product_does_as_the_model_says(events: str, restart: str, kind: str) -> None:
-    events = events.replace("feed up k4 d1", f"{restart}feed up k4 d1")
-    events = events.replace("feed up k3 d1", f"{restart}feed up k3 d1")
-    outcome = run_script(parse(f"setup type={kind} interval_ms=0\n{_BEGUN}{events}"))
-    assert outcome.violations == ()
-    assert outcome.reached["foreign delete"] == 1
