@@ -34,6 +34,11 @@ class Recording:
         return self.folder / "accounts.yaml"
 
     @property
+    def half_made(self) -> Path:
+        """The folder of a table whose making was killed; older recordings have none."""
+        return self.folder.with_name("half-made")
+
+    @property
     def table(self) -> Path:
         return self.folder / "warehouse" / "accounts"
 

@@ -94,9 +94,7 @@ def new_ledger(
     try:
         check_replaceable(config, kafka, storage, clock)
         inputs, other_topics = inputs_of_new_ledger(config, storage, admin)
-        end_older_terms(storage, sys.maxsize)
-        remove_ended(storage, sys.maxsize)
-        _free_own_lock(storage)
+        end_all_terms(storage)
         # From here on neither topics nor caches of the former ledger are taken for this table's.
         ledger = ids.uuid()
         storage.replace(TABLE_ID, ledger.encode())
@@ -187,6 +185,15 @@ def _refuse_live_writers(storage: Storage, clock: Clock) -> None:
                 f"write {instant.requested} is pending and its writer's heartbeat is fresh: let that writer "
                 "finish; if it is dead, try again in two minutes"
             )
+
+
+def end_all_terms(storage: Storage) -> None:
+    """No coordinator of before can act on the table any more, and the lock is none of theirs. Raises
+    LockHeldError when it is another writer's.
+    """
+    end_older_terms(storage, sys.maxsize)
+    remove_ended(storage, sys.maxsize)
+    _free_own_lock(storage)
 
 
 def _free_own_lock(storage: Storage) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from commit_coordinator.ledger_identity import known_ledger_id
 from commit_coordinator.moved_table import take_over_moved
-from commit_coordinator.new_ledger import new_ledger
+from commit_coordinator.new_ledger import end_all_terms, new_ledger
 from commit_coordinator.sign_of_life import WATCHED_S, is_served
 from commit_coordinator.staging import ROOT
 from commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table
@@ -53,9 +53,37 @@ def adopt_table(
 ) -> tuple[dict[str, Any], list[str]]:
     """Checks the table against the configuration; sets its time zone, drops its stats where `stats` is set.
 
-    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left. Raises CliError (no
-    table, services run), UnsupportedTableError, TableMismatchError, LockHeldError.
+    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
+    dead coordinators. Raises CliError (no table, services run), UnsupportedTableError, TableMismatchError,
+    LockHeldError.
     """
+    storage = _adoptable(config)
+    with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
+        pinned = pin_timezone(storage, clock)
+        dropped = sorted(drop_stats(storage)) if stats else []
+    pending = [each.requested for each in load_timeline(storage).pending()] if pending_allowed else []
+    document = _summary(config, open_table(config, storage, clock, pending))
+    document |= {"timezone_set": pinned, "dropped": dropped}
+    lines = [_can_be_served(document)]
+    lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
+    lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
+    return document, lines
+
+
+def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:
+    """Checks a table that was moved with its ledger. Nothing is changed: the lock that a killed coordinator
+    held, and its epoch in flight, are for the next one to take over. Raises as `adopt_table`.
+    """
+    document = _summary(config, open_table(config, _adoptable(config), clock, None))
+    return document, [_can_be_served(document)]
+
+
+def _can_be_served(document: dict[str, Any]) -> str:
+    return f"{document['type']} table {document['name']} at {document['path']} can be served"
+
+
+def _adoptable(config: TableConfigFile) -> Storage:
+    """The table, there and not served. What adopting cannot cure is said before anything is changed."""
     refuse_while_serving(config)
     storage = open_storage(config.table.path)
     if not storage.exists(PROPERTIES_PATH):
@@ -63,19 +91,9 @@ def adopt_table(
             f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
             "`tidemark table create`"
         )
-    # What adopting cannot cure is said before anything is changed.
     check_properties(read_table_config(storage), config.table.accept_properties)
     check_no_schema_on_read(storage)
-    with _table_lock(storage, clock, ids):
-        pinned = pin_timezone(storage, clock)
-        dropped = sorted(drop_stats(storage)) if stats else []
-    pending = [each.requested for each in load_timeline(storage).pending()] if pending_allowed else []
-    document = _summary(config, open_table(config, storage, clock, pending))
-    document |= {"timezone_set": pinned, "dropped": dropped}
-    lines = [f"{document['type']} table {document['name']} at {document['path']} can be served"]
-    lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
-    lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
-    return document, lines
+    return storage
 
 
 def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
@@ -172,7 +190,10 @@ def refuse_while_served_elsewhere(config: TableConfigFile, clock: Clock, say: Ca
 
 
 @contextmanager
-def _table_lock(storage: Storage, clock: Clock, ids: IdSource) -> Iterator[None]:
+def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
+    """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
+    free it without the table's topics.
+    """
     folder = join_path(ROOT, f"adopt-{ids.uuid()}")
     storage.make_dir(folder, exclusive=True)
     lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
@@ -180,7 +201,10 @@ def _table_lock(storage: Storage, clock: Clock, ids: IdSource) -> Iterator[None]
         try:
             lock.acquire(_LOCK_WAIT_MS)
         except LockLostError as error:
-            raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
+            if not ends_terms:
+                raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
+            end_all_terms(storage)
+            lock.acquire(_LOCK_WAIT_MS)
         try:
             yield
         finally:

@@ -4,6 +4,8 @@ today's code without loss. tests/golden/test_recorded_formats.py reads the same 
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.account_events import AccountEvents, AccountModel, check_against_model
-from tests.e2e.running_table import RunningTable
+from tests.e2e.running_table import TIDEMARK, RunningTable
 from tests.recorded_table import Recording, recordings, unpack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
@@ -51,6 +53,19 @@ def completions(timeline: Path, instant: str) -> list[str]:
     return [file.stem.partition("_")[2] for file in timeline.glob(f"{instant}_*.deltacommit")]
 
 
+def go_on_here(recording: Recording, running: RecordedTable) -> None:
+    """Starts it. A ledger that knows where its table lay, elsewhere when it was recorded, is refused with the
+    command that goes on.
+    """
+    if json.loads((recording.expected / "fold.json").read_bytes()).get("location"):
+        command = [str(TIDEMARK), "run", "-c", str(recording.config)]
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert refused.returncode == 2, refused.stderr
+        assert "`tidemark table adopt --moved`" in " ".join(refused.stderr.split())
+        running.cli("table", "adopt", "--moved")
+    running.start()
+
+
 @pytest.fixture(params=recordings())
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Recording, RecordedTable]]:
     recording = unpack(request.param, tmp_path)
@@ -66,7 +81,7 @@ def test_recorded_table_is_carried_on_without_loss(recorded: tuple[Recording, Re
         recording.table / part for part in (".hoodie/timeline", ".hoodie/metadata/.hoodie/timeline")
     )
     assert completions(timeline, decided["instant"]) == []
-    running.start()
+    go_on_here(recording, running)
 
     # What was recorded and not committed, and no more than that.
     assert running.cli("flush", "--timeout", "240s")["epoch"] > decided["epoch"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tidemark_cli.commands.arguments import Commands, add_command, add_group
+from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.output import Output
 
 
@@ -83,6 +84,7 @@ def run_adopt(options: argparse.Namespace) -> int:
     from tidemark_cli.tables import (
         adopt_table,
         begin_new_ledger,
+        check_moved,
         move_ledger,
         refuse_while_served_elsewhere,
         refuse_while_serving,
@@ -91,14 +93,20 @@ def run_adopt(options: argparse.Namespace) -> int:
 
     config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
     output, anew = Output(options.json), options.new_ledger or options.copied
+    if options.moved and options.drop_stats:
+        raise CliError(
+            "--moved changes nothing in the table: `table adopt --drop-stats` afterwards", WRONG_USE
+        )
     refuse_while_serving(config)
     if anew or options.moved:
         refuse_while_served_elsewhere(config, clock, output.say)
     if deleted := what_adopt_deletes(config, options.drop_stats, anew):
         confirm(config.table.name, deleted, options.yes)
-    document, lines = adopt_table(config, clock, ids, options.drop_stats, anew)
     if options.moved:
+        document, lines = check_moved(config, clock)
         lines += move_ledger(config, clock, ids, output.say)
+    else:
+        document, lines = adopt_table(config, clock, ids, options.drop_stats, anew)
     if anew:
         begun, more = begin_new_ledger(config, clock, ids, output.say, copied=options.copied)
         document["new_ledger"] = begun

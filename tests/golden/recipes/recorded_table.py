@@ -14,7 +14,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -25,8 +24,8 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+from confluent_kafka import Producer
 
-import commit_coordinator
 from commit_coordinator.staging import load_document
 from hudi_format.commit.lock import foreign_writer_options
 from hudi_format.storage.local import LocalStorage
@@ -38,21 +37,25 @@ from stream_runtime.config.run_file import resolve_addresses
 from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from stream_runtime.ids import SystemIds
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.model import TopicSpec
+from stream_runtime.kafka.model import TopicPartition, TopicSpec
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from tests.e2e.account_events import AccountEvents, check_against_model
 from tests.e2e.running_table import RunningTable
+from tests.golden.recipes.half_made_table import half_made
+from tests.golden.recipes.product_commit import product_commit
 from tests.golden.recipes.recorded_state import cache_content, topic_lines
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
+from tests.raw_producer import Codec, RawProducer, RawRecord, batch
 from tidemark_cli.admin_client import AdminClient
 
 SEED = 20_250_101
 # Tombstones must still count, and the input topic still be there, however old the recording is.
 FOR_EVER = "36500d"
+RECORD_BYTES = 32_768
 CONFIG = f"""\
 table:
   name: accounts
@@ -63,7 +66,8 @@ table:
   ordering: at
   schema: accounts.avsc
   index: {{shards: 4, lanes: 2, tombstone_ttl: {FOR_EVER}}}
-input: {{topics: [accounts-in], partitions: 2, delete_field: gone, unknown_fields: error}}
+input: {{topics: [accounts-in], partitions: 2, start: latest, delete_field: gone, unknown_fields: error}}
+limits: {{record_bytes: {RECORD_BYTES}}}
 kafka: {{bootstrap.servers: embedded}}
 state: {{path: ./state, memory: 128MiB, disk: 1GiB}}
 epoch: {{interval: 300ms}}
@@ -99,8 +103,13 @@ class Recorder:
             self._letters_to_replay()
             self._epochs(30)
             self.running.kill("assigner")
-            self._another_engine()
             self._epochs_until_trimmed()
+            # From here on less than what ends in the next trimming: these entries stay in the topics.
+            self._another_engine()
+            self.running.cli("pause", "--reason", "recorded")
+            self.running.cli("resume")
+            self._more_letters()
+            self._skipped()
             check_against_model(self.running, self.events)
             assert self.running.cli("verify", "--full")["agrees"]
             assert self.running.stop() == 0
@@ -117,6 +126,7 @@ class Recorder:
             "broken": model.broken,
             "now": self.events.now,
             "replayable": 1,
+            "more_reasons": ["record-too-large", "skipped"],
         }
 
     def _create_input(self) -> None:
@@ -141,6 +151,39 @@ class Recorder:
         }
         self.running.feed([("unknown-field", value)])
         self.events.model.broken += 1
+
+    def _more_letters(self) -> None:
+        """One that was replayed and refused again; one with key, value and headers that are cut."""
+        assert self.running.cli("dead-letter", "replay", "--reason", "unknown-field")["replayed"] == 1
+        producer = Producer({"bootstrap.servers": self.running.run_file()["kafka"]})
+        headers: list[tuple[str, str | bytes | None]] = [("large", b"h" * (80 << 10))]
+        producer.produce(INPUT, b"v" * 2 * RECORD_BYTES, b"k" * 2 * RECORD_BYTES, headers=headers)
+        assert producer.flush(60.0) == 0
+        self.events.model.broken += 2
+        self._epochs(1)
+
+    def _skipped(self) -> None:
+        """A batch that nobody can take in is passed over, and taken out of the topic: who reads the
+        recording reads all of that.
+        """
+        address = self.running.run_file()["kafka"]
+        with RawProducer(address) as producer:
+            pieces = [RawRecord(b"\0" * 1_000_000) for _ in range(105)]
+            offset = producer.send(INPUT, 0, batch(pieces, Codec.ZSTD))
+        self.running.until_shown(lambda status: bool(status["stopped_lanes"]))
+        place = ("--topic", INPUT, "--partition", "0", "--offset", str(offset))
+        skipped = self.running.cli("input", "skip", *place)
+        self.events.model.broken += 1
+        self._epochs(1)
+        config = resolve_addresses(load_config(self.running.config))
+        admin = ConfluentKafkaClient.from_config(config).admin()
+        admin.delete_records({TopicPartition(INPUT, 0): skipped["last"] + 1})
+        admin.close()
+
+    def _start_with(self, failpoint: str) -> None:
+        os.environ[ENVIRONMENT_VARIABLE] = failpoint
+        self.running.start()
+        del os.environ[ENVIRONMENT_VARIABLE]
 
     def _epochs(self, count: int) -> None:
         for _ in range(count):
@@ -199,9 +242,7 @@ class Recorder:
 
     def _die_decided(self) -> None:
         """The coordinator freezes right after a decision; others tag on; then everything is killed."""
-        os.environ[ENVIRONMENT_VARIABLE] = f"after_commit_decided:{EPOCHS_BEFORE_THE_END}:stop"
-        self.running.start()
-        del os.environ[ENVIRONMENT_VARIABLE]
+        self._start_with(f"after_commit_decided:{EPOCHS_BEFORE_THE_END}:stop")
         config = resolve_addresses(load_config(self.running.config))
         coordinator = psutil.Process(self.running.run_file()["pids"]["coordinator"][0])
         fold = fold_reader(config)
@@ -284,6 +325,7 @@ def write_down(folder: Path, expected: Path) -> dict[str, Any]:
 
 
 def pack(folder: Path, expected: Path, archive: Path) -> None:
+    half_made(folder / "accounts.yaml", half := folder.with_name("half-made"))
     for name in NOT_RECORDED:
         for path in (folder / name, folder / "state" / "kafka" / "node-1" / name):
             if path.is_dir():
@@ -295,6 +337,7 @@ def pack(folder: Path, expected: Path, archive: Path) -> None:
     with tarfile.open(archive, "w:xz", preset=9) as packed:
         packed.add(folder, "table", filter=_anonymous)
         packed.add(expected, "expected", filter=_anonymous)
+        packed.add(half, "half-made", filter=_anonymous)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -305,17 +348,14 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def main(output: Path) -> None:
     output.mkdir(parents=True)
-    product = Path(commit_coordinator.__file__).parent
-    commit = subprocess.run(
-        ["git", "-C", str(product), "rev-parse", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout
+    commit = product_commit()
     with tempfile.TemporaryDirectory(prefix="recording-") as place:
         folder, expected = Path(place) / "table", Path(place) / "expected"
         folder.mkdir()
         recorder = Recorder(folder)
         recorder.record()
         decided = write_down(folder, expected)
-        facts = {"commit": commit.strip(), "decided": decided, **recorder.facts()}
+        facts = {"commit": commit, "decided": decided, **recorder.facts()}
         (output / "facts.json").write_text(json.dumps(facts, indent=0, sort_keys=True) + "\n")
         pack(folder, expected, output / "recording.tar.xz")
     sys.stdout.write(f"{output}: {(output / 'recording.tar.xz').stat().st_size / 1e6:.1f} MB\n")

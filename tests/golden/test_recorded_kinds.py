@@ -1,0 +1,243 @@
+"""Every kind of what is stored is in some recording: entries and the fold with all their fields, headers,
+columns, caches, documents of the table's folder. A kind that the code has and no recording holds fails here,
+so a stored format changes together with a new recording (CONTRIBUTING.md, "When a stored format changes").
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from commit_coordinator import commit_metadata
+from commit_coordinator.configured_columns import CONFIGURED_COLUMNS
+from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord
+from commit_coordinator.staging import ROOT
+from commit_coordinator.table_creation import CREATION, Creation, create_or_finish
+from epoch_protocol import batches, dead_letter_headers
+from epoch_protocol.entries import AttemptVoided, Decision, LedgerEntry, decode_decision
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
+from epoch_protocol.state import FoldState, VoidedAttempt
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH
+from index_assigner.index import rocks_layout
+from stream_runtime.clock import SystemClock
+from stream_runtime.kafka.topics import TopicNames
+from tests.golden.recipes.recorded_state import read_lines
+from tests.recorded_table import Recording, recordings, unpack
+
+REPOSITORY = Path(__file__).parents[2]
+TOPICS = TopicNames("accounts")
+"""What ends by itself before a recording can hold it, as today's code writes it."""
+SHORT_LIVED = {
+    "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
+    "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
+}
+"""Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
+PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
+CACHE_KINDS = {
+    "LOCATION_PREFIX": "entries",
+    "TOMBSTONE_PREFIX": "tombstones",
+    "STATE_PREFIX": "shards",
+    "COVERAGE_PREFIX": "covered blocks",
+    "POSITION_PREFIX": "positions",
+    # A note that is looked at after the next promotion: gone before any recording ends.
+    "FOREIGN_PREFIX": None,
+}
+
+
+_IN_THE_FOLD = {"batch_shuffled": "shuffled", "transaction_tagged": "tagged"}
+
+
+class Kinds:
+    """What all recordings together hold."""
+
+    def __init__(self, found: list[Recording]) -> None:
+        self.recordings = found
+        self.paths: dict[str, set[str]] = {}
+        self.headers: set[str] = set()
+        self.cache: list[dict[str, list[Any]]] = []
+        self.documents: dict[str, Path] = {}
+        for recording in found:
+            self._take(recording)
+
+    def _take(self, recording: Recording) -> None:
+        for message in read_lines(recording.expected / "topics.jsonl"):
+            self.headers |= {name for name, _ in message.headers}
+            if message.topic in (TOPICS.ledger, TOPICS.epochs):
+                entry = json.loads(message.value or b"")
+                self.hold(entry["type"], entry)
+                if entry["type"] in _IN_THE_FOLD:
+                    # The fold keeps it as it is until it is committed.
+                    self.hold("fold", {_IN_THE_FOLD[entry["type"]]: [{"entry": entry}]})
+        self.hold("fold", json.loads((recording.expected / "fold.json").read_bytes()))
+        self.cache.append(json.loads((recording.expected / "cache.json").read_text()))
+        for row in self.cache[-1]["shards"]:
+            self.hold("shard", row[1])
+        for base in (recording.table, recording.half_made):
+            for each in (base / ROOT).glob("*"):
+                self.documents[each.name] = each
+
+    def hold(self, kind: str, document: Any) -> None:
+        """Takes note of the fields of a document."""
+        self.paths.setdefault(kind, set()).update(fields_of(document))
+
+
+def fields_of(document: Any, at: str = "") -> Iterator[str]:
+    """Paths of all fields; what a list holds is at the list's own path, and below a mapping at `*` too."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            yield f"{at}.{name}"
+            yield from fields_of(value, f"{at}.{name}")
+            yield from fields_of(value, f"{at}.*")
+    elif isinstance(document, list):
+        for value in document:
+            yield from fields_of(value, at)
+
+
+def fields_in(kind: msgspec.inspect.Type, at: str = "") -> Iterator[str]:
+    """Paths of all fields that documents of the type may have, as `fields_of` names them."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        for field in kind.fields:
+            yield f"{at}.{field.encode_name}"
+            yield from fields_in(field.type, f"{at}.{field.encode_name}")
+    elif isinstance(kind, msgspec.inspect.UnionType):
+        for each in kind.types:
+            yield from fields_in(each, at)
+    elif isinstance(kind, msgspec.inspect.ListType):
+        yield from fields_in(kind.item_type, at)
+    elif isinstance(kind, msgspec.inspect.DictType):
+        yield from fields_in(kind.value_type, f"{at}.*")
+
+
+def lacking(kinds: Kinds, name: str, made_by: Any) -> set[str]:
+    """Fields of a type that no recording has."""
+    return set(fields_in(msgspec.inspect.type_info(made_by))) - kinds.paths.get(name, set())
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory: pytest.TempPathFactory) -> Kinds:
+    return Kinds([unpack(name, tmp_path_factory.mktemp("recorded")) for name in recordings()])
+
+
+ENTRIES = [*get_args(LedgerEntry), *get_args(Decision)]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.__name__)
+def test_every_field_of_every_entry_is_recorded(kinds: Kinds, entry: Any):
+    tag = str(entry.__struct_config__.tag)
+    if tag in SHORT_LIVED:
+        kinds.hold(tag, json.loads(SHORT_LIVED[tag]))
+    assert lacking(kinds, tag, entry) == set(), f"record an entry {tag} that has these"
+
+
+def test_every_field_of_the_fold_is_recorded(kinds: Kinds):
+    kinds.hold("fold", {"voided": [json.loads(SHORT_LIVED["voided"])]})
+    assert lacking(kinds, "fold", FoldState) == set()
+
+
+def test_what_is_too_short_lived_to_be_recorded_is_read():
+    assert decode_decision(SHORT_LIVED["attempt_voided"]) == AttemptVoided(7, 3, 1, "r")
+    voided = msgspec.json.decode(SHORT_LIVED["voided"], type=VoidedAttempt)
+    assert voided == VoidedAttempt(3, 1, "20261123000000000")
+
+
+def constants(module: Any, prefix: str) -> dict[str, str]:
+    return {name: value for name, value in vars(module).items() if name.startswith(prefix)}
+
+
+def test_every_header_is_recorded(kinds: Kinds):
+    written = {*constants(batches, "HEADER_").values(), *constants(dead_letter_headers, "HEADER_").values()}
+    assert written - kinds.headers == set()
+    prefix = dead_letter_headers.ORIGINAL_PREFIX
+    assert any(name.startswith(prefix) for name in kinds.headers)
+
+
+def test_every_kind_of_record_in_a_cache_is_recorded(kinds: Kinds):
+    prefixes = {name for name in vars(rocks_layout) if name.endswith("_PREFIX")}
+    assert prefixes == set(CACHE_KINDS), "say what a recording has of it"
+    for kind in filter(None, CACHE_KINDS.values()):
+        assert any(each[kind] for each in kinds.cache), kind
+    assert lacking(kinds, "shard", rocks_layout.ShardRecord) == set()
+
+
+def documents_of_the_code() -> set[str]:
+    """The first name below `ROOT` in every path that the product has."""
+    found = set()
+    for file in [*REPOSITORY.glob("libs/**/*.py"), *REPOSITORY.glob("services/**/*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            found |= set(_below_root(node))
+    return found
+
+
+def _below_root(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if node.value.startswith(f"{ROOT}/") and "\n" not in node.value:
+            yield node.value.removeprefix(f"{ROOT}/").partition("/")[0]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "join_path":
+        if isinstance(node.args[0], ast.Name) and node.args[0].id == "ROOT":
+            yield _text(node.args[1]).partition("/")[0]
+    elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.FormattedValue):
+        root = node.values[0].value
+        if isinstance(root, ast.Name) and root.id == "ROOT":
+            yield _text(node.values[1]).removeprefix("/").partition("/")[0]
+
+
+def _text(node: ast.AST) -> str:
+    """A constant, or the constant that a formatted text begins with."""
+    first = node.values[0] if isinstance(node, ast.JoinedStr) else node
+    assert isinstance(first, ast.Constant), ast.dump(node)
+    return str(first.value)
+
+
+def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
+    named = documents_of_the_code()
+    assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
+    assert named - PASSING - set(kinds.documents) == set(), "record a table that has these"
+
+
+@pytest.mark.parametrize(
+    ("path", "made_by"),
+    [(CREATION, Creation), (LEDGER_RECORD, LedgerRecord), (INPUT_TOPICS_PATH, InputTopics)],
+    ids=lambda each: str(each).rpartition("/")[2],
+)
+def test_every_field_of_a_document_is_recorded(kinds: Kinds, path: str, made_by: Any):
+    content = kinds.documents[path.rpartition("/")[2]].read_bytes()
+    msgspec.json.decode(content, type=made_by)
+    kinds.hold(path, json.loads(content))
+    assert lacking(kinds, path, made_by) == set()
+
+
+def test_the_recorded_columns_are_read(kinds: Kinds):
+    content = json.loads(kinds.documents[CONFIGURED_COLUMNS.rpartition("/")[2]].read_bytes())
+    assert content == {"columns": ["id", "region", "at", "balance"]}
+
+
+def test_what_a_commit_says_of_its_epoch_is_recorded(kinds: Kinds):
+    source = Path(commit_metadata.__file__).read_text()
+    keys = {
+        node.value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith("tidemark.")
+    }
+    assert "tidemark.epoch" in keys
+    timelines = [each.table / ".hoodie/timeline" for each in kinds.recordings]
+    commits = [file.read_bytes() for each in timelines for file in each.glob("*_*.deltacommit")]
+    assert [key for key in keys if not any(key.encode() in commit for commit in commits)] == []
+
+
+def test_a_recorded_half_made_table_is_finished(kinds: Kinds):
+    half = [LocalStorage(each.half_made) for each in kinds.recordings if each.half_made.is_dir()]
+    assert half
+    for storage in half:
+        begun = msgspec.json.decode(storage.read(CREATION), type=Creation)
+        create_or_finish(storage, begun.definition, begun.shards, SystemClock())
+        assert not storage.exists(CREATION)
+        assert storage.exists(PROPERTIES_PATH)
