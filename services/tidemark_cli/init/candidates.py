@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any, Final
 
+from hudi_format.partition_paths import path_error
 from tidemark_cli.init.columns import Avro, Columns, Row, scalars
 
 _ID_NAMES: Final = frozenset({"id", "uuid", "guid", "key", "pk"})
@@ -49,12 +50,15 @@ def key_candidates(rows: Sequence[Row], keys: Sequence[Any], columns: Columns, t
 def partition_candidates(
     rows: Sequence[Row], columns: Columns, key: Sequence[str], ordering: str | None
 ) -> list[Candidate]:
-    """Columns with few values that do not change within a key."""
+    """Columns with few values that do not change within a key, and that can all be folders."""
     found = []
     for name in _whole_columns(rows, columns):
         if name in key or name == ordering or not _may_be_partition(columns.types[name]):
             continue
         values = {str(row[name]) for row in rows}
+        if any(path_error(value) for value in values):
+            # Records with these values would be dead letters.
+            continue
         is_day = _DAY_NAME.search(name) is not None
         few = 2 <= len(values) <= _VALUES_MAX and len(values) * _ROWS_PER_VALUE_MIN <= len(rows)
         if not (few or is_day):
