@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hudi_format.metadata_table import MetadataTableSnapshot
 from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
+from hudi_format.storage import Storage
 from hudi_format.table_config import read_table_config
 from index_assigner.adapters import TOPICS_RECORD, check_topics
 from index_assigner.assign.wiring import check_cache_free
@@ -22,7 +22,7 @@ from stream_runtime.config.model import InputStart
 from stream_runtime.kafka.ports import KafkaClient
 
 
-def rehearse_start(config: TableConfigFile, storage: LocalStorage, clock: Clock) -> None:
+def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> None:
     """Asked of files alone. Raises what keeps an assigner from starting: SetupError, CacheInUseError,
     SchemaError, RegistrySettingsError, …
     """
@@ -36,7 +36,7 @@ def rehearse_start(config: TableConfigFile, storage: LocalStorage, clock: Clock)
     check_cache_free(config.state.path)
 
 
-def rehearse_topics(config: TableConfigFile, storage: LocalStorage, client: KafkaClient) -> None:
+def rehearse_topics(config: TableConfigFile, storage: Storage, client: KafkaClient) -> None:
     """Asked of Kafka, once a coordinator has served the table. Raises SetupError, KafkaError."""
     if not storage.exists(TOPICS_RECORD):
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
+from hudi_format.storage import Storage
 from hudi_format.table_config import TableConfig
 from index_assigner.formats.choose import record_decoder
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
@@ -15,7 +15,7 @@ from stream_runtime.config import TableConfigFile
 
 def configured_keyer(
     config: TableConfigFile,
-    storage: LocalStorage,
+    storage: Storage,
     table: TableConfig,
     schema: TableSchema,
     num_shards: int,
