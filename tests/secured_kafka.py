@@ -59,7 +59,7 @@ def service_grants(table: str, *inputs: str) -> dict[str, list[Grant]]:
             Grant("topic", f"{table}.", ("CREATE", "DESCRIBE", "DELETE"), prefixed=True),
             own("ledger", "READ"),
             own("epochs", "READ", "WRITE"),
-            own("dead-letter", "READ", "WRITE"),
+            own("dead-letter", "READ", "WRITE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
             *(Grant("topic", each, ("CREATE", "READ", "WRITE")) for each in inputs),
             Grant("transactional_id", f"{table}-", ("WRITE",), prefixed=True),
         ],

@@ -293,9 +293,9 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
             "Run `tidemark table adopt --drop-stats`",
         )
-    if others:
+    if unknown := others - stats:
         yield UnsupportedTableError(
-            f"the metadata table keeps {', '.join(sorted(others))}, which Tidemark does not maintain",
+            f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
             "Drop these indexes with Hudi on Spark (DROP INDEX)",
         )
 

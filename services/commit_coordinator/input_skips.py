@@ -18,7 +18,7 @@ from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedErr
 from commit_coordinator.domain.membership import Member
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
-from epoch_protocol.lanes import shuffle_lane
+from epoch_protocol.lanes import parse_input_log, shuffle_lane, split_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
 from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
@@ -27,6 +27,12 @@ from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.retry import Deadline
 
 _STEP_S: Final = 0.2
+_WAYS_ON: Final = {
+    StopReason.TOPIC_RECREATED: "`tidemark input accept-topic {topic}` goes on",
+    StopReason.TOPIC_MISSING: "create the topic, then `tidemark input accept-topic {topic}` goes on",
+    StopReason.TOPIC_GROWN: "`tidemark table adopt --new-ledger` goes on, with a topic that has as many "
+    "partitions as there are lanes",
+}
 _log = logging.getLogger("tidemark.admin")
 
 
@@ -131,10 +137,12 @@ class InputSkips:
             raise LaneNotStoppedError(
                 f"{place.topic}[{place.partition}] does not stand still: nothing to skip"
             )
-        (stopped,) = found
-        if stopped.reason is StopReason.TOPIC_RECREATED:
+        # Of a topic that was made again the former log's lane may still be reported: nobody reads that on.
+        stopped = max(found, key=_incarnation)
+        if stopped.reason.is_of_topic:
             raise LaneNotStoppedError(
-                f"{stopped.sentence()}. `tidemark input accept-topic {place.topic}` goes on"
+                f"{stopped.sentence()}. No record stops it, so none can be skipped: "
+                f"{_WAYS_ON[stopped.reason].format(topic=place.topic)}"
             )
         if stopped.offset != offset:
             raise LaneNotStoppedError(
@@ -142,6 +150,11 @@ class InputSkips:
                 "the offset at which it stands can be skipped"
             )
         return stopped
+
+
+def _incarnation(stopped: StoppedLane) -> int:
+    """Of the topic that the lane reads; lanes of the assign stage have no name of their own for it."""
+    return parse_input_log(split_lane(stopped.lane)[0])[1] if stopped.stage is Stage.SHUFFLE else 1
 
 
 def _has_passed(lane: str, offset: int, view: CoordinatorView) -> bool:

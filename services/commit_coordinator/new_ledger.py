@@ -69,8 +69,9 @@ class PendingWriteError(CoordinatorError):
 
 @dataclass(frozen=True)
 class NewLedger:
-    """Where the new ledger starts. ``positions`` per input lane; ``anew``: lanes that begin at input.start,
-    because the topic does not hold their position any more; ``rolled_back``: instants of dead writers.
+    """Where the new ledger starts. ``positions`` per input lane; ``anew``: lanes whose position the topic
+    does not hold any more, read from where they first began, or, where that is gone, from the topic's start;
+    ``rolled_back``: instants of dead writers.
     """
 
     epoch: int

@@ -133,7 +133,10 @@ def begin_new_ledger(
         begun = new_ledger(reachable, client, open_storage(config.table.path), clock, ids)
     lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
     lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
-    lines += [f"  {lane} begins at input.start: its topic does not hold the position" for lane in begun.anew]
+    lines += [
+        f"  {lane} is read from its start: its topic does not hold the position any more"
+        for lane in begun.anew
+    ]
     lines += [f"  rolled back: {instant}" for instant in begun.rolled_back]
     lines.append("from these positions on the input is applied at least once; earlier tombstones are gone")
     document = {

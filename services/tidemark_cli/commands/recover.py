@@ -19,7 +19,9 @@ def add(commands: Commands) -> None:
         "recover",
         run_recover,
         "finish a decided epoch and free the table's lock when no coordinator will come back",
-        "  tidemark recover -c flights.yaml      a coordinator that starts does the same by itself",
+        "  tidemark recover -c flights.yaml      a coordinator that starts does the same by itself\n"
+        "Refused while a coordinator answers at services.coordinator. Other addresses are not asked: a\n"
+        "coordinator that serves the table there is fenced: it commits nothing more, and ends with code 3.",
     )
 
 

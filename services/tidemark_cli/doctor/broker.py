@@ -8,7 +8,7 @@ from typing import Final
 from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.kafka.confluent.inspection import ClusterInspection, TopicFacts
 from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.kafka.topics import topic_specs
+from stream_runtime.kafka.topics import TopicNames, topic_specs
 from tidemark_cli.doctor.checks import Finding, fails, ok, warning
 from tidemark_cli.doctor.trial import TRIAL_INFIX
 
@@ -20,6 +20,8 @@ _REPLICAS_SAFE: Final = 3
 _IN_SYNC_SAFE: Final = 2
 _INPUT_NEEDS: Final = frozenset({"READ", "DESCRIBE"})
 _OWN_NEEDS: Final = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE"})
+# Without them the topic works, and keeps letters as it was made (`limits.dead_letter_retention`).
+_LETTERS_NEED: Final = frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 _SETTINGS_SEEN: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
 
 
@@ -127,6 +129,8 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
             hidden.append(spec.name)
             continue
         allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
+        if spec.name == TopicNames(config.table.name).dead_letter:
+            yield from _retention_kept(spec.name, found)
         wrong = list(_differences(spec, found))
         yield from wrong
         yield from _in_sync(spec.name, found)
@@ -144,6 +148,16 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
     left = [each for each in inspection.topics() if each.startswith(f"{config.table.name}{TRIAL_INFIX}")]
     if left:
         yield warning(f"topics of doctors that were killed, or are at work: {', '.join(left)}", "Delete them")
+
+
+def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
+    lacking = set() if found.allowed is None or "ALL" in found.allowed else _LETTERS_NEED - found.allowed
+    if lacking:
+        yield warning(
+            f"{name}: this user may not {', '.join(sorted(lacking))}, so another "
+            "limits.dead_letter_retention or limits.dead_letter_bytes has no effect on it",
+            _grant(name, lacking),
+        )
 
 
 def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:

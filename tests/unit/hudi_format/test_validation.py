@@ -134,7 +134,19 @@ def test_all_reasons_come_at_once(table: InMemoryStorage) -> None:
     for part in ("version is 8", "LOCAL", "CUSTOM", "TIMESTAMP", "later.version", "column_stats", "bloom"):
         assert part in refused.value.reason, part
     assert refused.value.reason.startswith("7 things keep the table")
+    assert text.count("column_stats") == 1
     assert "--drop-stats" in text
+
+
+def test_stats_have_one_remedy(table: InMemoryStorage) -> None:
+    """What every table has that Spark made with default options."""
+    update_properties(table, {PARTITIONS: "files,record_index,column_stats,partition_stats"})
+    with pytest.raises(UnsupportedTableError) as refused:
+        check_servable(table)
+    assert str(refused.value) == (
+        "the metadata table keeps column_stats, partition_stats, which Tidemark does not maintain. "
+        "Run `tidemark table adopt --drop-stats`"
+    )
 
 
 KEYGEN = "hoodie.table.keygenerator.class"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
 from commit_coordinator.commit_service import stopped_lane
 from commit_coordinator.domain.membership import Member
-from commit_coordinator.input_skips import InputSkips
+from commit_coordinator.input_skips import _WAYS_ON, InputSkips
 from commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.entries import Stage
@@ -81,6 +81,44 @@ def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:
     assert not skips.orders(Stage.SHUFFLE, ["in:1"])
     with pytest.raises(DeadlineExceededError, match=r"in\[1\]"):
         skips.skip(TopicPartition("in", 1), 7, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        (StopReason.TOPIC_RECREATED, "`tidemark input accept-topic in` goes on"),
+        (StopReason.TOPIC_MISSING, "create the topic, then `tidemark input accept-topic in`"),
+        (StopReason.TOPIC_GROWN, "adopt --new-ledger"),
+    ],
+)
+def test_no_record_is_skipped_where_the_topic_is_the_cause(reason: StopReason, said: str) -> None:
+    """Refused at once, at the right offset, too: nobody holds such a lane, so nobody could do it."""
+    stopped = replace(BROKEN, reason=reason)
+    skips = InputSkips(lambda: [stopped], ViewBoard(), SeededIds(1), ManualClock(), lambda *_: None)
+    with pytest.raises(LaneNotStoppedError, match=said):
+        skips.skip(TopicPartition("in", 1), 7, 180.0)
+
+
+def test_every_reason_of_a_topic_has_a_way_on() -> None:
+    assert {each for each in StopReason if each.is_of_topic} == set(_WAYS_ON)
+
+
+@pytest.mark.parametrize("is_old_first", [True, False])
+def test_of_a_topic_that_was_made_again_the_lane_of_now_is_meant(is_old_first: bool) -> None:
+    anew = replace(BROKEN, lane="in@10:1", offset=4)
+    both = [replace(BROKEN, lane="in@9:1"), anew]
+    found = both if is_old_first else both[::-1]
+    asked: list[str] = []
+
+    def holder(_: Stage, lane: str) -> None:
+        asked.append(lane)
+
+    skips = InputSkips(lambda: found, ViewBoard(), SeededIds(1), SystemClock(), holder)
+    with pytest.raises(LaneNotStoppedError, match="stands at offset 4, not at 7"):
+        skips.skip(TopicPartition("in", 1), 7, 5.0)
+    with pytest.raises(DeadlineExceededError):
+        skips.skip(TopicPartition("in", 1), 4, 0.1)
+    assert set(asked) == {"in@10:1"}
 
 
 @pytest.mark.parametrize(

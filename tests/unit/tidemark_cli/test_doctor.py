@@ -247,6 +247,24 @@ def test_missing_rights_on_a_topic_are_named():
     assert list(broker._allowed("in", facts, frozenset({"READ"}))) == []
 
 
+@pytest.mark.parametrize(
+    ("allowed", "lacking"),
+    [
+        (None, ""),
+        (frozenset({"ALL"}), ""),
+        (frozenset({"READ", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}), ""),
+        (frozenset({"READ", "DESCRIBE_CONFIGS"}), "may not ALTER_CONFIGS,"),
+        (frozenset({"READ"}), "may not ALTER_CONFIGS, DESCRIBE_CONFIGS,"),
+    ],
+)
+def test_a_coordinator_that_cannot_set_how_long_letters_are_kept_is_a_warning(
+    allowed: frozenset[str] | None, lacking: str
+):
+    found = list(broker._retention_kept("t.dead-letter", TopicFacts(1, 1, None, allowed)))
+    assert statuses(found) == ([Status.WARNING] if lacking else [])
+    assert all(lacking in each.text and "docs/security.md" in each.remedy for each in found)
+
+
 def test_more_memory_than_there_is_fails(tmp_path: Path):
     file = write_config(tmp_path)
     file.write_text(file.read_text().replace("path: ./state", "path: ./state, memory: 100TiB"))
