@@ -261,7 +261,7 @@ def test_a_coordinator_that_cannot_set_how_long_letters_are_kept_is_a_warning(
     allowed: frozenset[str] | None, lacking: str
 ):
     found = list(broker._retention_kept("t.dead-letter", TopicFacts(1, 1, None, allowed)))
-    assert statuses(found) == ([Status.WARNING] if lacking else [])
+    assert statuses(iter(found)) == ([Status.WARNING] if lacking else [])
     assert all(lacking in each.text and "docs/security.md" in each.remedy for each in found)
 
 
