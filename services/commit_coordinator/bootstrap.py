@@ -193,6 +193,7 @@ class CoordinatorService:
         coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
         self.load_sizes()
         members.took_over(self._reader.fold.state)
+        members.deaths.took_over(ports.storage, folder, self._reader.fold.state)
         self._ready.set()
         self._server.set_serving(True)
         self._show_health(self._board.current)

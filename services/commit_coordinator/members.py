@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from commit_coordinator.domain.membership import Grant, LaneLease, Member, Membership, UnknownMemberError
-from commit_coordinator.domain.reader_deaths import DeathsAt, after_death, is_suspect
+from commit_coordinator.domain.reader_deaths import is_suspect
 from commit_coordinator.errors import CoordinatorError
+from commit_coordinator.reader_death_record import DeathRecord, reads_input
 from commit_coordinator.stopped_lanes import StoppedLanes
 from epoch_protocol.entries import Stage
 from epoch_protocol.input_topics import EmptyRange
@@ -56,7 +57,7 @@ class Members:
         """``position``: the next offset of a lane that counts, as the ledger has it now."""
         self._table = table
         self._position = position
-        self._deaths: dict[tuple[Stage, str], DeathsAt] = {}
+        self.deaths = DeathRecord()
         self._client = client
         self._clock = clock
         self._lock = threading.Lock()
@@ -90,10 +91,11 @@ class Members:
         self._expirer.start()
 
     def stop(self) -> None:
-        """Ends the expiring thread."""
+        """Ends the expiring thread, in order."""
         self._stopped.set()
         if self._expirer.is_alive():
             self._expirer.join()
+        self.deaths.keep(serving=False)
 
     def join(self, stage: Stage, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
         """A slot for the process."""
@@ -132,8 +134,7 @@ class Members:
 
     def suspects(self, stage: Stage, lanes: Iterable[str]) -> list[str]:
         """Those of the lanes that are to be read apart: two readers died where they stand."""
-        with self._lock:
-            known = {lane: self._deaths.get((stage, lane)) for lane in lanes}
+        known = {lane: self.deaths.get(stage, lane) for lane in lanes}
         return [lane for lane, at in known.items() if at and is_suspect(at, self._position(stage, lane))]
 
     def empty_ranges(self) -> list[EmptyRange]:
@@ -141,12 +142,12 @@ class Members:
         return [each for stage in Stage for member in self.members(stage) for each in member.empty]
 
     def _died(self, stage: Stage, process_id: str) -> None:
-        """Counts for the lanes of the input alone: nobody dies of what Tidemark wrote itself."""
-        if stage is Stage.ASSIGN and self._stages[Stage.SHUFFLE].leases():
+        """Counts for the lanes of the input alone."""
+        if not reads_input(stage, bool(self._stages[Stage.SHUFFLE].leases())):
             return
         for lane in self._stages[stage].held_by(process_id):
             position = self._position(stage, lane)
-            self._deaths[stage, lane] = at = after_death(self._deaths.get((stage, lane)), position)
+            at = self.deaths.died(stage, lane, position)
             if is_suspect(at, position):
                 _log.warning(
                     "%s lane %s is read apart from now on: its reader died %d times at offset %d",
@@ -190,6 +191,7 @@ class Members:
     def _expire_leases(self) -> None:
         while not self._stopped.wait(_EXPIRE_EVERY_S):
             self.expire()
+            self.deaths.keep()
 
     def _ended(self) -> list[tuple[Stage, int]]:
         """Slots to fence that are new since the last call."""

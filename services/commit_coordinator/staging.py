@@ -10,6 +10,7 @@
         ended/<term>/                 folders of terms that a successor ended
         served-by                     name of the coordinator that took the table over last, its own alone
         sign-of-life                  changes every few seconds while a coordinator serves
+        reader-deaths.json            where readers of the input died, and how often
         store/<sha256>.json           content-addressed documents (write statuses, fold snapshots)
 
 A successor renames the folders of all older terms away before it does anything. A folder is only ever made

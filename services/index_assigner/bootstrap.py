@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from epoch_protocol.entries import Stage
 from hudi_format.schema import TableSchema
@@ -25,6 +25,7 @@ from index_assigner.membership import Identity, JoinFacts, MembershipClient
 from index_assigner.observer import AssignerObserver, Several
 from index_assigner.pace import TransactionLimits
 from index_assigner.same_table import check_same_table
+from index_assigner.shuffle.careful_frames import CarefulSettings
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.same_topics import stale_by_record
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
@@ -65,9 +66,8 @@ class Ports:
     clock: Clock
     ids: IdSource
     failpoints: FailpointRegistry
-    one_batch_settings: Mapping[str, Any] | None = None
-    """Of a Kafka consumer that fetches one record batch at a time, for lanes that are read apart; None: none
-    are."""
+    careful_settings: CarefulSettings | None = None
+    """Of Kafka consumers for lanes that are read apart; None: none are."""
 
 
 def shuffle_work(context: StageContext) -> StageWork:
@@ -228,7 +228,7 @@ class AssignerService:
             ids=ports.ids,
             process_id=self._process_id,
             observer=self._observer,
-            one_batch_settings=ports.one_batch_settings,
+            careful_settings=ports.careful_settings,
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:

@@ -14,6 +14,7 @@ from hudi_format.storage.locate import open_storage
 from index_assigner.assign.wiring import assign_work
 from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
 from index_assigner.failpoints import AssignerFailpoint
+from index_assigner.shuffle.careful_frames import CarefulSettings
 from index_assigner.stage_context import StageFactory
 from stream_runtime.clock import SystemClock
 from stream_runtime.config import Address, TableConfigFile
@@ -49,7 +50,7 @@ def run(
         clock=clock,
         ids=SystemIds(),
         failpoints=FailpointRegistry.from_environment(AssignerFailpoint, os.environ, foreign_failpoints),
-        one_batch_settings=kafka.one_batch_settings(),
+        careful_settings=CarefulSettings(*kafka.careful_settings()),
     )
     service = AssignerService(config, ports, {s: f for s, f in FACTORIES.items() if s in stages})
     stop = threading.Event()

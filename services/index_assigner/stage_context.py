@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from hudi_format.ordering import OrderingField, table_ordering
 from hudi_format.schema import TableSchema
@@ -13,7 +13,7 @@ from hudi_format.table_config import TableConfig
 from index_assigner.adapters import LookupGate
 from index_assigner.membership import JoinFacts
 from index_assigner.observer import AssignerObserver
-from index_assigner.shuffle.careful_frames import Setup
+from index_assigner.shuffle.careful_frames import CarefulSettings, Setup
 from index_assigner.shuffle.careful_lanes import CarefulLanes, ChildReader
 from index_assigner.shuffle.configured_keyer import configured_keyer
 from index_assigner.shuffle.input_positions import start_of
@@ -51,7 +51,7 @@ class StageContext:
     ids: IdSource
     process_id: str
     observer: AssignerObserver
-    one_batch_settings: Mapping[str, Any] | None = None
+    careful_settings: CarefulSettings | None = None
 
     @property
     def ordering(self) -> OrderingField | None:
@@ -67,12 +67,12 @@ class StageContext:
 
     def careful(self) -> CarefulLanes | None:
         """Reads suspect lanes; None: nothing does, as without a real broker."""
-        if self.one_batch_settings is None:
+        if self.careful_settings is None:
             return None
-        facts, settings = self.facts, dict(self.one_batch_settings)
-        setup = Setup(settings, str(self.config.file), facts.num_shards, facts.lanes, 0)
+        facts = self.facts
+        setup = Setup(self.careful_settings, str(self.config.file), facts.num_shards, facts.lanes, 0)
         # What the dead may have fetched: what waits in the client, in a transaction, and for the next one.
-        return ChildReader(setup, POLL_BYTES_MAX + 2 * self.config.limits.transaction_bytes)
+        return ChildReader(setup, POLL_BYTES_MAX + 2 * self.config.limits.transaction_bytes, self.clock)
 
     def keyed_source(self) -> KeyedSource:
         """Where the assign stage reads: the keyed topic, or with partitioning by shard the input itself."""

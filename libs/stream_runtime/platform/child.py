@@ -7,6 +7,7 @@ orderly end of the parent ends its children.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -31,6 +32,12 @@ _LEASH: Final = (
     "os.getppid() == int(sys.argv[1]) or os._exit(1)\n"
     "os.execv(sys.argv[2], sys.argv[2:])\n"
 )
+
+
+def end_with_parent() -> None:
+    """For a child itself: on Linux the kernel ends it when the *thread* that started it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def spawn(

@@ -49,12 +49,25 @@ def _machine_bytes() -> int:
 
 
 def _group_bytes() -> list[int]:
-    """Of the container (cgroup version 2, as seen from inside); nothing where there is no limit."""
-    try:
-        limit, used = ((_GROUP / name).read_text() for name in ("memory.max", "memory.current"))
-        return [int(limit) - int(used)]
-    except (OSError, ValueError):
-        return []
+    """Of the container, as seen from inside (cgroups of version 2, or of 1); nothing where there is no limit.
+    What the kernel keeps of files is free when it is wanted.
+    """
+    names = [
+        ("memory.max", "memory.current", "memory.stat", "inactive_file ", "active_file "),
+        (
+            "memory/memory.limit_in_bytes",
+            "memory/memory.usage_in_bytes",
+            "memory/memory.stat",
+            "total_inactive_file ",
+            "total_active_file ",
+        ),
+    ]
+    for limit, used, stat, *cached in names:
+        with contextlib.suppress(OSError, ValueError):
+            lines = (_GROUP / stat).read_text().splitlines()
+            files = sum(int(line.split()[1]) for line in lines if line.startswith(tuple(cached)))
+            return [int((_GROUP / limit).read_text()) - int((_GROUP / used).read_text()) + files]
+    return []
 
 
 def _process_bytes() -> list[int]:

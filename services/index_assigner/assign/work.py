@@ -127,7 +127,8 @@ class AssignWork:
             self._in_flight.lanes -= numbers
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
-        self._suspects = frozenset(suspects)
+        # Others may wait to be opened still.
+        self._suspects = (self._suspects - lanes.keys()) | frozenset(suspects)
         self._to_open.update({int(lane): position for lane, position in lanes.items()})
         self._open_lanes()
 

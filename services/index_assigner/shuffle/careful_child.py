@@ -1,22 +1,32 @@
 """The process that reads suspect lanes, and that may die of what it reads (`python -m` this module).
 
-It fetches one record batch at a time and decodes every record before it hands it to its parent, under a limit
-of memory. What comes out at the other end of the pipe has ended nobody.
+It fetches and decodes every record before it hands it to its parent, under a limit of memory. What comes out
+at the other end of the pipe has ended nobody. After a death it fetches one batch, ends its Kafka client, and
+decodes one record after the other, so that its parent can tell what ends it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from hudi_format.schema import TableSchema
 from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import read_table_config
 from index_assigner.errors import InputWaitsError
-from index_assigner.shuffle.careful_frames import Answer, Kind, Setup, Task, read_frame, write_frame
+from index_assigner.shuffle.careful_frames import (
+    Answer,
+    CarefulSettings,
+    Kind,
+    Setup,
+    Task,
+    read_frame,
+    write_frame,
+)
 from index_assigner.shuffle.configured_keyer import configured_keyer
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from stream_runtime.clock import SystemClock
@@ -24,6 +34,7 @@ from stream_runtime.config import load_config
 from stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from stream_runtime.kafka.errors import KafkaError, UnreadableBatchError
 from stream_runtime.kafka.ports import Message, TopicPartition
+from stream_runtime.platform.child import end_with_parent
 from stream_runtime.platform.spare_memory import limit_own_memory
 
 _MESSAGES: Final = 500
@@ -37,59 +48,98 @@ _NO_ROOM: Final = Answer(Kind.FAILED, text="there is too little memory for a pro
 class _Reading:
     """One task."""
 
-    def __init__(self, consumer: AssignedConsumer, keyer: RecordKeyer, task: Task, out: IO[bytes]) -> None:
-        self._consumer, self._keyer, self._out = consumer, keyer, out
+    def __init__(self, settings: CarefulSettings, keyer: RecordKeyer, task: Task, out: IO[bytes]) -> None:
+        self._settings, self._keyer, self._out = settings, keyer, out
         self._place = TopicPartition(task.topic, task.partition)
         self._next, self._left_bytes, self._alone = task.first, task.bytes_max, task.records_alone
 
     def run(self) -> Answer:
         """The last answer of the task."""
-        self._consumer.check_exists([self._place])
-        self._consumer.assign({self._place: self._next})
-        silent = 0
-        while self._left_bytes > 0 and silent < _SILENT_POLLS_MAX:
-            alone = self._alone > 0
-            messages, ends, failure = self._consumer.poll(1 if alone else _MESSAGES, _POLL_S, _BYTES)
+        while self._alone > 0 and self._left_bytes > 0:
+            found = self._fetched_alone()
+            if isinstance(found, Answer):
+                return found
+            for message in found:
+                write_frame(self._out, Answer(Kind.DECODING, message.offset))
+                self._take([message])
+            self._alone -= len(found)
+        return self._read_ahead()
+
+    def _fetched_alone(self) -> Sequence[Message] | Answer:
+        """Records of the next batch, once nothing is fetched any more; or why there are none.
+
+        The client fetches on whatever it is told, so only its end makes sure that who dies from then on died
+        of these records, and not of the batch behind them.
+        """
+        consumer = self._consumer(self._settings.alone)
+        try:
+            found = self._begun(consumer) or self._polled(consumer)
+            if not isinstance(found, Answer):
+                write_frame(self._out, Answer(Kind.FETCHED))
+            return found
+        finally:
+            consumer.close()
+
+    def _read_ahead(self) -> Answer:
+        consumer = self._consumer(self._settings.ahead)
+        try:
+            if (failed := self._begun(consumer)) is not None:
+                return failed
+            while self._left_bytes > 0:
+                found = self._polled(consumer)
+                if isinstance(found, Answer):
+                    return found
+                self._take(found)
+            return Answer(Kind.DONE, self._next)
+        finally:
+            consumer.close()
+
+    def _consumer(self, settings: dict[str, Any]) -> AssignedConsumer:
+        return AssignedConsumer(settings, "careful")
+
+    def _begun(self, consumer: AssignedConsumer) -> Answer | None:
+        """Begins to fetch; not without room."""
+        consumer.check_exists([self._place])
+        if not _has_room():
+            return _NO_ROOM
+        write_frame(self._out, Answer(Kind.READING))
+        consumer.assign({self._place: self._next})
+        return None
+
+    def _polled(self, consumer: AssignedConsumer) -> Sequence[Message] | Answer:
+        """Records, or why none come any more."""
+        for _ in range(_SILENT_POLLS_MAX):
+            messages, ends, failure = consumer.poll(_MESSAGES, _POLL_S, _BYTES)
             if messages:
-                silent = 0
-                self._take(messages, alone)
-                continue
+                return messages
             if isinstance(failure, UnreadableBatchError):
                 return Answer(Kind.UNREADABLE, failure.base_offset, str(failure))
             if failure is not None:
                 return Answer(Kind.FAILED, text=str(failure))
             if self._place in ends:
                 return Answer(Kind.DONE, max(self._next, ends[self._place]))
-            silent += 1
-        if silent:
-            return Answer(Kind.FAILED, text="nothing came")
-        return Answer(Kind.DONE, self._next)
+        return Answer(Kind.FAILED, text="nothing came")
 
-    def _take(self, messages: Sequence[Message], alone: bool) -> None:
-        if alone:
-            # Nothing is fetched while it is decoded: who dies now died of this record.
-            self._consumer.unassign()
-            write_frame(self._out, Answer(Kind.DECODING, messages[0].offset))
-            self._alone -= 1
+    def _take(self, messages: Sequence[Message]) -> None:
         self._keyer.key_records(messages)
         write_frame(self._out, Answer.taken(messages))
         self._left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in messages)
         self._next = messages[-1].offset + 1
-        if alone:
-            self._consumer.assign({self._place: self._next})
 
 
 def _has_room() -> bool:
-    """Whether an ordinary batch can be read at all: who has no memory would die of any record."""
+    """Whether an ordinary batch can be read at all: who has no memory would die of any record. Written, since
+    memory that nobody wrote to is not there yet.
+    """
     try:
-        bytearray(_ROOM_BYTES)
+        return len(b"\1" * _ROOM_BYTES) == _ROOM_BYTES
     except MemoryError:
         return False
-    return True
 
 
 def main() -> None:
     """Works until its parent is gone."""
+    end_with_parent()
     source, out = sys.stdin.buffer, sys.stdout.buffer
     setup = read_frame(source, Setup)
     if setup is None:
@@ -102,15 +152,17 @@ def main() -> None:
         config, storage, read_table_config(storage), schema, setup.num_shards, setup.lanes, SystemClock()
     )
     while (task := read_frame(source, Task)) is not None:
-        consumer = AssignedConsumer(setup.settings, "careful")
         try:
-            answer = _Reading(consumer, keyer, task, out).run() if _has_room() else _NO_ROOM
-        except (KafkaError, InputWaitsError) as error:
+            answer = _Reading(setup.settings, keyer, task, out).run()
+        except BrokenPipeError:
+            return
+        except (KafkaError, InputWaitsError, OSError) as error:
             answer = Answer(Kind.FAILED, text=str(error))
-        except MemoryError:
+        except Exception:
+            # No memory, in whatever guise, or a record that nothing was made for: it would end whoever reads
+            # it, and that is what this process is for.
+            traceback.print_exc()
             os.abort()
-        finally:
-            consumer.close()
         write_frame(out, answer)
 
 

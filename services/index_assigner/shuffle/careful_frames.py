@@ -1,7 +1,8 @@
 """What a careful reader (`careful_child`) and its parent (`careful_lanes`) say to each other, over pipes.
 
 Frames: four bytes of length, big endian, then MessagePack. The parent sends one `Setup`, then one `Task`
-after the other; the child sends `Answer`s, the last one of a task is not TAKEN or DECODING.
+after the other; the child sends `Answer`s, the last one of a task is not READING, FETCHED,
+DECODING or TAKEN.
 """
 
 from __future__ import annotations
@@ -19,10 +20,17 @@ _LENGTH: Final = struct.Struct(">I")
 _Frame = TypeVar("_Frame")
 
 
-class Setup(msgspec.Struct, frozen=True):
-    """``settings``: of a consumer that fetches one record batch at a time. ``config``: the table's file."""
+class CarefulSettings(msgspec.Struct, frozen=True):
+    """Of consumers: ``ahead`` fetches few record batches at a time, ``alone`` one, and the next one late."""
 
-    settings: dict[str, Any]
+    ahead: dict[str, Any]
+    alone: dict[str, Any]
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """``config``: the table's file. ``memory_bytes``: what the child may take."""
+
+    settings: CarefulSettings
     config: str
     num_shards: int
     lanes: int
@@ -32,7 +40,8 @@ class Setup(msgspec.Struct, frozen=True):
 class Task(msgspec.Struct, frozen=True):
     """Read a partition from ``first`` on, about ``bytes_max`` of keys and values or to its end.
 
-    ``records_alone``: so many records are fetched one at a time, with nothing fetched ahead.
+    ``records_alone``: for so many records one batch is fetched at a time, and nothing while its records are
+    decoded, each by itself.
     """
 
     topic: str
@@ -45,10 +54,14 @@ class Task(msgspec.Struct, frozen=True):
 class Kind(StrEnum):
     """What an answer says."""
 
-    TAKEN = "taken"
-    """``records`` were fetched and decoded."""
+    READING = "reading"
+    """There is room for an ordinary batch, and fetching begins: who dies before that died of no record."""
+    FETCHED = "fetched"
+    """A batch was fetched alone; the client ends. Who dies now died of what the client fetched behind it."""
     DECODING = "decoding"
     """The record at ``offset`` was fetched alone, and is decoded next."""
+    TAKEN = "taken"
+    """``records`` were fetched and decoded."""
     DONE = "done"
     """Enough, or the end; ``offset`` is where to go on."""
     UNREADABLE = "unreadable"

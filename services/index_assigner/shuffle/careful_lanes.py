@@ -4,22 +4,30 @@ One lane after the other, on a thread that talks to the child. What comes out is
 any reader reads; where the child dies again and again (`careful_rule`), the lane is deadly there. A lane is
 read so until its end, or until more bytes came than a reader has fetched ahead and not yet published: then
 what killed the former readers did not lie in it, or is gone.
+
+A child that says nothing for minutes is ended, as one that cannot work: it may wait for a disk as well as
+hang in a record, so that stops no lane. (600 KB of gzip that unpack to 600 MB took it a minute on a busy
+machine.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
+
+import msgspec
 
 from index_assigner.shuffle import careful_rule as rule
 from index_assigner.shuffle.careful_frames import Answer, Kind, Setup, Task, read_frame, write_frame
+from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.kafka.ports import Message, TopicPartition, UnreadableBatchError
 from stream_runtime.platform.spare_memory import spare_memory_bytes
 
@@ -28,6 +36,9 @@ _EVENTS_MAX: Final = 4
 _WAIT_S: Final = 0.1
 _RETRY_S: Final = 0.5
 _FAILURES_MAX: Final = 20
+_FAILURES_OF_SILENCE: Final = 5
+_SILENT_S: Final = 180.0
+_END_S: Final = 10.0
 _log = logging.getLogger("tidemark.assigner")
 
 
@@ -67,6 +78,8 @@ class _Reading:
     state: rule.CarefulLane
     left_bytes: int
     failures: int = 0
+    may_die: bool = False
+    """Whether the child does now what a record of the lane may end it in."""
     is_done: bool = False
     forgotten: threading.Event = field(default_factory=threading.Event)
 
@@ -74,11 +87,16 @@ class _Reading:
 class ChildReader:
     """`CarefulLanes` in a child process."""
 
-    def __init__(self, setup: Setup, bytes_max: int, module: str = _CHILD) -> None:
+    def __init__(
+        self, setup: Setup, bytes_max: int, clock: Clock | None = None, module: str = _CHILD
+    ) -> None:
         """``setup``: its memory is set anew for each child. ``bytes_max``: of keys and values of a lane.
         ``module``: what the child runs.
         """
         self._setup = setup
+        self._clock = clock or SystemClock()
+        self._silent_from_s = math.inf
+        self._silenced: subprocess.Popen[bytes] | None = None
         self._module = module
         self._bytes_max = bytes_max
         self._tasks: Queue[_Reading | None] = Queue()
@@ -102,6 +120,9 @@ class ChildReader:
             reading.forgotten.set()
 
     def found(self) -> Found | None:
+        if self._clock.monotonic_s() - self._silent_from_s > _SILENT_S and (child := self._child) is not None:
+            self._silenced = child
+            child.kill()
         while True:
             try:
                 reading, found = self._found.get_nowait()
@@ -138,13 +159,14 @@ class ChildReader:
     def _step(self, reading: _Reading) -> None:
         """One task of the child, as far as it comes."""
         child, state = self._started(), reading.state
+        reading.may_die = False
         assert child.stdin is not None
         assert child.stdout is not None
         task = Task(*reading.place, state.next, max(reading.left_bytes, 1), state.alone)
         with contextlib.suppress(BrokenPipeError):
             write_frame(child.stdin, task)
         while not self._is_over(reading):
-            answer = read_frame(child.stdout, Answer)
+            answer = self._heard(child.stdout)
             if answer is None:
                 self._ended(reading, child)
                 return
@@ -153,8 +175,22 @@ class ChildReader:
         # The child may be in the middle of what nobody wants any more.
         self._end_child()
 
+    def _heard(self, stream: IO[bytes]) -> Answer | None:
+        """The child's next answer; None: it has ended, or has to."""
+        self._silent_from_s = self._clock.monotonic_s()
+        try:
+            return read_frame(stream, Answer)
+        except msgspec.MsgspecError as error:
+            _log.warning("the process that reads lanes apart says what is no answer: %s", error)
+            return None
+        finally:
+            self._silent_from_s = math.inf
+
     def _follow(self, reading: _Reading, answer: Answer) -> bool:
         """Whether the child's task goes on."""
+        if answer.kind in (Kind.READING, Kind.FETCHED):
+            reading.may_die = answer.kind is Kind.READING
+            return True
         if answer.kind is Kind.TAKEN:
             messages = answer.messages()
             reading.failures = 0
@@ -164,6 +200,7 @@ class ChildReader:
             return True
         if answer.kind is Kind.DECODING:
             reading.state = rule.decoding(reading.state, answer.offset)
+            reading.may_die = True
             return True
         if answer.kind is Kind.DONE:
             self._over(reading, answer.offset)
@@ -175,11 +212,20 @@ class ChildReader:
         return False
 
     def _ended(self, reading: _Reading, child: subprocess.Popen[bytes]) -> None:
-        """The child is gone: by a signal, it died of what it read; else it could not work at all."""
-        code = child.wait()
+        """The child is gone: by a signal while it read, it may have died of that; else it could not work."""
+        try:
+            code = child.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            code = 0
         self._end_child()
-        if code >= 0:
-            self._failed(reading, f"it ended with code {code}")
+        if child is self._silenced:
+            reading.failures += _FAILURES_OF_SILENCE - 1
+            self._failed(reading, f"it said nothing for {_SILENT_S:.0f} s")
+            return
+        if not (reading.may_die and rule.is_death(code)):
+            self._failed(
+                reading, f"it ended with code {code}" + ("" if reading.may_die else ", not by reading")
+            )
             return
         reading.state = rule.died(reading.state)
         topic, partition = reading.place
@@ -200,6 +246,9 @@ class ChildReader:
         topic, partition = reading.place
         _log.warning("%s[%d] cannot be read apart: %s", topic, partition, text)
         if reading.failures >= _FAILURES_MAX:
+            _log.warning(
+                "%s[%d] is read with the others again, although readers died there", topic, partition
+            )
             self._over(reading, reading.state.next)
         else:
             reading.forgotten.wait(_RETRY_S)
@@ -220,7 +269,6 @@ class ChildReader:
                 [sys.executable, "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
             assert child.stdin is not None

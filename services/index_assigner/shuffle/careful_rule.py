@@ -7,13 +7,18 @@
       └──enough were alone───┘ └──────a record was taken──────┘
 
 Ahead, what is behind the next record may be fetched already: a death says no more than that it is near.
-Alone, nothing but the next record's batch is fetched, and nothing is fetched while the record is decoded.
-Only two deaths alone at one offset name it, so nobody who kills processes by hand stops a healthy lane.
+Alone, nothing but the next record's batch is fetched, and nothing is fetched while its records are decoded,
+one by one.
+Only two deaths alone at one offset name it, so nobody who kills processes by hand stops a healthy lane. And
+only a signal that a record can lead to is a death: SIGTERM and the like come from who ends a service.
 """
 
 from __future__ import annotations
 
+from signal import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV
 from typing import Final, NamedTuple
+
+_BY_A_RECORD: Final = frozenset({SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV})
 
 RECORDS_ALONE: Final = 300
 """How many are read alone after a death, before the lane is read ahead again."""
@@ -43,6 +48,11 @@ def taken(lane: CarefulLane, after: int, records: int) -> CarefulLane:
 def decoding(lane: CarefulLane, offset: int) -> CarefulLane:
     """The next record was fetched alone, and lies at the offset: no record lies before it."""
     return lane if lane.next == offset else CarefulLane(offset, lane.alone)
+
+
+def is_death(exit_code: int) -> bool:
+    """Whether a record may have ended the process; negative codes are signals, as `subprocess` has it."""
+    return -exit_code in _BY_A_RECORD
 
 
 def died(lane: CarefulLane) -> CarefulLane:

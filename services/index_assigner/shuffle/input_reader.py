@@ -2,7 +2,8 @@
 
 To a stage both look alike. A partition is suspect when its lane is
 (`commit_coordinator.domain.reader_deaths`), or when it was deadly before: behind what was skipped the next
-record may be deadly as well. Once nothing was found in it, it is read with the others.
+record may be deadly as well. Once nothing was found in it, it is read with the others. One without a record
+to read killed nobody: an idle lane's position stays for ever, and so does what was counted there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class InputReader:
     def __init__(self, client: KafkaClient, careful: CarefulLanes | None = None) -> None:
         """Without ``careful`` suspects are read like all others."""
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
+        self._admin = client.admin()
         self._careful = careful
         self._apart: dict[TopicPartition, int] = {}
         self._deadly: set[TopicPartition] = set()
@@ -44,7 +46,11 @@ class InputReader:
         if careful is None:
             self._reader.add(positions)
             return
-        apart = [place for place in positions if place in suspects or place in self._deadly]
+        apart = [
+            place
+            for place, at in positions.items()
+            if (place in suspects or place in self._deadly) and self._has_more(place, at)
+        ]
         self._reader.add({place: at for place, at in positions.items() if place not in apart})
         self._reader.remove(apart)
         for place in positions:
@@ -53,6 +59,12 @@ class InputReader:
         for place in apart:
             self._apart[place] = positions[place]
             careful.start(place, positions[place])
+
+    def _has_more(self, place: TopicPartition, position: int) -> bool:
+        try:
+            return position < self._admin.end_offset(place, Isolation.READ_COMMITTED)
+        except KafkaError:
+            return True
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
         """Reads them no further; unknown ones are fine."""
@@ -96,3 +108,4 @@ class InputReader:
         if self._careful is not None:
             self._careful.close()
         self._reader.close()
+        self._admin.close()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from commit_coordinator.domain.reader_deaths import DeathsAt, after_death, is_suspect
 from commit_coordinator.members import Members
+from commit_coordinator.reader_death_record import READER_DEATHS, DeathRecord, ReaderDeaths
 from epoch_protocol.entries import Stage
+from epoch_protocol.state import FoldState, LaneState
+from hudi_format.storage.local import LocalStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
 LEASE_MS = 3_000
@@ -98,3 +105,97 @@ def test_who_is_not_known_died_of_nothing(seats: Seats) -> None:
     for _ in range(3):
         seats.members.leave(Stage.SHUFFLE, "nobody", by_error=True)
     assert seats.suspects() == []
+
+
+def folded(position: int = 7, slot: int | None = 0) -> FoldState:
+    lane = LaneState(position, slot=slot)
+    # The assign stage reads what Tidemark wrote.
+    return FoldState(shuffle_lanes={"in:0": lane}, assign_lanes={"0": lane})
+
+
+class Terms:
+    """Coordinators of one table, one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.storage = LocalStorage(folder)
+        self.number = 0
+
+    def begin(self, state: FoldState) -> DeathRecord:
+        self.number += 1
+        path = f".hoodie/.aux/tidemark/terms/{self.number}"
+        self.storage.make_dir(path)
+        record = DeathRecord()
+        record.took_over(self.storage, path, state)
+        return record
+
+
+@pytest.fixture
+def terms(tmp_path: Path) -> Terms:
+    return Terms(tmp_path)
+
+
+def test_who_dies_together_with_the_coordinator_is_counted_all_the_same(terms: Terms) -> None:
+    """As where the memory of the machine, or of the container that runs everything, is used up."""
+    assert terms.begin(folded()).get(Stage.SHUFFLE, "in:0") is None
+    assert terms.begin(folded()).get(Stage.SHUFFLE, "in:0") == DeathsAt(7, 1)
+    third = terms.begin(folded())
+    assert third.get(Stage.SHUFFLE, "in:0") == DeathsAt(7, 2)
+    assert third.get(Stage.ASSIGN, "0") is None
+    assert terms.begin(folded(8)).get(Stage.SHUFFLE, "in:0") == DeathsAt(8, 1)
+    assert terms.begin(folded(9, slot=None)).get(Stage.SHUFFLE, "in:0") is None
+
+
+def test_a_good_bye_of_the_coordinator_is_no_death_and_forgets_none(terms: Terms) -> None:
+    first = terms.begin(folded())
+    assert first.died(Stage.SHUFFLE, "in:0", 7) == DeathsAt(7, 1)
+    first.keep(serving=False)
+    for _ in range(3):
+        later = terms.begin(folded())
+        assert later.get(Stage.SHUFFLE, "in:0") == DeathsAt(7, 1)
+        later.keep(serving=False)
+    assert terms.begin(folded(8)).get(Stage.SHUFFLE, "in:0") is None
+
+
+def test_a_record_that_cannot_be_written_or_read_stops_nobody(
+    terms: Terms, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = terms.begin(folded())
+    first.died(Stage.SHUFFLE, "in:0", 7)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(terms.storage), "publish", _refuse)
+        first.keep()
+    assert "trying again" in caplog.text
+    first.keep()
+    second = terms.begin(folded())
+    assert second.get(Stage.SHUFFLE, "in:0") == DeathsAt(7, 2)
+    # A successor's folder is not that of the term before.
+    terms.storage.delete_tree(".hoodie/.aux/tidemark/terms/1")
+    first.died(Stage.SHUFFLE, "in:0", 7)
+    first.keep()
+    stored = terms.storage.read(READER_DEATHS)
+    assert json.loads(bytes(stored))["deaths"] == {"shuffle": {"in:0": [7, 2]}}
+    terms.storage.publish(".hoodie/.aux/tidemark/terms/2", READER_DEATHS, b"{", overwrite=True)
+    assert terms.begin(folded()).get(Stage.SHUFFLE, "in:0") is None
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_leases_keep_the_record_and_say_good_bye(terms: Terms, seats: Seats) -> None:
+    folder = ".hoodie/.aux/tidemark/terms/1"
+    terms.storage.make_dir(folder)
+    seats.members.deaths.took_over(terms.storage, folder, FoldState())
+    seats.members.start()
+    seats.members.leave(Stage.SHUFFLE, seats.owner(), by_error=True)
+
+    def stored() -> ReaderDeaths:
+        return msgspec.json.decode(terms.storage.read(READER_DEATHS), type=ReaderDeaths)
+
+    end = time.monotonic() + 60
+    while not stored().deaths:
+        assert time.monotonic() < end, "not within 60 s"
+        time.sleep(0.02)
+    assert stored() == ReaderDeaths(True, {"shuffle": {"in:0": DeathsAt(5, 1), "in:1": DeathsAt(5, 1)}})
+    seats.members.stop()
+    assert not stored().serving

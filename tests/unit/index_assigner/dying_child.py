@@ -1,11 +1,15 @@
 """A child of `careful_lanes.ChildReader` that reads from nowhere, and dies where its configuration says: the
-number of an offset; "exits": it cannot even begin. It fetches 100 records ahead, unless it reads them alone.
+number of an offset; "exits", "killed": it cannot even begin; "silent": it says nothing; "babbles": it says
+what is no answer; "ended": who ends the service ends it while it reads; "behind": it dies of what it fetched
+behind the batch that it has. It fetches 100 records ahead, unless it reads them alone.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 
 from index_assigner.shuffle.careful_frames import Answer, Kind, Setup, Task, read_frame, write_frame
 from stream_runtime.kafka.ports import Message
@@ -19,8 +23,24 @@ def main() -> None:
     assert setup is not None
     if setup.config == "exits":
         sys.exit(3)
+    if setup.config == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if setup.config == "silent":
+        time.sleep(600)
+    if setup.config == "babbles":
+        out.write(b"\0\0\0\3say")
+        out.flush()
+        time.sleep(600)
+    if setup.config == "behind":
+        write_frame(out, Answer(Kind.READING))
+        write_frame(out, Answer(Kind.FETCHED))
+        os.abort()
+    if setup.config == "ended":
+        write_frame(out, Answer(Kind.READING))
+        os.kill(os.getpid(), signal.SIGTERM)
     deadly = int(setup.config)
     while (task := read_frame(source, Task)) is not None:
+        write_frame(out, Answer(Kind.READING))
         at, alone = task.first, task.records_alone
         while at < END:
             count = 1 if alone else 10

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from index_assigner.shuffle import careful_lanes
-from index_assigner.shuffle.careful_frames import Setup
+from index_assigner.shuffle.careful_frames import CarefulSettings, Setup
 from index_assigner.shuffle.careful_lanes import ChildReader, Found
 from stream_runtime.kafka.ports import Message, TopicPartition
 from tests.unit.index_assigner.dying_child import END
@@ -20,7 +20,8 @@ NOWHERE = str(END + 1_000)
 
 
 def reader(config: str) -> ChildReader:
-    return ChildReader(Setup({}, config, 4, 2, 0), 1 << 20, "tests.unit.index_assigner.dying_child")
+    setup = Setup(CarefulSettings({}, {}), config, 4, 2, 0)
+    return ChildReader(setup, 1 << 20, module="tests.unit.index_assigner.dying_child")
 
 
 def read_all(lanes: ChildReader, each: Callable[[int], None] = lambda _: None) -> tuple[list[Message], Found]:
@@ -78,11 +79,16 @@ def test_who_kills_the_reader_by_hand_stops_no_lane() -> None:
         lanes.close()
 
 
-def test_a_child_that_cannot_work_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a precaution: without it the lane is read like the others."""
+@pytest.mark.parametrize("how", ["exits", "killed", "silent", "babbles", "ended", "behind"])
+def test_a_child_that_cannot_work_is_no_reason_to_stop(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a precaution: without it the lane is read like the others. Who has no memory for another process
+    sees the kernel end it before it has fetched anything.
+    """
     monkeypatch.setattr(careful_lanes, "_RETRY_S", 0.01)
     monkeypatch.setattr(careful_lanes, "_FAILURES_MAX", 3)
-    lanes = reader("exits")
+    monkeypatch.setattr(careful_lanes, "_SILENT_S", 1.0)
+    monkeypatch.setattr(careful_lanes, "_END_S", 0.1)
+    lanes = reader(how)
     try:
         lanes.start(PLACE, 7)
         messages, last = read_all(lanes)

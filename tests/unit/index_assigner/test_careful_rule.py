@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from index_assigner.shuffle.careful_rule import RECORDS_ALONE, CarefulLane, decoding, died, taken
+from index_assigner.shuffle.careful_rule import RECORDS_ALONE, CarefulLane, decoding, died, is_death, taken
 
 AHEAD, ALONE = CarefulLane(7), CarefulLane(7, RECORDS_ALONE)
 
@@ -34,6 +34,14 @@ def test_what_was_taken_is_harmless_and_starts_the_count_anew() -> None:
 def test_offsets_without_records_are_passed_and_no_death_there_counts_for_the_next_record() -> None:
     assert decoding(CarefulLane(7, 5, 1), 7) == CarefulLane(7, 5, 1)
     assert decoding(CarefulLane(7, 5, 1), 9) == CarefulLane(9, 5)
+
+
+@pytest.mark.parametrize(
+    ("code", "death"),
+    [(-9, True), (-6, True), (-11, True), (-15, False), (-2, False), (-1, False), (0, False), (9, False)],
+)
+def test_only_signals_that_a_record_can_lead_to_are_deaths(code: int, death: bool) -> None:
+    assert is_death(code) is death
 
 
 @pytest.mark.parametrize("seed", range(20))

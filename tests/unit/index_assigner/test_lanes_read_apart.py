@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from epoch_protocol.input_topics import EmptyRange
+from epoch_protocol.state import FoldState
 from epoch_protocol.stopped_lanes import SkipOrder, StopReason
+from index_assigner.assign.work import AssignWork
 from index_assigner.shuffle.careful_lanes import Found
 from index_assigner.shuffle.input_positions import earliest
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from stream_runtime.clock import ManualClock
+from stream_runtime.kafka.errors import KafkaUnavailableError
 from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 from tests.unit.index_assigner.shuffle_world import LANES, World, order
 
@@ -163,3 +169,39 @@ def test_markers_in_front_of_a_lane_are_told_and_records_are_not(world: World, c
     world.broker.produce(TopicPartition("orders-in", 0), None, order("later"), ())
     assert consumed(world, work) == {"orders-in:0": (6, 9)}
     assert not work.empty_ranges()
+
+
+def test_a_suspect_lane_without_a_record_is_read_with_the_others(world: World, careful: Scripted) -> None:
+    """Nobody died of what is not there: else idle lanes would wait for each other at each start."""
+    settings = ShuffleSettings(world.names, earliest, "s", 1 << 20, 1 << 20, 1 << 20, careful=careful)
+    work = ShuffleWork(world.client, world.keyer, settings, world.clock)
+    work.start({"orders-in:0": 6, "orders-in:1": 5}, ["orders-in:0", "orders-in:1"])
+    assert careful.started == [(SUSPECT, 5)]
+    world.broker.produce(TopicPartition("orders-in", 0), None, order("later"), ())
+    assert consumed(world, work) == {"orders-in:0": (6, 7)}
+
+
+def test_suspects_that_cannot_be_opened_yet_stay_suspects_when_others_start() -> None:
+    """Opening a lane may have to wait for the table's files; more lanes are claimed meanwhile."""
+    assigned: list[tuple[str, int, bool]] = []
+    waits = [KafkaUnavailableError("not now")]
+
+    def open_lanes(*_: object) -> None:
+        if waits:
+            raise waits.pop()
+
+    def assign(*args: object) -> None:
+        assigned.append(args)  # type: ignore[arg-type]
+
+    parts: Any = SimpleNamespace(
+        clock=ManualClock(),
+        folds=SimpleNamespace(fold=SimpleNamespace(state=FoldState())),
+        opener=SimpleNamespace(open=open_lanes),
+        index=SimpleNamespace(close_lane=lambda _: None),
+        source=SimpleNamespace(assign=assign, release=lambda _: None),
+    )
+    work = AssignWork(parts)
+    work.start({"0": 3, "1": 4}, ["1"])
+    assert assigned == []
+    work.start({"2": 5})
+    assert assigned == [("0", 3, False), ("1", 4, True), ("2", 5, False)]

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from stream_runtime.kafka.errors import KafkaUnavailableError, UnreadableBatchError
 from stream_runtime.kafka.ports import TopicPartition
+from stream_runtime.platform.child import end_with_parent
 from stream_runtime.platform.spare_memory import limit_own_memory, spare_memory_bytes
 
 _READ_S: Final = 10.0
@@ -144,17 +145,22 @@ def _answer(setup: Mapping[str, Any], place: TopicPartition, offset: int) -> dic
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
     _, status = os.waitpid(pid, 0)
+    # Who answered and died then, died of the batch behind the one that was asked for.
+    if said:
+        answer: dict[str, Any] = json.loads(said)
+        return answer
     if os.WIFSIGNALED(status):
         return {"readable": False, "base": -1}
-    answer: dict[str, Any] = json.loads(said) if said else {"unavailable": f"the reader ended with {status}"}
-    return answer
+    return {"unavailable": f"the reader ended with {status}"}
 
 
 def _answer_and_end(setup: Mapping[str, Any], place: TopicPartition, offset: int, writing: int) -> NoReturn:
     try:
+        end_with_parent()
         limit_own_memory(setup["memory"])
         answer = _read(setup["settings"], place, offset)
-    except MemoryError:
+    except (MemoryError, SystemError):
+        # Kafka's client says SystemError where it cannot make an object, for want of memory as a rule.
         os.abort()
     except Exception as error:
         answer = {"unavailable": f"{type(error).__name__}: {error}"}
@@ -163,24 +169,25 @@ def _answer_and_end(setup: Mapping[str, Any], place: TopicPartition, offset: int
 
 
 def _read(settings: Mapping[str, Any], place: TopicPartition, offset: int) -> dict[str, Any]:
+    """The client ends with the process: meanwhile it may fetch what nobody asked for, and die of that."""
     consumer = AssignedConsumer(dict(settings), "probe")
-    try:
-        consumer.assign({place: offset})
-        waited_s = 0.0
-        while waited_s < _READ_S:
-            messages, ends, failure = consumer.poll(1, _STEP_S)
-            if isinstance(failure, UnreadableBatchError):
-                return {"readable": False, "base": failure.base_offset}
-            if messages or place in ends:
-                return {"readable": True, "base": -1}
-            waited_s += _STEP_S
-        return {"unavailable": "nothing came"}
-    finally:
-        consumer.close()
+    consumer.assign({place: offset})
+    waited_s = 0.0
+    while waited_s < _READ_S:
+        messages, ends, failure = consumer.poll(1, _STEP_S)
+        if isinstance(failure, UnreadableBatchError):
+            return {"readable": False, "base": failure.base_offset}
+        if messages or place in ends:
+            return {"readable": True, "base": -1}
+        waited_s += _STEP_S
+    # Waits for a batch that is unpacked just now, and dies of it if it is too large.
+    consumer.close()
+    return {"unavailable": "nothing came"}
 
 
 def main() -> None:
     """The child: a line with settings, then an offset a line, an answer a line, until its parent is gone."""
+    end_with_parent()
     setup = json.loads(sys.stdin.readline())
     place = TopicPartition(*setup["place"])
     for line in sys.stdin:

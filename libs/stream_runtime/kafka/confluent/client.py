@@ -81,9 +81,12 @@ class ConfluentKafkaClient:
         with BatchProbe(settings, topic_partition) as probe:
             return last_of_batch(probe.ask, offset, end)
 
-    def one_batch_settings(self) -> dict[str, Any]:
-        """Of a consumer of another process that fetches one record batch of committed records at a time."""
-        return self._settings.one_batch_reader(_READER_GROUP, Isolation.READ_COMMITTED)
+    def careful_settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Of a consumer of another process, for committed records: one that fetches few record batches at a
+        time, and one that fetches one.
+        """
+        few = self._settings.few_batches_reader(_READER_GROUP)
+        return few, self._settings.one_batch_reader(_READER_GROUP, Isolation.READ_COMMITTED)
 
     def inspection(self) -> ClusterInspection:
         """For diagnosis; no service needs it."""

@@ -92,17 +92,31 @@ class ClientSettings:
     def one_batch_reader(
         self, group: str, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> dict[str, Any]:
-        """Fetches as little as a broker gives: the record batch that holds the offset."""
+        """Fetches as little as a broker gives: the record batch that holds the offset. The next one follows
+        within a millisecond when the first was taken before the client looked at its queue, else late: who
+        must not fetch it closes the client.
+        """
         return self._consumer(
             isolation,
             group,
             {
                 "fetch.wait.max.ms": 10,
+                "fetch.queue.backoff.ms": 1_000,
                 "fetch.message.max.bytes": 1,
                 "queued.min.messages": 1,
                 "queued.max.messages.kbytes": 1,
             },
         )
+
+    def few_batches_reader(self, group: str) -> dict[str, Any]:
+        """Fetches little, though more than a batch at a time when batches are small."""
+        return {
+            **self.one_batch_reader(group, Isolation.READ_COMMITTED),
+            "fetch.queue.backoff.ms": 1,
+            "fetch.message.max.bytes": 64 << 10,
+            "queued.min.messages": 10_000,
+            "queued.max.messages.kbytes": 1_024,
+        }
 
     def range_reader(self) -> dict[str, Any]:
         """Small prefetch: the default one was measured to fetch 133 MB to read a range of 1 MB."""
