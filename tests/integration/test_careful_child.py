@@ -54,7 +54,7 @@ class Input:
         self.config = load_config(file, {})
         create_table(self.config, SystemClock())
         self.client = ConfluentKafkaClient.from_config(self.config)
-        settings = {"max.message.bytes": str(16 << 20)}
+        settings = {"max.message.bytes": str(16 << 20), "retention.ms": "-1"}
         admin = self.client.admin()
         admin.create_topics([TopicSpec(TOPIC, len(BOMBS), 1, settings)])
         admin.close()

@@ -6,14 +6,17 @@
                                                                  │ it does not count
                                                                  └► the lane stands still again, and so on
 
-Finding the end reads from Kafka and takes seconds, so a thread does it; the other lanes go on meanwhile.
+Finding the end reads from Kafka and takes seconds, and hours for a batch of many records whose readers die.
+So a thread for each stopped lane does it, and the process does not wait for it when it ends; the other lanes
+go on meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final
 
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult
@@ -32,7 +35,6 @@ class LaneSkips:
     def __init__(self, stops: LaneStops, last_of_batch: LastOfBatch) -> None:
         self._stops = stops
         self._last_of_batch = last_of_batch
-        self._pool = ThreadPoolExecutor(1, "batch-end")
         self._searches: dict[tuple[str, int], Future[int]] = {}
         self._ready: dict[str, SkipResult] = {}
         self._results: dict[str, SkipResult] = {}
@@ -47,9 +49,21 @@ class LaneSkips:
             wanted = (order.lane, order.offset)
             if wanted not in self._searches:
                 place = TopicPartition(stopped.topic, stopped.partition)
-                self._searches[wanted] = self._pool.submit(self._last_of_batch, place, order.offset)
+                self._searches[wanted] = self._search(place, order.offset)
             if self._searches[wanted].done():
                 self._found(order, self._searches.pop(wanted))
+
+    def _search(self, place: TopicPartition, offset: int) -> Future[int]:
+        found: Future[int] = Future()
+
+        def work() -> None:
+            try:
+                found.set_result(self._last_of_batch(place, offset))
+            except Exception as error:
+                found.set_exception(error)
+
+        threading.Thread(target=work, name="batch-end", daemon=True).start()
+        return found
 
     def _found(self, order: SkipOrder, search: Future[int]) -> None:
         try:
@@ -89,7 +103,3 @@ class LaneSkips:
     def results(self) -> list[SkipResult]:
         """Of the latest orders."""
         return list(self._results.values())
-
-    def close(self) -> None:
-        """Waits for nothing."""
-        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -197,7 +197,6 @@ class ShardedInputSource:
         }
 
     def close(self) -> None:
-        self._skips.close()
         self._reader.close()
         self._admin.close()
 

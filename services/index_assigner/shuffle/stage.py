@@ -259,7 +259,6 @@ class ShuffleWork:
         }
 
     def close(self) -> None:
-        self._skips.close()
         self._reader.close()
         self._admin.close()
 

@@ -1,0 +1,67 @@
+"""The settings that end dead letters, and the counts of what ends next: a broker takes and gives them.
+
+When a broker deletes is its own affair: it looks every five minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commit_coordinator.dead_letter_retention import LetterRetention, keep_retention, retention_now
+from stream_runtime.clock import ManualClock
+from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.kafka.ports import Isolation, TopicPartition
+from stream_runtime.kafka.topics import TopicNames, dead_letter_settings, topic_specs
+from tests.contract.kafka_cluster import KafkaCluster, commit
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def config(cluster: KafkaCluster, tmp_path: Path) -> TableConfigFile:
+    (tmp_path / "t.avsc").write_text(
+        '{"type": "record", "name": "t", "fields": [{"name": "id", "type": "string"}]}'
+    )
+    (tmp_path / "t.yaml").write_text(
+        f"table: {{name: {cluster.unique}, path: ./w, record_key: [id], schema: t.avsc}}\n"
+        "input: {topics: [in]}\nkafka: {bootstrap.servers: embedded}\nstate: {path: ./state}\n"
+        "limits: {dead_letter_retention: 10d}\n"
+    )
+    return load_config(tmp_path / "t.yaml", {})
+
+
+def test_letters_end_by_settings_that_the_broker_takes_and_are_counted_before(
+    cluster: KafkaCluster, config: TableConfigFile
+) -> None:
+    letters = TopicPartition(TopicNames(cluster.unique).dead_letter, 0)
+    admin = cluster.admin()
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention()
+    (spec,) = (each for each in topic_specs(config) if each.name == letters.topic)
+    admin.create_topics([replace(spec, replication_factor=1)])
+    described = admin.describe(letters.topic).config
+    assert described.items() >= dead_letter_settings(config).items()
+    assert described["cleanup.policy"] == "delete"
+
+    commit(cluster.producer(), letters, *[b"x" * 1_000] * 10)
+    end = admin.end_offset(letters, Isolation.READ_COMMITTED)
+    assert end >= 10
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(end, 0, 0)
+    # A broker tells when a letter came: what is old is asked of it, by our clock.
+    for days, expiring in ((7, 0), (9, end)):
+        later = ManualClock(cluster.clock.now_ms() + days * DAY_MS)
+        assert retention_now(cluster.client, config, later) == LetterRetention(end, expiring, 0)
+    small = replace(config, limits=replace(config.limits, dead_letter_bytes=5_000))
+    assert 5 <= retention_now(cluster.client, small, cluster.clock).expiring < end
+
+    longer = replace(config, limits=replace(config.limits, dead_letter_retention_ms=11 * DAY_MS))
+    keep_retention(longer, admin)
+    deadline = time.monotonic() + 60
+    while admin.describe(letters.topic).config["retention.ms"] != str(11 * DAY_MS):
+        assert time.monotonic() < deadline, "the settings are not there after 60 s"
+        time.sleep(0.1)
+    admin.delete_records({letters: 4})
+    assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(end - 4, 0, 4)
