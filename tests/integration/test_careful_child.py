@@ -114,7 +114,9 @@ def test_the_batch_is_named_and_skipped_and_no_record_beside_it(source: Input, p
     place = TopicPartition(TOPIC, partition)
     lanes = source.reader()
     try:
-        for first, good, deadly in ((0, [0, 1], 2), (3, [3], 4)):
+        # LZ4 ends the child soonest, so what lies right before such a batch is blamed most easily.
+        rounds = [(0, [0, 1], 2), (3, [3], 4)]
+        for first, good, deadly in rounds if BOMBS[partition][0] is Codec.LZ4 else rounds[:1]:
             offsets, last = read(lanes, place, first)
             assert (offsets, last.is_deadly, last.next) == (good, True, deadly)
             assert source.client.last_of_batch(place, deadly) == deadly

@@ -40,6 +40,17 @@ def test_section_reaches_every_client_and_our_own_settings_stand():
     assert reader["receive.message.max.bytes"] > 2 * settings.message_bytes_max
 
 
+def test_a_fetch_brings_little_since_it_is_unpacked_at_once():
+    """600 KB of gzip may be 600 MB, and who asked for one batch must not get the next one soon."""
+    settings = ClientSettings(NOBODY)
+    reader = settings.partition_reader(Isolation.READ_COMMITTED, "g")
+    assert (reader["fetch.message.max.bytes"], reader["fetch.max.bytes"]) == (1 << 20, 4 << 20)
+    few, one = settings.few_batches_reader("g"), settings.one_batch_reader("g")
+    assert (one["fetch.message.max.bytes"], one["queued.min.messages"]) == (1, 1)
+    assert one["fetch.queue.backoff.ms"] >= 1_000 > few["fetch.queue.backoff.ms"]
+    assert few["isolation.level"] == "read_committed"
+
+
 @pytest.mark.parametrize("key", ["acks", "isolation.level", "enable.idempotence", "transactional.id"])
 def test_setting_that_correctness_rests_on_is_refused(key):
     with pytest.raises(KafkaConfigError, match=f"kafka.{key} is set by Tidemark"):

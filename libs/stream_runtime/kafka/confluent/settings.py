@@ -83,8 +83,9 @@ class ClientSettings:
             {
                 "fetch.wait.max.ms": 100,
                 "fetch.queue.backoff.ms": 20,
-                "fetch.message.max.bytes": 4 << 20,
-                "fetch.max.bytes": 16 << 20,
+                # These count what is compressed, and a whole fetch is unpacked at once: at 50 to 1, 200 MiB.
+                "fetch.message.max.bytes": 1 << 20,
+                "fetch.max.bytes": 4 << 20,
                 "queued.max.messages.kbytes": 32 << 10,
             },
         )
