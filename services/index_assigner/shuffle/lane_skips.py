@@ -49,21 +49,9 @@ class LaneSkips:
             wanted = (order.lane, order.offset)
             if wanted not in self._searches:
                 place = TopicPartition(stopped.topic, stopped.partition)
-                self._searches[wanted] = self._search(place, order.offset)
+                self._searches[wanted] = in_background(self._last_of_batch, place, order.offset)
             if self._searches[wanted].done():
                 self._found(order, self._searches.pop(wanted))
-
-    def _search(self, place: TopicPartition, offset: int) -> Future[int]:
-        found: Future[int] = Future()
-
-        def work() -> None:
-            try:
-                found.set_result(self._last_of_batch(place, offset))
-            except Exception as error:
-                found.set_exception(error)
-
-        threading.Thread(target=work, name="batch-end", daemon=True).start()
-        return found
 
     def _found(self, order: SkipOrder, search: Future[int]) -> None:
         try:
@@ -103,3 +91,17 @@ class LaneSkips:
     def results(self) -> list[SkipResult]:
         """Of the latest orders."""
         return list(self._results.values())
+
+
+def in_background(work: LastOfBatch, place: TopicPartition, offset: int) -> Future[int]:
+    """What the work comes to, done on a thread that nobody waits for."""
+    found: Future[int] = Future()
+
+    def search() -> None:
+        try:
+            found.set_result(work(place, offset))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=search, name="batch-end", daemon=True).start()
+    return found

@@ -154,7 +154,7 @@ class Edges:
             patch.object(writer_tasks, "open_storage", self.storages.__getitem__),
             patch.object(writer_tasks, "Publishers", _InOrder),
             patch.object(choose, "ConfluentSchemaSource", Registry),
-            patch.object(lane_skips, "ThreadPoolExecutor", lambda *_: _InOrder()),
+            patch.object(lane_skips, "in_background", _InOrder().submit),
             patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
             patch.object(trimming, "EPOCHS_BETWEEN", trim_every or 1 << 30),
             patch.object(trimming, "SECONDS_BETWEEN", 1 << 40),

@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commit_coordinator import sign_of_life
 from commit_coordinator.admin_service import SERVICE_NAME
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
+from commit_coordinator.reader_death_record import READER_DEATHS, ReaderDeaths
 from commit_coordinator.sign_of_life import SIGN, SignOfLife
 from commit_coordinator.staging import open_term, show_owner, shown_owner, term_dir
 from commit_coordinator.view import CoordinatorView, ViewBoard
@@ -58,6 +60,10 @@ def own(folder: Path, owner: str) -> None:
     """What a coordinator leaves with the table that it took over."""
     storage = LocalStorage(folder)
     show_owner(storage, open_term(storage, 1), owner)
+
+
+def says_serving(storage: LocalStorage) -> bool:
+    return msgspec.json.decode(storage.read(READER_DEATHS), type=ReaderDeaths).serving
 
 
 def flush(folder: Path, coordinator: Served) -> int:
@@ -152,8 +158,11 @@ def test_a_coordinator_is_known_by_its_table_from_each_start_on(tmp_path: Path) 
             assert main(["flush", "-c", str(served)]) == 0
             assert main(["flush", "-c", str(namesake)]) == 1
             names.add(shown_owner(storage))
+            assert says_serving(storage)
         finally:
             service.close()
+        # Else the next one takes it for killed, together with who read the input.
+        assert not says_serving(storage)
     assert len(names - {None}) == 2
 
 
