@@ -22,7 +22,7 @@ from stream_runtime.kafka.ports import (
 )
 
 _METADATA_TIMEOUT_S: Final = 10.0
-_FIRST_CHUNK: Final = 256
+_FIRST_CHUNK: Final = 16
 # The client's method hands out a result *and* leaves an exception behind when a header's name is not UTF-8;
 # only a call that checks for that raises it here, and not somewhere later. The interpreter's own fast call
 # does not check, `methodcaller` does.
