@@ -23,6 +23,7 @@ from epoch_protocol.entries import Stage
 from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.state import FoldState
 from epoch_protocol.stopped_lanes import StoppedLane
+from hudi_format.storage.base import Storage
 from stream_runtime.clock import Clock
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import KafkaClient, KafkaError
@@ -77,14 +78,17 @@ class Members:
         with self._lock:
             self._stages[stage].set_lanes(lanes)
 
-    def took_over(self, state: FoldState) -> None:
-        """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back."""
+    def took_over(self, state: FoldState, storage: Storage, folder: str) -> None:
+        """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back.
+        ``folder``: the term's.
+        """
         lanes = {Stage.SHUFFLE: state.shuffle_lanes, Stage.ASSIGN: state.assign_lanes}
         self._former = {
             stage: {lane.slot for lane in held.values() if lane.slot is not None}
             for stage, held in lanes.items()
         }
         self._former_until_ms = self._clock.now_ms() + self._lease_ms
+        self.deaths.took_over(storage, folder, state)
 
     def start(self) -> None:
         """Starts expiring leases, on a thread of its own."""

@@ -34,7 +34,7 @@ PARTITIONS: Final = 3
 RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "10000"))
 BATCH: Final = 100
 BOMB_BYTES: Final = 48 << 20
-DEADLY_BYTES: Final = 640 << 20
+DEADLY_BYTES: Final = 448 << 20
 MEMORY_MAX: Final = 768 << 20
 """What the container of an assigner may use (deploy)."""
 TIMESTAMPS: Final = (0, 1, 1_700_000_000_000, 253_402_300_799_999, 4_102_444_800_000)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from commit_coordinator.members import Members, transactional_id
 from epoch_protocol.entries import Stage
 from epoch_protocol.state import FoldState, LaneState
+from hudi_format.storage.local import LocalStorage
 from stream_runtime.kafka.ports import (
     FencedError,
     Isolation,
@@ -64,11 +66,11 @@ def former(shuffle: int, *assign: int) -> FoldState:
 
 
 def test_slots_of_a_former_term_that_nobody_takes_again_are_fenced(
-    cluster: MemoryCluster, members: Members
+    cluster: MemoryCluster, members: Members, tmp_path: Path
 ) -> None:
     dead = [open_transaction(cluster, Stage.SHUFFLE, 4), open_transaction(cluster, Stage.ASSIGN, 2)]
     alive = open_transaction(cluster, Stage.ASSIGN, 0)
-    members.took_over(former(4, 0, 2))
+    members.took_over(former(4, 0, 2), LocalStorage(tmp_path), "term")
     members.start()
     assert members.join(Stage.ASSIGN, "alive", "at", preferred_slot=0).slot == 0
     time.sleep(0.5)

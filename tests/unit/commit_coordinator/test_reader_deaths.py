@@ -185,7 +185,7 @@ def _refuse(*_: object, **__: object) -> None:
 def test_the_leases_keep_the_record_and_say_good_bye(terms: Terms, seats: Seats) -> None:
     folder = ".hoodie/.aux/tidemark/terms/1"
     terms.storage.make_dir(folder)
-    seats.members.deaths.took_over(terms.storage, folder, FoldState())
+    seats.members.took_over(FoldState(), terms.storage, folder)
     seats.members.start()
     seats.members.leave(Stage.SHUFFLE, seats.owner(), by_error=True)
 
