@@ -75,11 +75,6 @@ def encode_input_topics(record: InputTopics) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record, order="sorted"), indent=2)
 
 
-def decode_input_topics(content: bytes) -> InputTopics:
-    """Raises msgspec.DecodeError for what is no such document."""
-    return msgspec.json.decode(content, type=InputTopics)
-
-
 def first_read(seen: SeenTopic, partitions_before: int = 0, incarnation: int = 1) -> InputTopic:
     """The record of a topic that has none yet. ``partitions_before``: an older record's count, 0: none."""
     return InputTopic(seen.partitions, partitions_before or seen.partitions, seen.id, incarnation)

@@ -14,9 +14,10 @@ import msgspec
 
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
-from hudi_format.errors import FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 from stream_runtime.config import TableConfigFile
 from stream_runtime.errors import ErrorKind
 
@@ -54,12 +55,12 @@ def record_columns(storage: Storage, folder: str, configured: Sequence[str]) -> 
 
 def _recorded(storage: Storage) -> list[str]:
     try:
-        return msgspec.json.decode(storage.read(CONFIGURED_COLUMNS), type=_Record).columns
+        return read_document(storage, CONFIGURED_COLUMNS, _Record).columns
     except FileMissingError:
         return []
-    except msgspec.MsgspecError as error:
+    except CorruptFileError as error:
         raise MissingColumnsError(
-            f"{storage.base_uri}/{CONFIGURED_COLUMNS} is damaged ({error}): compare table.schema with "
+            f"{error}: compare table.schema with "
             "`tidemark table describe`, then delete that file; the next start writes it anew"
         ) from error
 

@@ -9,14 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.input_ends import input_ends
 from commit_coordinator.staging import ROOT
 from epoch_protocol.lanes import parse_shuffle_lane
-from hudi_format.errors import FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 from stream_runtime.config import InputStart
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin, TopicPartition
@@ -64,12 +63,12 @@ def _start(admin: Admin, lane: str) -> int:
 
 def _read(storage: Storage) -> dict[str, int]:
     try:
-        return msgspec.json.decode(storage.read(INPUT_STARTS), type=dict[str, int])
+        return read_document(storage, INPUT_STARTS, dict[str, int])
     except FileMissingError:
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except CorruptFileError as error:
         raise DamagedStartsError(
-            f"{storage.base_uri}/{INPUT_STARTS} is damaged ({error}). It says where each input lane began "
+            f"{error}. It says where each input lane began "
             "(input.start: latest), and is asked for lanes that have not been read yet: restore it from a "
             "copy of the table's folder; or delete it, then those lanes begin at the end of now"
         ) from error

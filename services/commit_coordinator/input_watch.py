@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import grpc
-import msgspec
 
 from commit_coordinator.input_starts import record_input_starts
 from commit_coordinator.stopped_lanes import STANDS_STILL
@@ -26,14 +25,14 @@ from epoch_protocol.input_topics import (
     InputTopics,
     SeenTopic,
     accepted,
-    decode_input_topics,
     encode_input_topics,
     lanes_of,
     look,
 )
 from epoch_protocol.stopped_lanes import StopReason
-from hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError
+from hudi_format.errors import FileMissingError, HudiFormatError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_document
 from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin, KafkaError
@@ -294,13 +293,9 @@ def shard_growth_text(name: str, topic: InputTopic) -> str:
 def read_record(storage: Storage) -> InputTopics:
     """The record as it stands; empty before the first. Raises CorruptFileError."""
     try:
-        content = storage.read(INPUT_TOPICS_PATH)
+        return read_document(storage, INPUT_TOPICS_PATH, InputTopics)
     except FileMissingError:
         return InputTopics()
-    try:
-        return decode_input_topics(content)
-    except msgspec.MsgspecError as error:
-        raise CorruptFileError(f"{storage.base_uri}/{INPUT_TOPICS_PATH} is damaged: {error}") from error
 
 
 def _log_change(name: str, before: InputView, view: InputView, topic: InputTopic) -> None:

@@ -26,6 +26,7 @@ from epoch_protocol.fold import Fold
 from epoch_protocol.state import FoldState
 from hudi_format.errors import AlreadyExistsError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_text
 from hudi_format.table_config import PROPERTIES_PATH
 from stream_runtime.config import TableConfigFile
 from stream_runtime.errors import ErrorKind
@@ -55,7 +56,7 @@ def ledger_id(storage: Storage, ids: IdSource) -> str:
 def known_ledger_id(storage: Storage) -> str:
     """The identity in the table's folder; "" when there is none."""
     try:
-        return bytes(storage.read(TABLE_ID)).decode().strip()
+        return read_text(storage, TABLE_ID).strip()
     except FileMissingError:
         return ""
 

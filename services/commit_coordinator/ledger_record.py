@@ -12,8 +12,9 @@ import msgspec
 
 from commit_coordinator.staging import ROOT
 from epoch_protocol.state import Committed, FoldState
-from hudi_format.errors import FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 
 LEDGER_RECORD: Final = join_path(ROOT, "ledger.json")
 
@@ -47,6 +48,6 @@ class LedgerRecorder:
 def read_ledger_record(storage: Storage) -> LedgerRecord | None:
     """None when there is none, or none that can be read: the timeline says the rest."""
     try:
-        return msgspec.json.decode(storage.read(LEDGER_RECORD), type=LedgerRecord)
-    except (FileMissingError, msgspec.MsgspecError):
+        return read_document(storage, LEDGER_RECORD, LedgerRecord)
+    except (FileMissingError, CorruptFileError):
         return None

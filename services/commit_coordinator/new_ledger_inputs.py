@@ -19,6 +19,7 @@ from epoch_protocol.input_topics import InputTopic, SeenTopic, accepted, lanes_o
 from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_document
 from stream_runtime.config import InputPartitioning, InputStart, TableConfigFile
 from stream_runtime.kafka.ports import Admin, Isolation, TopicPartition
 
@@ -97,10 +98,9 @@ def record_starts(
 
 def _recorded_starts(storage: Storage) -> dict[str, int]:
     try:
-        recorded: dict[str, int] = json.loads(storage.read(INPUT_STARTS))
+        return read_document(storage, INPUT_STARTS, dict[str, int])
     except FileMissingError:
         return {}
-    return recorded
 
 
 def _holds(admin: Admin, at: TopicPartition, position: int) -> bool:

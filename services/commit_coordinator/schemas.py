@@ -14,9 +14,10 @@ from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
 from commit_coordinator.table_open import fixed_columns
 from commit_coordinator.takeover import EPOCH_KEY
-from hudi_format.errors import AlreadyExistsError, FileMissingError, UnsupportedTableError
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError, UnsupportedTableError
 from hudi_format.schema import SchemaError, TableSchema, newer_union, union
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_text
 from hudi_format.table_schema import CommitSchema, SchemaChanges
 from hudi_format.timeline import Timeline
 from stream_runtime.config import TableConfigFile
@@ -123,10 +124,12 @@ class SchemaRegistry:
     def _load(self, fingerprint: str) -> TableSchema:
         path = self._path(fingerprint)
         try:
-            text = self._storage.read(path).decode()
+            return TableSchema.from_avro(read_text(self._storage, path), self._table)
         except FileMissingError as error:
             raise IncompatibleSchemaError(f"{path} is gone: a transaction names that schema") from error
-        return TableSchema.from_avro(text, self._table)
+        except SchemaError as error:
+            # It was one when it was written here.
+            raise CorruptFileError(f"{self._storage.base_uri}/{path} is damaged: {error}") from error
 
     def _path(self, fingerprint: str) -> str:
         return join_path(ROOT, "schemas", f"{fingerprint}.avsc")

@@ -25,6 +25,7 @@ from typing import Final
 
 from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError, StagingGoneError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_text
 
 ROOT: Final = ".hoodie/.aux/tidemark"
 TERMS: Final = f"{ROOT}/terms"
@@ -70,9 +71,9 @@ def show_owner(storage: Storage, folder: str, owner: str) -> None:
 
 
 def shown_owner(storage: Storage) -> str | None:
-    """The name that the table's coordinator left; None when none did."""
+    """The name that the table's coordinator left; None when none did. Raises CorruptFileError."""
     try:
-        return storage.read(SERVED_BY).decode()
+        return read_text(storage, SERVED_BY)
     except FileMissingError:
         return None
 

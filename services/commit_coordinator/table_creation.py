@@ -21,10 +21,11 @@ from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.staging import ROOT
 from hudi_format import table_keys as keys
 from hudi_format.commit.create_table import create_table
-from hudi_format.errors import AlreadyExistsError, FileMissingError
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
 from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 from hudi_format.storage.local import is_temporary
 from hudi_format.table_config import (
     PROPERTIES_PATH,
@@ -105,12 +106,12 @@ def _begun(storage: Storage, definition: TableDefinition, shards: int, clock: Cl
 
 def _read(storage: Storage) -> Creation | None:
     try:
-        return msgspec.json.decode(storage.read(CREATION), type=Creation)
+        return read_document(storage, CREATION, Creation)
     except FileMissingError:
         return None
-    except msgspec.MsgspecError as error:
+    except CorruptFileError as error:
         raise CreationError(
-            f"{storage.base_uri}/{CREATION} cannot be read ({error}): another version of Tidemark made it; "
+            f"{error}, or another version of Tidemark made it: "
             "finish with that one, or delete the folder, which holds no row yet"
         ) from error
 

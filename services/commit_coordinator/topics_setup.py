@@ -29,8 +29,9 @@ from epoch_protocol.input_topics import (
     first_read,
     look,
 )
-from hudi_format.errors import AlreadyExistsError, FileMissingError
+from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.ports import Admin, TopicSpec, TopicState
@@ -196,12 +197,12 @@ def check_recorded(storage: Storage, found: dict[str, int]) -> None:
 
 def _recorded_counts(storage: Storage) -> dict[str, int]:
     try:
-        return msgspec.json.decode(storage.read(RECORD), type=dict[str, int])
+        return read_document(storage, RECORD, dict[str, int])
     except FileMissingError:
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except CorruptFileError as error:
         raise TopicsChangedError(
-            f"{storage.base_uri}/{RECORD}, the number of partitions of each topic, is damaged ({error}): "
+            f"{error}. It has the number of partitions of each topic: "
             "delete it when the topics are as they were made; the next start writes it anew from them"
         ) from error
 
@@ -230,10 +231,10 @@ def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
 
 def _recorded_source(storage: Storage) -> str:
     try:
-        return msgspec.json.decode(storage.read(LANE_SOURCE), type=_LaneSource).topic
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return read_document(storage, LANE_SOURCE, _LaneSource).topic
+    except CorruptFileError as error:
         raise TopicsChangedError(
-            f"{storage.base_uri}/{LANE_SOURCE}, the topic that positions hold for, is damaged ({error}): "
+            f"{error}. It names the topic that positions hold for: "
             "delete it when input.partitioning is as it was; the next start writes it anew"
         ) from error
 

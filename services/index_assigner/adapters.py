@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from typing import Any, Final, cast
 
 from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_document
 from index_assigner.errors import AssignerError, SetupError
 from ledger_client.fold_reader import SnapshotLoader
 from stream_runtime.config import TableConfigFile
@@ -66,10 +66,12 @@ def snapshot_loader(storage: Storage) -> SnapshotLoader:
 
 def check_topics(config: TableConfigFile, admin: Admin, storage: Storage) -> dict[str, int]:
     """Partitions of Tidemark's own topics. Raises SetupError when one is missing or has another count than
-    recorded. The input topics are the coordinator's business: it grants lanes of those that can be read.
+    recorded, CorruptFileError for a damaged record.
+
+    The input topics are the coordinator's business: it grants lanes of those that can be read.
     """
     try:
-        recorded: dict[str, int] = json.loads(storage.read(TOPICS_RECORD))
+        recorded = read_document(storage, TOPICS_RECORD, dict[str, int])
     except FileMissingError:
         recorded = {}
     expected = {spec.name: spec.partitions for spec in topic_specs(config)} | recorded

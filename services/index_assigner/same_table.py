@@ -16,6 +16,7 @@ from epoch_protocol.entries import TableLocation
 from epoch_protocol.state import FoldState
 from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_text
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH
 from index_assigner.errors import SetupError
@@ -51,7 +52,7 @@ def check_same_table(config: TableConfigFile, storage: Storage, joined: str, sta
 
 def _known_id(storage: Storage) -> str:
     try:
-        return bytes(storage.read(TABLE_ID)).decode().strip()
+        return read_text(storage, TABLE_ID).strip()
     except FileMissingError:
         return ""
 

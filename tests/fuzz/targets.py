@@ -51,6 +51,7 @@ from hudi_format.timeline.service_records import (
     encode_rollback_metadata,
     encode_rollback_plan,
 )
+from tests.fuzz.own_documents import own_documents
 from tests.fuzz.small_files import small_files
 from tests.fuzz.target import Target
 
@@ -62,7 +63,8 @@ _INSTANT: Final = "20260101000000000"
 @cache
 def targets() -> tuple[Target, ...]:
     """All of them, in a fixed order."""
-    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *small_files(golden_file))
+    small = (*small_files(golden_file), *own_documents())
+    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *small)
 
 
 def golden_file(archive: str, path: str) -> bytes:

@@ -13,6 +13,7 @@ import commit_coordinator.new_ledger as new_ledger_module
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.input_starts import INPUT_STARTS
+from commit_coordinator.input_watch import read_record
 from commit_coordinator.ledger_identity import MovedOrCopiedError, known_ledger_id, ledger_id, location_of
 from commit_coordinator.ledger_record import LedgerRecorder
 from commit_coordinator.moved_table import take_over_moved
@@ -24,7 +25,6 @@ from epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
     InputTopics,
-    decode_input_topics,
     encode_input_topics,
 )
 from hudi_format.commit import heartbeat
@@ -318,7 +318,7 @@ def test_a_new_ledger_after_the_whole_kafka_was_lost_makes_the_input_topics_too(
     admin.delete_topics(["in"])
     new_ledger(config, path.client, path.storage, path.clock, path.ids)
     assert admin.partitions("in") == 1
-    topic = decode_input_topics(path.storage.read(INPUT_TOPICS_PATH)).topics["in"]
+    topic = read_record(path.storage).topics["in"]
     assert (topic.id, topic.incarnation) == (admin.topic_states(["in"])["in"].id, 2)
 
 

@@ -229,10 +229,14 @@ class RocksTier:
                 raise disk_error from error
             if "orruption" not in str(error) and "No such file" not in str(error):
                 raise
-            (self.path / _DAMAGED_MARK).touch()
-            raise CacheCorruptError(
-                f"cache folder {self.path}: {error}; start again: it is rebuilt from the metadata table"
-            ) from error
+            raise self.damaged(str(error)) from error
+
+    def damaged(self, why: str) -> CacheCorruptError:
+        """To be raised; marks the folder, so that the next start rebuilds it."""
+        (self.path / _DAMAGED_MARK).touch()
+        return CacheCorruptError(
+            f"cache folder {self.path}: {why}; start again: it is rebuilt from the metadata table"
+        )
 
 
 def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:

@@ -111,7 +111,7 @@ class ShardStore:
         value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
         if value is None:
             return self._take_over(number, snapshot, shown, 0)
-        record = msgspec.json.decode(value, type=ShardRecord)
+        record = self._decoded(value, number)
         fresh = snapshot.shard(number)
         changes = _changes_since(record, fresh, shown)
         if changes is None:
@@ -134,6 +134,12 @@ class ShardStore:
             entries = self._located(number, RecordIndexEntries.newest_wins(parts))
             self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
         return shard
+
+    def _decoded(self, value: bytes, number: int) -> ShardRecord:
+        try:
+            return msgspec.json.decode(value, type=ShardRecord)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._rocks.damaged(f"the record of shard {number} cannot be read: {error}") from error
 
     def drop(self, number: int) -> None:
         """Gives the shard up for want of space; `shards_dropped` counts it."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from epoch_protocol.lanes import parse_shuffle_lane
-from hudi_format.errors import FileMissingError
+from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_document
 from index_assigner.errors import InputLostError, SetupError
 from stream_runtime.config.model import InputStart
 from stream_runtime.kafka.ports import Admin, OffsetOutOfRangeError, TopicPartition
@@ -49,14 +48,11 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
 def recorded_starts(storage: Storage) -> dict[str, int]:
     """First position by input lane; empty before the coordinator recorded any. Raises SetupError."""
     try:
-        return msgspec.json.decode(storage.read(INPUT_STARTS_RECORD), type=dict[str, int])
+        return read_document(storage, INPUT_STARTS_RECORD, dict[str, int])
     except FileMissingError:
         return {}
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SetupError(
-            f"{INPUT_STARTS_RECORD} in the table's folder is damaged ({error}): the coordinator's start "
-            "says what to do about it"
-        ) from error
+    except CorruptFileError as error:
+        raise SetupError(f"{error}: the coordinator's start says what to do about it") from error
 
 
 def lost_input(error: OffsetOutOfRangeError) -> InputLostError:

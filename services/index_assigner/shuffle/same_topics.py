@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from epoch_protocol.input_topics import INPUT_TOPICS_PATH, decode_input_topics, stale_logs
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics, stale_logs
 from epoch_protocol.lanes import parse_input_log
 from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage
+from hudi_format.storage.documents import read_document
 from stream_runtime.kafka.ports import Admin
 
 StaleLogs: TypeAlias = Callable[[Admin, Iterable[str]], frozenset[str]]
@@ -33,7 +34,7 @@ def stale_by_record(storage: Storage) -> StaleLogs:
 
     def found(admin: Admin, logs: Iterable[str]) -> frozenset[str]:
         try:
-            record = decode_input_topics(storage.read(INPUT_TOPICS_PATH))
+            record = read_document(storage, INPUT_TOPICS_PATH, InputTopics)
         except FileMissingError:
             return frozenset()
         asked = frozenset(logs)

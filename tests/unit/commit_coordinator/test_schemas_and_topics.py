@@ -19,6 +19,7 @@ from commit_coordinator.topics_setup import (
     check_recorded,
     ensure_topics,
 )
+from hudi_format.errors import CorruptFileError
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
 from hudi_format.timeline import Timeline
@@ -168,3 +169,13 @@ def test_the_topic_that_is_tagged_from_may_not_change_under_the_ledger(config: T
     other = replace(by_lane, input=replace(by_lane.input, topics=("in2",)))
     with pytest.raises(TopicsChangedError, match="in2"):
         check_lane_source(other, fresh)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b'{"type": "int"}'])
+def test_a_stored_schema_that_is_damaged_is_named(content: bytes) -> None:
+    storage = InMemoryStorage()
+    registry = SchemaRegistry(storage, "t", BASE)
+    fingerprint = registry.register(WIDER.avro_json)
+    storage.replace(f"{ROOT}/schemas/{fingerprint}.avsc", content)
+    with pytest.raises(CorruptFileError, match=rf"schemas/{fingerprint}\.avsc is damaged"):
+        registry.united([fingerprint], EMPTY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from epoch_protocol.input_topics import (
@@ -9,7 +10,6 @@ from epoch_protocol.input_topics import (
     InputTopics,
     SeenTopic,
     accepted,
-    decode_input_topics,
     encode_input_topics,
     first_read,
     lanes_of,
@@ -90,6 +90,6 @@ def test_a_log_is_stale_when_its_id_or_its_incarnation_is_not_the_recorded_one()
 
 def test_the_record_is_read_back_and_unknown_fields_are_passed_over() -> None:
     record = InputTopics({"a": InputTopic(3, 2, "x", 2, removed=True)})
-    assert decode_input_topics(encode_input_topics(record)) == record
+    assert msgspec.json.decode(encode_input_topics(record), type=InputTopics) == record
     later = b'{"topics": {"a": {"partitions": 3, "partitions_before": 2, "later": 1}}, "version": 7}'
-    assert decode_input_topics(later).topics["a"] == InputTopic(3, 2)
+    assert msgspec.json.decode(later, type=InputTopics).topics["a"] == InputTopic(3, 2)

@@ -15,6 +15,7 @@ from index_assigner.index.errors import (
 from index_assigner.index.limits import IndexLimits
 from index_assigner.index.ports import Tier
 from index_assigner.index.rocks import RocksTier
+from index_assigner.index.rocks_layout import STATE_PREFIX, shard_bytes
 from tests.unit.index_assigner.index_world import (
     BIG,
     MANY,
@@ -170,6 +171,23 @@ def test_full_disk_says_so_and_the_cache_is_kept(tmp_path: Path, monkeypatch: py
     again = RocksTier(tmp_path / "cache", "t 1", 8 << 20)
     assert again.get(b"a") == b"1"
     again.close()
+
+
+@pytest.mark.parametrize("value", [b"\xff", b'{"stamp": "\xff"}', b"{}", b"[" * 100_000, b""])
+def test_a_shard_whose_record_cannot_be_read_is_damage_and_the_next_start_begins_anew(assigners, value):
+    table = DataTable()
+    table.commit_rows(MANY)
+    one = assigners(table).open()
+    one.ask(["k0003"])
+    shards = range(table.shards)
+    one.rocks.write([([STATE_PREFIX + shard_bytes(each) for each in shards], [value] * table.shards)])
+    one.close()
+    two = assigners(table)
+    with pytest.raises(CacheCorruptError, match=r"record of shard \d+ cannot be read.*start again"):
+        two.open().ask(["k0003"])
+    two.close()
+    three = assigners(table).open()
+    assert three.ask(["k0003"])["k0003"].group == MANY["k0003"][0]
 
 
 def test_files_of_rocksdb_itself_are_small(tmp_path: Path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from epoch_protocol.entries import Stage
+from hudi_format.errors import CorruptFileError
 from hudi_format.storage.local import LocalStorage
 from index_assigner.adapters import (
     TOPICS_RECORD,
@@ -115,3 +116,10 @@ def test_a_stored_snapshot_must_have_the_named_content(setup: Setup):
 @pytest.mark.parametrize("step", ["claim", "begun", "batches", "entry", "commit", "committed"])
 def test_every_step_of_every_stage_has_its_failpoint(stage, step):
     assert failpoint_of(stage, step).value == f"{stage.value}_{step}"
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[1]", b'{"orders.keyed": "8"}'])
+def test_a_damaged_record_of_topics_is_named(setup: Setup, content: bytes) -> None:
+    setup.storage.create(TOPICS_RECORD, content)
+    with pytest.raises(CorruptFileError, match=r"topics\.json is damaged"):
+        setup.check()

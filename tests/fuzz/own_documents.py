@@ -1,0 +1,78 @@
+"""The documents that Tidemark keeps with a table as targets, each by the reader that production uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from commit_coordinator import input_starts, new_ledger_inputs, table_creation, topics_setup
+from commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
+from commit_coordinator.input_watch import read_record
+from commit_coordinator.ledger_identity import TABLE_ID, known_ledger_id
+from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
+from commit_coordinator.staging import SERVED_BY, shown_owner
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
+from epoch_protocol.state import Committed
+from hudi_format.storage import InMemoryStorage
+from hudi_format.storage.documents import read_document
+from hudi_format.table_config import TableDefinition, TableType
+from index_assigner.shuffle.input_positions import recorded_starts
+from index_assigner.shuffle.same_topics import stale_by_record
+from stream_runtime.clock import ManualClock
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tests.fuzz.target import Target
+
+_COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
+_STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'
+
+
+def own_documents() -> list[Target]:
+    """None is counted: they have no checksum."""
+    record = LedgerRecord("6f0c", Committed(3, 9, "20260101000000000", "20260101000000001", {"in:0": 7}))
+    creation = table_creation.Creation(_definition(), 4, ["20260101000000000", "20260101000000001"])
+    topics = encode_input_topics(InputTopics({"in": InputTopic(4, 2, "xyz", 2)}))
+    return [
+        _target("ledger record", LEDGER_RECORD, msgspec.json.encode(record), _ledger),
+        _target("input topics", INPUT_TOPICS_PATH, topics, read_record),
+        _target("input topics in an assigner", INPUT_TOPICS_PATH, topics, _stale),
+        _target("creation", table_creation.CREATION, msgspec.json.encode(creation), table_creation._read),
+        _target("identity", TABLE_ID, b"8d3a-\xc3\xa9", known_ledger_id),
+        _target("owner", SERVED_BY, "coördinator".encode(), shown_owner),
+        _target("topic counts", topics_setup.RECORD, _COUNTS, topics_setup._recorded_counts),
+        _target("lane source", topics_setup.LANE_SOURCE, b'{"topic": "o"}', topics_setup._recorded_source),
+        _target("input starts", input_starts.INPUT_STARTS, _STARTS, input_starts._read),
+        _target("input starts anew", input_starts.INPUT_STARTS, _STARTS, new_ledger_inputs._recorded_starts),
+        _target("input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, recorded_starts),
+        _target("columns", CONFIGURED_COLUMNS, b'{"columns": ["a"]}', _recorded),
+    ]
+
+
+def _target(name: str, path: str, content: bytes, read: Callable[[InMemoryStorage], object]) -> Target:
+    def found(storage: InMemoryStorage, _: str) -> None:
+        read(storage)
+
+    return Target(name, path, content, found, False)
+
+
+def _ledger(storage: InMemoryStorage) -> None:
+    """A record that cannot be read is none, so the second reading is what tells."""
+    read_ledger_record(storage)
+    read_document(storage, LEDGER_RECORD, LedgerRecord)
+
+
+def _stale(storage: InMemoryStorage) -> None:
+    admin = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1))).admin()
+    stale_by_record(storage)(admin, ["in@2"])
+
+
+def _definition() -> TableDefinition:
+    return TableDefinition(
+        name="t",
+        table_type=TableType.MERGE_ON_READ,
+        record_key_fields=("id",),
+        partition_fields=("day",),
+        schema='{"type": "record", "name": "t", "fields": []}',
+    )
