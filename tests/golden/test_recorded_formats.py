@@ -37,9 +37,10 @@ from epoch_protocol.entries import (
     decode_ledger_entry,
 )
 from epoch_protocol.fold import Fold, Verdict, has_begun
-from epoch_protocol.input_topics import INPUT_TOPICS_PATH, decode_input_topics
+from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
 from epoch_protocol.state import FoldState
 from epoch_protocol.tombstones import CommittedTombstones
+from hudi_format.storage.documents import read_document
 from hudi_format.storage.local import LocalStorage
 from index_assigner.assign.wiring import table_identity
 from ledger_client.named_batches import NamedRange, collect_named
@@ -206,7 +207,8 @@ def test_recorded_documents_of_the_table_are_read(recorded: Recorded):
     for path in recorded.files(STORE):
         assert hashlib.sha256(storage.read(path)).hexdigest() in path
     if storage.exists(INPUT_TOPICS_PATH):
-        assert decode_input_topics(storage.read(INPUT_TOPICS_PATH)).topics["accounts-in"].partitions == 2
+        record = read_document(storage, INPUT_TOPICS_PATH, InputTopics)
+        assert record.topics["accounts-in"].partitions == 2
     else:
         assert json.loads(storage.read(RECORD))["accounts-in"] == 2
     assert json.loads(storage.read(LANE_SOURCE)) == {"topic": TOPICS.keyed}
