@@ -8,6 +8,7 @@ and what to do.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Final, NoReturn
 
 from hudi_format import table_keys as keys
@@ -57,32 +58,56 @@ _UNSAFE_PENDING: Final = (
 _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
 
 
+def as_it_is(config: TableConfig) -> TableConfig:
+    """The table is judged by what its properties say."""
+    return config
+
+
+def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
+    """What the properties will say after `pin_timezone`, and after `drop_stats` where ``stats`` is set."""
+    gone = STATS_PARTITIONS if stats else frozenset()
+    return replace(
+        config,
+        timeline_timezone="UTC",
+        metadata_partitions=config.metadata_partitions - gone,
+        metadata_partitions_inflight=config.metadata_partitions_inflight - gone,
+    )
+
+
 def check_servable(
-    storage: Storage, own_pending: Collection[str] | None = (), accepted: Collection[str] = ()
+    storage: Storage,
+    own_pending: Collection[str] | None = (),
+    accepted: Collection[str] = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
 ) -> TableConfig:
     """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
 
     Pending writes are refused where a table is made or taken over: what is half written cannot be judged.
     Later they are other engines' business (`own_pending` None: they are not asked for). `own_pending` are
     requested times of pending instants that the caller answers for (its epoch in flight, a rollback that it
-    will finish); `accepted` properties are passed over. Reads only; other errors as `read_table_config`,
+    will finish); `accepted` properties are passed over; `changed` puts in what the caller is about to change,
+    once nothing else is in the way. Reads only; other errors as `read_table_config`,
     `load_timeline` and `table_schema`.
     """
-    config = check_still_servable(storage, accepted)
+    config = check_still_servable(storage, accepted, changed)
     if own_pending is not None:
         _check_pending(storage, own_pending)
     table_schema(storage, config, load_timeline(storage))
     return config
 
 
-def check_still_servable(storage: Storage, accepted: Collection[str] = ()) -> TableConfig:
+def check_still_servable(
+    storage: Storage,
+    accepted: Collection[str] = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
+) -> TableConfig:
     """As `check_servable`, of what may change while we run, timeline and commits aside.
 
     Cheap (two small files, one listing), as it has to be asked before every plan and commit: a Spark write or
     table service with default options switches statistics on, one without the index options drops the record
     index, ALTER TABLE begins a schema history.
     """
-    config = read_table_config(storage)
+    config = changed(read_table_config(storage))
     refused = [
         *_layout_problems(config),
         *_merging_problems(config),

@@ -31,7 +31,7 @@ from commit_coordinator.new_ledger_inputs import inputs_of_new_ledger, positions
 from commit_coordinator.staging import ROOT, end_older_terms, load_document, remove_ended, store_document
 from commit_coordinator.table_state import Timelines, load_timelines
 from commit_coordinator.takeover import EPOCH_KEY, newest_epoch, take_over
-from commit_coordinator.topics_setup import LANE_SOURCE, RECORD, ensure_topics
+from commit_coordinator.topics_setup import LANE_SOURCE, RECORD, OpenedInputs, ensure_topics
 from epoch_protocol.entries import SnapshotTaken
 from epoch_protocol.errors import ProtocolError
 from epoch_protocol.fold import Fold
@@ -90,11 +90,9 @@ def new_ledger(
     topics are those of a table elsewhere, TopicsChangedError for a misspelt input topic, KafkaError; all of
     them before anything is deleted.
     """
-    _refuse_live_writers(storage, clock)
     topics, admin = TopicNames(config.table.name), kafka.admin()
     try:
-        check_replaceable(config, kafka, storage, clock)
-        inputs, other_topics = inputs_of_new_ledger(config, storage, admin)
+        inputs, other_topics = _checked_inputs(config, kafka, storage, clock, admin)
         end_all_terms(storage)
         # From here on neither topics nor caches of the former ledger are taken for this table's.
         ledger = ids.uuid()
@@ -136,6 +134,23 @@ def new_ledger(
         admin.close()
     begun.rolled_back.extend(rolled_back)
     return begun
+
+
+def check_new_ledger(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
+    """Raises what `new_ledger` raises before it deletes anything. Changes nothing."""
+    admin = kafka.admin()
+    try:
+        _checked_inputs(config, kafka, storage, clock, admin)
+    finally:
+        admin.close()
+
+
+def _checked_inputs(
+    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, admin: Admin
+) -> tuple[OpenedInputs, frozenset[str]]:
+    _refuse_live_writers(storage, clock)
+    check_replaceable(config, kafka, storage, clock)
+    return inputs_of_new_ledger(config, storage, admin)
 
 
 def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:

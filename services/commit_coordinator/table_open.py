@@ -25,7 +25,7 @@ from hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefiniti
 from hudi_format.table_schema import table_schema
 from hudi_format.table_view import TableView
 from hudi_format.timeline import load_timeline
-from hudi_format.validation import check_servable
+from hudi_format.validation import as_it_is, check_servable
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.model import IndexKind
@@ -84,11 +84,18 @@ def open_table(
 
 
 def read_table(
-    file: TableConfigFile, storage: Storage, own_pending: Collection[str] | None = ()
+    file: TableConfigFile,
+    storage: Storage,
+    own_pending: Collection[str] | None = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
 ) -> OpenedTable:
-    """Everything that is asked of a table that is there, as `open_table`. Writes nothing."""
+    """Everything that is asked of a table that is there, as `open_table`; ``changed`` as `check_servable`.
+    Writes nothing.
+    """
+    if file.table.index.kind is not IndexKind.GLOBAL:
+        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
     configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
-    config = check_servable(storage, own_pending, file.table.accept_properties)
+    config = check_servable(storage, own_pending, file.table.accept_properties, changed)
     check_same(file, config)
     check_columns_kept(file, storage, configured)
     schema = union_with_table(file, storage, config, configured)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from commit_coordinator.ledger_identity import known_ledger_id
 from commit_coordinator.moved_table import take_over_moved
-from commit_coordinator.new_ledger import end_all_terms, new_ledger
+from commit_coordinator.new_ledger import NewLedger, check_new_ledger, end_all_terms, new_ledger
 from commit_coordinator.sign_of_life import WATCHED_S, is_served
 from commit_coordinator.staging import ROOT
-from commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table
+from commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table, read_table
 from hudi_format.commit.lock import TableLock
 from hudi_format.errors import LockLostError
 from hudi_format.storage.base import Storage, join_path
@@ -20,7 +21,7 @@ from hudi_format.table_config import PROPERTIES_PATH, read_table_config
 from hudi_format.table_properties import check_properties
 from hudi_format.table_schema import check_no_schema_on_read
 from hudi_format.timeline import load_timeline
-from hudi_format.validation import drop_stats, pin_timezone
+from hudi_format.validation import as_adopted, drop_stats, pin_timezone
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.run_file import read_run_file
@@ -48,21 +49,27 @@ def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
     return _summary(config, open_table(config, storage, clock))
 
 
+def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
+    """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
+    storage = _adoptable(config)
+    if not is_half_made_here(config, storage):
+        read_table(config, storage, _pending(storage, pending_allowed), partial(as_adopted, stats=stats))
+
+
 def adopt_table(
     config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Checks the table against the configuration; sets its time zone, drops its stats where `stats` is set.
+    """Sets the table's time zone, drops its stats where `stats` is set. Call `check_adoptable` before.
 
     `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
     dead coordinators. Raises CliError (no table, services run), UnsupportedTableError, TableMismatchError,
     LockHeldError.
     """
-    storage = _adoptable(config)
+    storage = open_storage(config.table.path)
     with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
         pinned = pin_timezone(storage, clock)
         dropped = sorted(drop_stats(storage)) if stats else []
-    pending = [each.requested for each in load_timeline(storage).pending()] if pending_allowed else []
-    document = _summary(config, open_table(config, storage, clock, pending))
+    document = _summary(config, open_table(config, storage, clock, _pending(storage, pending_allowed)))
     document |= {"timezone_set": pinned, "dropped": dropped}
     lines = [_can_be_served(document)]
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
@@ -96,6 +103,10 @@ def _adoptable(config: TableConfigFile) -> Storage:
     return storage
 
 
+def _pending(storage: Storage, allowed: bool) -> list[str]:
+    return [each.requested for each in load_timeline(storage).pending()] if allowed else []
+
+
 def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
     """For `confirm`; empty when nothing is deleted."""
     deleted = []
@@ -119,18 +130,26 @@ def move_ledger(
     return [f"the ledger goes on with the table at {moved.path}"]
 
 
-def begin_new_ledger(
+@contextmanager
+def ready_for_new_ledger(
     config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None], copied: bool = False
-) -> tuple[dict[str, Any], list[str]]:
-    """See `commit_coordinator.new_ledger`. ``copied``: no topics of the name may be there. Raises CliError
-    while services run.
+) -> Iterator[Callable[[], tuple[dict[str, Any], list[str]]]]:
+    """What keeps a new ledger from being begun is raised before the block, whose value begins the ledger.
+
+    ``copied``: no topics of the name may be there. Raises CliError while services run, and what
+    `commit_coordinator.new_ledger` raises.
     """
     refuse_while_serving(config)
+    storage = open_storage(config.table.path)
     with reachable_kafka(config, clock, say, "tidemark table adopt --new-ledger") as reachable:
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
         if copied:
             refuse_topics(reachable, client)
-        begun = new_ledger(reachable, client, open_storage(config.table.path), clock, ids)
+        check_new_ledger(reachable, client, storage, clock)
+        yield lambda: _told(new_ledger(reachable, client, storage, clock, ids))
+
+
+def _told(begun: NewLedger) -> tuple[dict[str, Any], list[str]]:
     lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
     lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
     lines += [

@@ -83,9 +83,10 @@ def run_adopt(options: argparse.Namespace) -> int:
     from tidemark_cli.confirmation import confirm
     from tidemark_cli.tables import (
         adopt_table,
-        begin_new_ledger,
+        check_adoptable,
         check_moved,
         move_ledger,
+        ready_for_new_ledger,
         refuse_while_served_elsewhere,
         refuse_while_serving,
         what_adopt_deletes,
@@ -100,17 +101,21 @@ def run_adopt(options: argparse.Namespace) -> int:
     refuse_while_serving(config)
     if anew or options.moved:
         refuse_while_served_elsewhere(config, clock, output.say)
+    if not options.moved:
+        # Every reason to refuse comes before anything is changed: stats that were dropped are gone.
+        check_adoptable(config, options.drop_stats, anew)
     if deleted := what_adopt_deletes(config, options.drop_stats, anew):
         confirm(config.table.name, deleted, options.yes)
     if options.moved:
         document, lines = check_moved(config, clock)
         lines += move_ledger(config, clock, ids, output.say)
+    elif anew:
+        with ready_for_new_ledger(config, clock, ids, output.say, options.copied) as begin:
+            document, lines = adopt_table(config, clock, ids, options.drop_stats, pending_allowed=True)
+            document["new_ledger"], more = begin()
+            lines += more
     else:
-        document, lines = adopt_table(config, clock, ids, options.drop_stats, anew)
-    if anew:
-        begun, more = begin_new_ledger(config, clock, ids, output.say, copied=options.copied)
-        document["new_ledger"] = begun
-        lines += more
+        document, lines = adopt_table(config, clock, ids, options.drop_stats)
     output.answer(document, lines)
     return 0
 
