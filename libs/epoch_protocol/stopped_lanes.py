@@ -1,8 +1,8 @@
 """A lane that is not read any further until somebody acts, and why. The other lanes go on.
 
-Who stops a lane: its owner, when the bytes at an offset cannot be read; the coordinator, when the topic is
-not the one that was read before. It is no entry of the ledger: owners tell the coordinator with each
-renewal of their lease, and a new owner finds the same cause again.
+Who stops a lane: its owner, when the bytes at an offset cannot be read or are deleted; the coordinator, when
+the topic is not the one that was read before. It is no entry of the ledger: owners tell the coordinator with
+each renewal of their lease, and a new owner finds the same cause again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class StopReason(StrEnum):
     checksum."""
     DEADLY = "deadly"
     """Who fetches or decodes it dies, most likely since it unpacks to more memory than there is."""
+    DELETED = "deleted"
+    """Retention, or delete-records, deleted records before they were read."""
     TOPIC_RECREATED = "topic-recreated"
     """The topic was deleted and made again: its offsets mean other records than those that were read."""
     TOPIC_MISSING = "topic-missing"
@@ -60,7 +62,9 @@ class StoppedLane(msgspec.Struct, frozen=True):
 
 
 class SkipOrder(NamedTuple):
-    """A stopped lane is to move past the record batch at ``offset``, where it stands."""
+    """A stopped lane is to move past what it stands at: the record batch at ``offset``, or all that was
+    deleted from there on.
+    """
 
     id: str
     lane: str

@@ -15,12 +15,13 @@ def holds_records(
     """Whether a committed record lies in [first, end) of an input lane; True while nobody knows.
 
     Markers and aborted records of transactional producers use offsets, too, and no position moves past them
-    before the next record comes; of what retention deleted there is nothing to wait for either. The lane's
-    owner has read there, and says so (``empty``); what lies in the input is never fetched here, since a
-    record batch may unpack to more memory than there is.
+    before the next record comes. The lane's owner has read there, and says so (``empty``); what lies in the
+    input is never fetched here, since a record batch may unpack to more memory than there is. What was
+    deleted counts as records: unread it is lost, and no flush may call it committed. ``first`` 0 is a lane
+    that never counted: it begins where its partition starts.
     """
     partition = TopicPartition(*parse_shuffle_lane(lane))
-    first = max(first, admin.start_offset(partition))
+    first = first or admin.start_offset(partition)
     return first < end and not any(
         (each.topic, each.partition) == partition and each.first <= first and end <= each.next
         for each in empty()

@@ -26,6 +26,7 @@ from index_assigner.observer import AssignerObserver, Several
 from index_assigner.pace import TransactionLimits
 from index_assigner.same_table import check_same_table
 from index_assigner.shuffle.careful_frames import CarefulSettings
+from index_assigner.shuffle.deleted_input import read_by
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.same_topics import stale_by_record
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
@@ -82,6 +83,7 @@ def shuffle_work(context: StageContext) -> StageWork:
         record_bytes_max=config.limits.record_bytes,
         stale=stale_by_record(context.storage),
         careful=context.careful(),
+        ledger_read=read_by(context.folds, context.client, context.topics.ledger_partition),
     )
     return ShuffleWork(context.client, context.keyer(), settings, context.clock)
 

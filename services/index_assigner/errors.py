@@ -10,7 +10,9 @@ class AssignerError(StreamRuntimeError):
 
 
 class InputLostError(AssignerError):
-    """A range of the input was deleted before it was read: the service stops, it never jumps."""
+    """What was to be read next is gone for good: of `keyed` it was deleted, of an input topic Kafka lost it.
+    The service stops, it never jumps. (Input that was deleted stops its lane alone: `StopReason.DELETED`.)
+    """
 
     kind = ErrorKind.CORRUPT
 

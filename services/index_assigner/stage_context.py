@@ -16,6 +16,7 @@ from index_assigner.observer import AssignerObserver
 from index_assigner.shuffle.careful_frames import CarefulSettings, Setup
 from index_assigner.shuffle.careful_lanes import CarefulLanes, ChildReader
 from index_assigner.shuffle.configured_keyer import configured_keyer
+from index_assigner.shuffle.deleted_input import read_by
 from index_assigner.shuffle.input_positions import start_of
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import KeyedSource
@@ -88,6 +89,7 @@ class StageContext:
                 self.clock,
                 stale_by_record(self.storage),
                 self.careful(),
+                read_by(self.folds, self.client, self.topics.ledger_partition),
             )
         return KeyedTopicSource(
             self.client,

@@ -7,11 +7,10 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.e2e.running_table import RunningTable
-from tidemark_cli.errors import STOPPED
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 INPUT = "accounts-in"
@@ -62,31 +61,57 @@ def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTab
     assert running.cli("verify")["agrees"]
 
 
-def test_input_that_was_deleted_unread_stops_the_assigner_and_nothing_jumps_over_it(running: RunningTable):
+def test_input_that_was_deleted_unread_stops_its_lane_alone_until_it_is_skipped(running: RunningTable):
     running.cli("pause")
     running.until_shown(lambda status: status["paused"]["paused"])
     # One that runs hears of the pause with its next renewal, and might read on until then; a new one hears of
     # it with the first answer, before it reads anything.
     running.kill("assigner")
-    before = running.cli("status")["last_commit"]["epoch"]
+    kafka = {"bootstrap.servers": running.run_file()["kafka"]}
+    admin, reader = AdminClient(kafka), Consumer({**kafka, "group.id": "test"})
+    lost, kept = TopicPartition(INPUT, 0), TopicPartition(INPUT, 1)
+    position = reader.get_watermark_offsets(lost, 60.0)[1]
+    read_before = reader.get_watermark_offsets(kept, 60.0)[1]
     feed(running, "b", 50)
-    admin = AdminClient({"bootstrap.servers": running.run_file()["kafka"]})
     # -1: up to the end, as retention would.
-    deleted = admin.delete_records([TopicPartition(INPUT, partition, -1) for partition in range(2)])
-    assert all(done.result(60.0).low_watermark > 0 for done in deleted.values())
+    deleted = admin.delete_records([TopicPartition(INPUT, 0, -1)])
+    start = next(iter(deleted.values())).result(60.0).low_watermark
+    sent = reader.get_watermark_offsets(kept, 60.0)[1] - read_before
+    reader.close()
+    assert start - position + sent == 50
+    assert start > position
     # What a living reader has fetched already is not lost: only a new one has to ask for it.
     running.kill("assigner")
+    assigner = running.run_file()["pids"]["assigner"]
     running.cli("resume")
-    running.until(lambda: "assigner" in running.run_file()["stopped"], 180.0)
+    running.until_shown(lambda status: status["stopped_lanes"])
     status = running.cli("status")
-    told = " ".join(status["warnings"])
-    assert "were deleted before they were read" in told
-    assert "tidemark table adopt --new-ledger" in told
-    assert status["gave_up"]
-    assert "is not started again" in running.said()
-    assert running.run_file()["pids"]["assigner"] == []
-    assert len(running.run_file()["pids"]["coordinator"]) == 1
-    running.cli("flush", "--timeout", "2s", code=1)
-    assert running.cli("status")["last_commit"]["epoch"] == before
+    (stopped,) = status["stopped_lanes"]
+    assert (stopped["topic"], stopped["partition"], stopped["offset"]) == (INPUT, 0, position)
+    assert stopped["reason"] == "deleted"
+    assert f"starts at offset {start} (its low watermark)" in " ".join(status["warnings"])
+    metric = f'topic="{INPUT}",partition="0",offset="{position}",reason="deleted"'
+    running.until(lambda: metric in _without_table(running.metrics()), 120.0)
+    told = running.cli("flush", "--timeout", "240s", code=1)["error"]
+    assert f"{INPUT}[0] is not read any further than offset {position} (deleted)" in told
+    # The other partition goes on, and nothing is skipped by itself.
+    running.until(lambda: len(running.rows()) == 50 + sent, 240.0)
+    place = ("--topic", INPUT, "--partition", "0", "--offset")
+    assert "stands at offset" in running.cli("input", "skip", *place, str(start), code=2)["error"]
+    done = running.cli("input", "skip", *place, str(position))
+    assert (done["first"], done["last"]) == (position, start - 1)
+    (letter,) = running.cli("dead-letter", "list", "--reason", "skipped")["dead_letters"]
+    assert f"{start - position} offsets, {position} to {start - 1}, were deleted" in letter["detail"]
+    feed(running, "c", 50)
+    running.cli("flush", "--timeout", "240s")
+    assert running.cli("status")["stopped_lanes"] == []
+    ids = {row["id"] for row in running.rows()}
+    assert {f"{name}{n}" for name in "ac" for n in range(50)} <= ids
+    assert len(ids) == 100 + sent
+    assert running.run_file()["pids"]["assigner"] == assigner
     assert running.cli("verify")["agrees"]
-    assert running.stop() == STOPPED
+    assert running.stop() == 0
+
+
+def _without_table(metrics: str) -> str:
+    return metrics.replace(',table="accounts"', "").replace('table="accounts",', "")

@@ -14,12 +14,14 @@ from random import Random
 
 from epoch_protocol.entries import BatchShuffled
 from epoch_protocol.fold import Verdict
+from epoch_protocol.stopped_lanes import SkipOrder
 from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import OrderingField
 from hudi_format.record_index_hash import record_index_shard
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.lease import Lease, StageReport
 from index_assigner.pace import TransactionLimits
+from index_assigner.shuffle.deleted_input import read_by
 from index_assigner.shuffle.input_positions import StartOf, earliest
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.keyed_source import Budget
@@ -47,10 +49,11 @@ class FakeLease:
     slot: int
     lanes: frozenset[str] = frozenset()
     answers: bool = True
+    skips: tuple[SkipOrder, ...] = ()
     reported: StageReport = field(default_factory=StageReport)
 
     def lease(self) -> Lease | None:
-        return Lease(self.slot, self.lanes)
+        return Lease(self.slot, self.lanes, skips=self.skips)
 
     def report(self, report: StageReport) -> None:
         self.reported = report
@@ -106,7 +109,10 @@ class ShuffleCluster:
             LANES,
             1 << 20,
         )
-        settings = ShuffleSettings(self.names, self.start, "s", 4_000, 1 << 20, 1 << 20, self.stale)
+        ledger_read = read_by(parts.folds, self.client, self.names.ledger_partition)
+        settings = ShuffleSettings(
+            self.names, self.start, "s", 4_000, 1 << 20, 1 << 20, self.stale, ledger_read=ledger_read
+        )
         self.loops.append(SlotLoop(parts, ShuffleWork(self.client, RecordKeyer(rules), settings, self.clock)))
         return len(self.loops) - 1
 

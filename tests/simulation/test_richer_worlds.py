@@ -119,8 +119,8 @@ def _one_more(batch_end: Callable[..., int]) -> Callable[..., int]:
 def test_a_skip_that_passes_over_a_good_record_is_found(partitioning: str, found: str) -> None:
     init = LaneSkips.__init__
 
-    def greedy(self: Any, stops: Any, batch_end: Any) -> None:
-        init(self, stops, _one_more(batch_end))
+    def greedy(self: Any, stops: Any, batch_end: Any, deleted: Any) -> None:
+        init(self, stops, _one_more(batch_end), deleted)
 
     with patch.object(LaneSkips, "__init__", greedy):
         outcome = run(f"partitioning={partitioning}", LOST)

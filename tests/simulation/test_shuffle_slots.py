@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 
 from commit_coordinator.input_ends import input_ends
+from epoch_protocol.entries import Skipped
+from epoch_protocol.stopped_lanes import SkipOrder, StopReason
 from hudi_format.storage import InMemoryStorage
-from index_assigner.errors import InputLostError
 from index_assigner.failpoints import AssignerFailpoint
 from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, start_of
 from stream_runtime.config import InputStart
@@ -191,21 +193,40 @@ def test_latest_loses_nothing_that_came_after_the_ledger_began():
     assert sorted(cluster.keyed()) == sorted(cluster.sent)
 
 
-def test_deleted_unread_input_stops_the_shuffler():
+def test_deleted_unread_input_stops_its_lanes_until_they_are_skipped():
     cluster = ShuffleCluster(11)
     first = cluster.add_shuffler(0)
     cluster.share(first)
     cluster.produce(80)
     cluster.settle(first)
+    read = {part.lane: part.next for entry in cluster.counted() for part in entry.consumed}
     cluster.leases[first].lanes = frozenset()
     cluster.settle(first)
     cluster.produce(80)
-    ends = {TopicPartition(INPUT, p): 26 for p in range(PARTITIONS)}
-    cluster.client.admin().delete_records(ends)
+    *kept, lost = cluster.lanes
+    start = read[lost] + 2
+    cluster.client.admin().delete_records({TopicPartition(INPUT, PARTITIONS - 1): start})
     second = cluster.add_shuffler(1)
     cluster.share(second)
-    with pytest.raises(InputLostError, match=r"retention.*--new-ledger"):
-        cluster.settle(second)
+    cluster.settle(second)
+    ends = input_ends(cluster.client.admin(), cluster.lanes)
+    done = {part.lane: part.next for entry in cluster.counted() for part in entry.consumed}
+    assert done == {**{lane: ends[lane] for lane in kept}, lost: read[lost]}
+    (stopped,) = cluster.leases[second].reported.stopped
+    assert (stopped.lane, stopped.offset, stopped.reason) == (lost, read[lost], StopReason.DELETED)
+    cluster.leases[second].skips = (SkipOrder("asked", lost, read[lost]),)
+    deadline_s = time.monotonic() + 60.0
+    while time.monotonic() < deadline_s and cluster.leases[second].reported.stopped:
+        cluster.step(second)
+        cluster.clock.advance(0.05)
+        time.sleep(0.01)
+    cluster.settle(second)
+    assert [each for entry in cluster.counted() for each in entry.skipped] == [
+        Skipped(lost, read[lost], start - 1)
+    ]
+    done = {part.lane: part.next for entry in cluster.counted() for part in entry.consumed}
+    assert done == ends
+    assert not cluster.leases[second].reported.stopped
 
 
 @pytest.mark.parametrize("seed", SEEDS)

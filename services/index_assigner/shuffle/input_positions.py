@@ -1,4 +1,4 @@
-"""Where reading an input topic starts, and what to say when its retention ate what was not read yet."""
+"""Where reading an input topic starts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from epoch_protocol.lanes import parse_shuffle_lane
 from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.storage.base import Storage
 from hudi_format.storage.documents import read_document
-from index_assigner.errors import InputLostError, SetupError
+from index_assigner.errors import SetupError
 from stream_runtime.config.model import InputStart
-from stream_runtime.kafka.ports import Admin, OffsetOutOfRangeError, TopicPartition
+from stream_runtime.kafka.ports import Admin, TopicPartition
 
 StartOf = Callable[[Admin, str], int]
 """The first position of an input lane (``topic:partition``) that never counted."""
@@ -53,12 +53,3 @@ def recorded_starts(storage: Storage) -> dict[str, int]:
         return {}
     except CorruptFileError as error:
         raise SetupError(f"{error}: the coordinator's start says what to do about it") from error
-
-
-def lost_input(error: OffsetOutOfRangeError) -> InputLostError:
-    """Stops the service: jumping over a deleted range would lose records silently."""
-    return InputLostError(
-        f"{error}. Records of the input were deleted before they were read (by retention, or the topic was "
-        "recreated). Raise retention.ms of the topic; to go on without them, start over with "
-        "`tidemark table adopt --new-ledger`"
-    )

@@ -76,6 +76,13 @@ class InputReader:
                 self._careful.forget(place)
         self._reader.remove(together)
 
+    def again(self, places: Iterable[TopicPartition]) -> None:
+        """Reads these on from where they are: a client says once that an offset is out of range, and reads no
+        more of its partition. What is read apart goes on by itself.
+        """
+        together = [place for place in places if place not in self._apart]
+        self._reader.add({place: self._reader.position(place) for place in together})
+
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int) -> list[Message]:
         """As `PartitionReader.poll`. Raises DeadlyRecordError as well."""
         found = self._careful.found() if self._careful is not None and self._apart else None
@@ -99,7 +106,7 @@ class InputReader:
         return list(found.messages)
 
     def position(self, place: TopicPartition) -> int:
-        """As `PartitionReader.position`."""
+        """As `PartitionReader.position`. Raises KeyError for one that is not read."""
         apart = self._apart.get(place)
         return self._reader.position(place) if apart is None else apart
 

@@ -1,8 +1,8 @@
-"""Orders to move a stopped lane past the record batch at which it stands: the owner's part.
+"""Orders to move a stopped lane past what it stands at, a record batch or what was deleted: the owner's part.
 
 ::
 
-    ordered ──batch's end found──► ready ──in a transaction──► (lane goes on) ──it counts──► the order ends
+    ordered ──its end is found──► ready ──in a transaction──► (lane goes on) ──it counts──► the order ends
                                                                  │ it does not count
                                                                  └► the lane stands still again, and so on
 
@@ -19,23 +19,26 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from epoch_protocol.stopped_lanes import SkipOrder, SkipResult
+from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
+from index_assigner.errors import SetupError
 from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Reason, Refusal
-from stream_runtime.kafka.ports import Message, TopicPartition
+from stream_runtime.kafka.ports import KafkaClient, Message, TopicPartition
 
 _log = logging.getLogger("tidemark.assigner")
-LastOfBatch = Callable[[TopicPartition, int], int]
+LastToSkip = Callable[[TopicPartition, int], int]
+"""(partition, offset at which it stands) -> the last offset to be skipped."""
 _RESULTS_MAX: Final = 100
 
 
 class LaneSkips:
     """Owned by the stage's thread."""
 
-    def __init__(self, stops: LaneStops, last_of_batch: LastOfBatch) -> None:
+    def __init__(self, stops: LaneStops, last_of_batch: LastToSkip, last_deleted: LastToSkip) -> None:
         self._stops = stops
         self._last_of_batch = last_of_batch
-        self._searches: dict[tuple[str, int], Future[int]] = {}
+        self._last_deleted = last_deleted
+        self._searches: dict[tuple[str, int, StopReason], Future[int]] = {}
         self._ready: dict[str, SkipResult] = {}
         self._results: dict[str, SkipResult] = {}
 
@@ -46,10 +49,12 @@ class LaneSkips:
             if stopped is None or stopped.offset != order.offset or order.lane in self._ready:
                 continue
             # By what is looked for: who asks again, since it took long, gets what was found meanwhile.
-            wanted = (order.lane, order.offset)
+            wanted = (order.lane, order.offset, stopped.reason)
             if wanted not in self._searches:
                 place = TopicPartition(stopped.topic, stopped.partition)
-                self._searches[wanted] = in_background(self._last_of_batch, place, order.offset)
+                is_deleted = stopped.reason is StopReason.DELETED
+                search = self._last_deleted if is_deleted else self._last_of_batch
+                self._searches[wanted] = in_background(search, place, order.offset)
             if self._searches[wanted].done():
                 self._found(order, self._searches.pop(wanted))
 
@@ -61,7 +66,7 @@ class LaneSkips:
         except Exception as error:
             # Kafka does not answer, or the child cannot be started: whoever asks may ask again.
             result = SkipResult(
-                order.id, order.offset, order.offset, f"the batch's end is not known: {error}"
+                order.id, order.offset, order.offset, f"how far to skip is not known: {error}"
             )
         self._results[order.id] = result
         while len(self._results) > _RESULTS_MAX:
@@ -79,7 +84,7 @@ class LaneSkips:
         if result is None or stopped is None:
             return None
         self._stops.forget([lane])
-        detail = f"offsets {result.first} to {result.last} were skipped by an operator; {stopped.detail}"
+        detail = _detail(result, stopped)
         record = Message(stopped.topic, stopped.partition, result.first, None, None)
         return result, record, Refusal(0, Reason.SKIPPED, detail)
 
@@ -93,7 +98,7 @@ class LaneSkips:
         return list(self._results.values())
 
 
-def in_background(work: LastOfBatch, place: TopicPartition, offset: int) -> Future[int]:
+def in_background(work: LastToSkip, place: TopicPartition, offset: int) -> Future[int]:
     """What the work comes to, done on a thread that nobody waits for."""
     found: Future[int] = Future()
 
@@ -105,3 +110,28 @@ def in_background(work: LastOfBatch, place: TopicPartition, offset: int) -> Futu
 
     threading.Thread(target=search, name="batch-end", daemon=True).start()
     return found
+
+
+def last_deleted(client: KafkaClient, place: TopicPartition, offset: int) -> int:
+    """The last offset before the partition's start of now."""
+    admin = client.admin()
+    try:
+        start = admin.start_offset(place)
+    finally:
+        admin.close()
+    if start <= offset:
+        raise SetupError(
+            f"{place.topic}[{place.partition}] starts at offset {start}: offset {offset} is not deleted. "
+            "Was the topic made again?"
+        )
+    return start - 1
+
+
+def _detail(result: SkipResult, stopped: StoppedLane) -> str:
+    if stopped.reason is StopReason.DELETED:
+        count = result.last - result.first + 1
+        return (
+            f"{count} offsets, {result.first} to {result.last}, were deleted before they were read, and were "
+            "skipped by an operator: what was in them is not in the table"
+        )
+    return f"offsets {result.first} to {result.last} were skipped by an operator; {stopped.detail}"

@@ -41,7 +41,7 @@ class Reason(Enum):
     UNDECODABLE = "undecodable"
     """Decoding it raises an error that says nothing of the record: a defect, met by this record alone."""
     SKIPPED = "skipped"
-    """A record batch that an operator moved past (`tidemark input skip`), whatever it held."""
+    """A record batch, or a deleted range, that an operator moved past (`tidemark input skip`)."""
     RECORD_TOO_LARGE = "record-too-large"
     WRONG_LANE = "wrong-lane"
     """With ``input.partitioning: shard``: the record lies in another partition than its key's lane."""

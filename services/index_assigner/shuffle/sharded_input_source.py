@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +21,13 @@ from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.careful_lanes import CarefulLanes
 from index_assigner.shuffle.dead_letters import dead_letters
+from index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
 from index_assigner.shuffle.dropped_fields import field_counts
-from index_assigner.shuffle.input_positions import StartOf, lost_input
+from index_assigner.shuffle.input_positions import StartOf
 from index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
-from index_assigner.shuffle.lane_skips import LaneSkips
+from index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
 from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.same_topics import StaleLogs, none_stale
@@ -59,9 +61,10 @@ class ShardedInputSource:
         clock: Clock,
         stale: StaleLogs = none_stale,
         careful: CarefulLanes | None = None,
+        ledger_read: LedgerRead = always_read,
     ) -> None:
         self._stops = LaneStops(Stage.ASSIGN, clock)
-        self._skips = LaneSkips(self._stops, client.last_of_batch)
+        self._skips = LaneSkips(self._stops, client.last_of_batch, partial(last_deleted, client))
         self._topic = topic
         self._stale = stale
         self._keyer = keyer
@@ -70,6 +73,7 @@ class ShardedInputSource:
         self._record_bytes_max = record_bytes_max
         self._reader = InputReader(client, careful)
         self._admin = client.admin()
+        self._deleted = DeletedInput(self._reader, self._admin, self._stops, ledger_read)
         self._next: dict[int, int] = {}
         self._undecoded: list[Message] = []
         self._record_bytes = _RECORD_BYTES_GUESS
@@ -86,6 +90,7 @@ class ShardedInputSource:
     def release(self, lane: str) -> None:
         self._stops.forget([lane])
         self._skips.forget([lane])
+        self._deleted.forget([lane])
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
             self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
@@ -117,12 +122,14 @@ class ShardedInputSource:
     def _read(self, budget: Budget, timeout_s: float) -> list[Message]:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         try:
+            self._deleted.follow({str(lane): self._partition(lane) for lane in self._next})
             messages = self._reader.poll(wanted, timeout_s, budget.bytes)
-        except (OffsetOutOfRangeError, MissingTopicError) as error:
+        except OffsetOutOfRangeError:
+            self._deleted.out_of_range()
+            return []
+        except MissingTopicError:
             if self._is_stale():
                 return []
-            if isinstance(error, OffsetOutOfRangeError):
-                raise lost_input(error) from error
             raise
         except UnreadableBatchError as error:
             self._unreadable(error)

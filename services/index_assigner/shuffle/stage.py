@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -16,13 +17,14 @@ from epoch_protocol.lanes import parse_shuffle_lane, split_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.shuffle.careful_lanes import CarefulLanes
 from index_assigner.shuffle.dead_letters import by_reason, dead_letters
+from index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
 from index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
-from index_assigner.shuffle.input_positions import StartOf, lost_input
+from index_assigner.shuffle.input_positions import StartOf
 from index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from index_assigner.shuffle.keyed_parts import KeyedRows
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.lane_skips import LaneSkips
+from index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
 from index_assigner.shuffle.lane_stops import LaneStops
 from index_assigner.shuffle.refusals import Refusal
 from index_assigner.shuffle.same_topics import StaleLogs, none_stale
@@ -54,7 +56,8 @@ _log = logging.getLogger("tidemark.assigner")
 @dataclass(frozen=True)
 class ShuffleSettings:
     """``schema_id``: fingerprint of the user's schema, for the batches' headers. ``stale``: which logs are
-    not those that positions hold for. ``careful`` reads suspect lanes. Sizes in bytes.
+    not those that positions hold for. ``careful`` reads suspect lanes. ``ledger_read``: see `deleted_input`.
+    Sizes in bytes.
     """
 
     topics: TopicNames
@@ -65,6 +68,7 @@ class ShuffleSettings:
     record_bytes_max: int
     stale: StaleLogs = none_stale
     careful: CarefulLanes | None = None
+    ledger_read: LedgerRead = always_read
 
 
 @dataclass
@@ -94,11 +98,12 @@ class ShuffleWork:
         self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings, clock: Clock
     ) -> None:
         self._stops = LaneStops(Stage.SHUFFLE, clock)
-        self._skips = LaneSkips(self._stops, client.last_of_batch)
+        self._skips = LaneSkips(self._stops, client.last_of_batch, partial(last_deleted, client))
         self._keyer = keyer
         self._settings = settings
         self._reader = InputReader(client, settings.careful)
         self._admin = client.admin()
+        self._deleted = DeletedInput(self._reader, self._admin, self._stops, settings.ledger_read)
         self._lanes: dict[str, _Lane] = {}
         self._names: dict[TopicPartition, str] = {}
         self._gathered_bytes = 0
@@ -113,6 +118,7 @@ class ShuffleWork:
     def drop(self, lanes: Collection[str]) -> None:
         self._stops.forget(lanes)
         self._skips.forget(list(lanes))
+        self._deleted.forget(lanes)
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
@@ -149,12 +155,15 @@ class ShuffleWork:
 
     def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
         try:
+            self._deleted.follow({name: _partition(name) for name in self._lanes})
             return self._reader.poll(messages_max, timeout_s, bytes_max)
-        except (OffsetOutOfRangeError, MissingTopicError) as error:
+        except OffsetOutOfRangeError:
+            self._deleted.out_of_range()
+            self._rest_stale(self._lanes)
+            return []
+        except MissingTopicError:
             if self._rest_stale(self._lanes):
                 return []
-            if isinstance(error, OffsetOutOfRangeError):
-                raise lost_input(error) from error
             raise
         except UnreadableBatchError as error:
             self._unreadable(error)

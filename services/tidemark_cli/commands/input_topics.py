@@ -42,7 +42,8 @@ def add(commands: Commands) -> None:
         "input skip",
         run_skip,
         "move a partition past the offset at which it stands still: the whole record batch there, if it "
-        "cannot be read; prints the first and the last offset skipped. What was in it is not in the table",
+        "cannot be read, or all that was deleted before it was read; prints the first and the last offset "
+        "skipped. What was in them is not in the table",
         "  tidemark input skip --topic flights --partition 3 --offset 4711 -c flights.yaml",
     )
     skipped.add_argument("--topic", required=True, metavar="T", help="the input topic")

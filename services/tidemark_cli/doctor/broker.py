@@ -107,7 +107,7 @@ def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Fi
     if 0 <= kept_ms < _INPUT_KEPT_MS_MIN and "delete" in settings.get("cleanup.policy", "delete"):
         yield warning(
             f"{name} keeps records for {kept_ms / 3_600_000:.1f} h",
-            "What is deleted before it was read stops the table: keep them longer than any outage may last",
+            "What is deleted before it was read stops its partition: keep them longer than any outage lasts",
         )
     bytes_max = int(settings.get("max.message.bytes", "0"))
     if bytes_max > config.limits.record_bytes:

@@ -100,6 +100,26 @@ def test_a_flush_waits_for_records_not_for_markers(end: str) -> None:
     flush()
 
 
+def test_a_flush_calls_nothing_committed_that_was_deleted_unread() -> None:
+    """Also before the lane's owner has found it, and while there is none."""
+    client = MemoryKafkaClient(MemoryBroker(ManualClock(), SeededIds(1)))
+    admin = client.admin()
+    admin.create_topics([TopicSpec("in", 1)])
+    producer = client.plain_producer()
+    for _ in range(4):
+        producer.produce("in", b"record", partition=0)
+    producer.flush()
+    admin.delete_records({TopicPartition("in", 0): 4})
+    board = ViewBoard()
+    board.show(CoordinatorView(epoch=1, source_next={"in:0": 2}, taken_next={"in:0": 2}))
+    service = admin_service(board, {"in:0": 4}, partial(holds_records, admin, tuple))
+    with pytest.raises(DeadlineExceededError, match="in:0"):
+        service.Flush(pb.FlushRequest(table="t", timeout_ms=300), None)
+    # Passed over, as an operator asked.
+    board.show(CoordinatorView(epoch=2, source_next={"in:0": 4}, taken_next={"in:0": 4}))
+    service.Flush(pb.FlushRequest(table="t", timeout_ms=300), None)
+
+
 def lag(ends: dict[str, int], holds: Callable[[str, int, int], bool], **view: Any) -> tuple[int, int]:
     found = InputLag(lambda: ends, holds, ManualClock()).document(CoordinatorView(**view))
     return found["input_offsets_not_shuffled"], found["input_offsets_not_committed"]

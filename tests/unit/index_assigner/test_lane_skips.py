@@ -31,7 +31,7 @@ def test_a_lane_whose_batch_has_no_end_in_sight_holds_up_no_other() -> None:
             ends.wait()
         return offset + 2
 
-    skips = LaneSkips(stopped("in:0", "in:1"), last_of_batch)
+    skips = LaneSkips(stopped("in:0", "in:1"), last_of_batch, last_of_batch)
     orders = [SkipOrder("a", "in:0", 7), SkipOrder("b", "in:1", 7)]
     deadline = time.monotonic() + 60
     try:
@@ -48,7 +48,7 @@ def test_a_process_ends_while_a_batchs_end_is_looked_for() -> None:
     script = """
         import threading
         from tests.unit.index_assigner.test_lane_skips import LaneSkips, SkipOrder, stopped
-        skips = LaneSkips(stopped("in:0"), lambda *_: threading.Event().wait())
+        skips = LaneSkips(stopped("in:0"), *2 * [lambda *_: threading.Event().wait()])
         skips.follow([SkipOrder("a", "in:0", 7)])
         """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], timeout=120, check=False)

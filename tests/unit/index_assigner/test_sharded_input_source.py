@@ -6,7 +6,7 @@ import pytest
 
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.storage import InMemoryStorage
-from index_assigner.errors import InputLostError, SetupError
+from index_assigner.errors import SetupError
 from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, StartOf, earliest, start_of
 from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
@@ -107,13 +107,3 @@ def test_latest_starts_where_the_ledger_began_and_a_counted_position_overrules_i
     reader.assign("0", 1)
     (again,) = reader.poll(PLENTY, 0.0)
     assert (again.start, again.next) == (1, 4)
-
-
-def test_a_deleted_unread_range_stops_loudly():
-    world = World()
-    produce(world, 0, *(order(key) for key in keys_for(0, 4)))
-    world.admin.delete_records({TopicPartition("orders-in", 0): 3})
-    reader = source(world)
-    reader.assign("0", 1)
-    with pytest.raises(InputLostError, match="retention"):
-        reader.poll(PLENTY, 0.0)
