@@ -62,6 +62,8 @@ def test_epoch_that_was_given_up_is_retried_after_the_repair(running: RunningTab
 
 
 def test_input_that_was_deleted_unread_stops_its_lane_alone_until_it_is_skipped(running: RunningTable):
+    feed(running, "a", 50)
+    running.cli("flush", "--timeout", "240s")
     running.cli("pause")
     running.until_shown(lambda status: status["paused"]["paused"])
     # One that runs hears of the pause with its next renewal, and might read on until then; a new one hears of
