@@ -348,9 +348,11 @@ def test_watchers_and_reflection_hold_no_thread_of_the_services(
     request = health_pb2.HealthCheckRequest().SerializeToString()
     with grpc.insecure_channel(str(world.server.address)) as channel:
         watch_one: Any = channel.unary_stream("/grpc.health.v1.Health/Watch")
-        watches = [watch_one(request, metadata=metadata, timeout=60) for _ in range(8)]
-        for watch in watches:
-            next(watch)
+        watches = []
+        for _ in range(8):
+            # One after the other: of those that come at once, some may be cut off to make room.
+            watches.append(watch_one(request, metadata=metadata, timeout=60))
+            next(watches[-1])
         with pytest.raises(grpc.RpcError) as failed:
             next(watch_one(request, metadata=metadata, timeout=60))
         assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
