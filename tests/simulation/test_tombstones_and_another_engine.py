@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.world.checkers.model import LastWriter, Row, State
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 
@@ -29,6 +30,20 @@ DELETED = f"round\nround\nforeign delete k3\nfeed up k3 d1 15\n{_COMMITTED}"
 def test_the_product_does_as_the_model_says(events: str, restart: str, kind: str) -> None:
     events = events.replace("feed up k4 d1", f"{restart}feed up k4 d1")
     events = events.replace("feed up k3 d1", f"{restart}feed up k3 d1")
-    outcome = run_script(parse(f"setup type={kind} interval_ms=0\n{_BEGUN}{events}"))
+    outcome = run_script(parse(f"setup type={kind} ordered=yes interval_ms=0\n{_BEGUN}{events}"))
     assert outcome.violations == ()
     assert outcome.reached["foreign delete"] == 1
+
+
+def test_what_an_epoch_without_rows_should_have_changed_is_found_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No storage step comes after it. The model that forgets the delete expects the event's row."""
+
+    def forget(model: LastWriter, key: str, row: Row | None) -> None:
+        model._become(key, State(row))
+
+    monkeypatch.setattr(LastWriter, "put", forget)
+    found = run_script(parse(f"setup interval_ms=0\n{_BEGUN}{INSERTED}")).violations
+    assert len(found) == 1
+    assert found[0].startswith("G1: at rest rows differ from the model: k4 is None, has to be Row"), found[0]
