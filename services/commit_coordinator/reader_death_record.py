@@ -20,8 +20,9 @@ from commit_coordinator.domain.reader_deaths import DeathsAt, after_death
 from commit_coordinator.staging import ROOT
 from epoch_protocol.entries import Stage
 from epoch_protocol.state import FoldState, LaneState
-from hudi_format.errors import FileMissingError, HudiFormatError, StagingGoneError
+from hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError, StagingGoneError
 from hudi_format.storage.base import Storage, join_path
+from hudi_format.storage.documents import read_document
 
 READER_DEATHS: Final = join_path(ROOT, "reader-deaths.json")
 _log = logging.getLogger("tidemark.coordinator")
@@ -118,9 +119,9 @@ class DeathRecord:
 
 def _read(storage: Storage) -> ReaderDeaths:
     try:
-        return msgspec.json.decode(storage.read(READER_DEATHS), type=ReaderDeaths)
+        return read_document(storage, READER_DEATHS, ReaderDeaths)
     except FileMissingError:
         return ReaderDeaths()
-    except msgspec.MsgspecError as error:
-        _log.warning("%s is not what a coordinator wrote, counting begins anew: %s", READER_DEATHS, error)
+    except CorruptFileError as error:
+        _log.warning("counting of readers' deaths begins anew: %s", error)
         return ReaderDeaths()

@@ -7,11 +7,18 @@ from typing import Final
 
 import msgspec
 
-from commit_coordinator import input_starts, new_ledger_inputs, table_creation, topics_setup
+from commit_coordinator import (
+    input_starts,
+    new_ledger_inputs,
+    reader_death_record,
+    table_creation,
+    topics_setup,
+)
 from commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
 from commit_coordinator.input_watch import read_record
 from commit_coordinator.ledger_identity import TABLE_ID, known_ledger_id
 from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
+from commit_coordinator.reader_death_record import READER_DEATHS
 from commit_coordinator.staging import SERVED_BY, shown_owner
 from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
 from epoch_protocol.state import Committed
@@ -27,6 +34,7 @@ from tests.fuzz.target import Target
 
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
 _STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'
+_DEATHS: Final = b'{"deaths":{"shuffle":{"orders:0":[7,2]}},"serving":true}'
 
 
 def own_documents() -> list[Target]:
@@ -46,6 +54,7 @@ def own_documents() -> list[Target]:
         _target("input starts", input_starts.INPUT_STARTS, _STARTS, input_starts._read),
         _target("input starts anew", input_starts.INPUT_STARTS, _STARTS, new_ledger_inputs._recorded_starts),
         _target("input starts in an assigner", input_starts.INPUT_STARTS, _STARTS, recorded_starts),
+        _target("reader deaths", READER_DEATHS, _DEATHS, _reader_deaths),
         _target("columns", CONFIGURED_COLUMNS, b'{"columns": ["a"]}', _recorded),
     ]
 
@@ -61,6 +70,12 @@ def _ledger(storage: InMemoryStorage) -> None:
     """A record that cannot be read is none, so the second reading is what tells."""
     read_ledger_record(storage)
     read_document(storage, LEDGER_RECORD, LedgerRecord)
+
+
+def _reader_deaths(storage: InMemoryStorage) -> None:
+    """As the ledger record: one that cannot be read is none."""
+    reader_death_record._read(storage)
+    read_document(storage, READER_DEATHS, reader_death_record.ReaderDeaths)
 
 
 def _stale(storage: InMemoryStorage) -> None:

@@ -174,8 +174,10 @@ def test_a_record_that_cannot_be_written_or_read_stops_nobody(
     first.keep()
     stored = terms.storage.read(READER_DEATHS)
     assert json.loads(bytes(stored))["deaths"] == {"shuffle": {"in:0": [7, 2]}}
-    terms.storage.publish(".hoodie/.aux/tidemark/terms/2", READER_DEATHS, b"{", overwrite=True)
-    assert terms.begin(folded()).get(Stage.SHUFFLE, "in:0") is None
+    for term, damaged in ((2, b"{"), (3, b'{"deaths": {"\xff": {}}}')):
+        folder = f".hoodie/.aux/tidemark/terms/{term}"
+        terms.storage.publish(folder, READER_DEATHS, damaged, overwrite=True)
+        assert terms.begin(folded()).get(Stage.SHUFFLE, "in:0") is None
 
 
 def _refuse(*_: object, **__: object) -> None:
