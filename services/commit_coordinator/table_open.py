@@ -72,9 +72,7 @@ def open_table(
     Raises TableMismatchError, MissingColumnsError, UnsupportedTableError (other version, no record index, log
     files that cannot be read, …), SchemaError.
     """
-    if file.table.index.kind is not IndexKind.GLOBAL:
-        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
-    configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+    configured = _configured(file)
     definition = definition_of(file, configured)
     created = not storage.exists(PROPERTIES_PATH) or is_half_made(storage, definition)
     if created:
@@ -92,9 +90,7 @@ def read_table(
     """Everything that is asked of a table that is there, as `open_table`; ``changed`` as `check_servable`.
     Writes nothing.
     """
-    if file.table.index.kind is not IndexKind.GLOBAL:
-        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
-    configured = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+    configured = _configured(file)
     config = check_servable(storage, own_pending, file.table.accept_properties, changed)
     check_same(file, config)
     check_columns_kept(file, storage, configured)
@@ -105,6 +101,13 @@ def read_table(
     logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
     logs.check(TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names()))
     return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)
+
+
+def _configured(file: TableConfigFile) -> TableSchema:
+    """The configured schema, of a table of the kind that is served."""
+    if file.table.index.kind is not IndexKind.GLOBAL:
+        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
+    return TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
 
 
 def open_beside_predecessor(

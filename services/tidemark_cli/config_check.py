@@ -97,10 +97,6 @@ def _limits(config: TableConfigFile) -> None:
     IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
 
 
-def _spark(config: TableConfigFile) -> None:
-    check_settings(config)
-
-
 _CHECKS: Final[tuple[Callable[[TableConfigFile], None], ...]] = (
     _index_kind,
     _storage,
@@ -109,5 +105,5 @@ _CHECKS: Final[tuple[Callable[[TableConfigFile], None], ...]] = (
     _kafka_settings,
     _addresses,
     _limits,
-    _spark,
+    check_settings,
 )

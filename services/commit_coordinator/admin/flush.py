@@ -13,9 +13,9 @@ from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.lanes import parse_shuffle_lane
 from epoch_protocol.stopped_lanes import StoppedLane
 from stream_runtime.clock import Clock
-from stream_runtime.errors import DeadlineExceededError, ErrorKind
+from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.retry import Deadline
+from stream_runtime.retry import Deadline, is_retryable
 from stream_runtime.rpc.deadlines import is_wanted
 
 _HURRY_EVERY_S: Final = 0.2
@@ -98,7 +98,7 @@ def _answered(ask: Callable[[], _Answer], deadline: Deadline) -> _Answer:
         try:
             return ask()
         except KafkaError as error:
-            if error.kind is not ErrorKind.RETRYABLE or deadline.is_over or not is_wanted():
+            if not is_retryable(error) or deadline.is_over or not is_wanted():
                 raise
             deadline.sleep(_HURRY_EVERY_S)
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from index_assigner.shuffle.careful_lanes import CarefulLanes, Found
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.ports import Isolation, KafkaClient, Message, TopicPartition
+from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, Message, TopicPartition
 
 
 class DeadlyRecordError(KafkaError):
@@ -32,10 +32,10 @@ class DeadlyRecordError(KafkaError):
 class InputReader:
     """Owned by the stage's thread."""
 
-    def __init__(self, client: KafkaClient, careful: CarefulLanes | None = None) -> None:
-        """Without ``careful`` suspects are read like all others."""
+    def __init__(self, client: KafkaClient, admin: Admin, careful: CarefulLanes | None = None) -> None:
+        """``admin`` stays the caller's. Without ``careful`` suspects are read like all others."""
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
-        self._admin = client.admin()
+        self._admin = admin
         self._careful = careful
         self._apart: dict[TopicPartition, int] = {}
         self._deadly: set[TopicPartition] = set()
@@ -115,4 +115,3 @@ class InputReader:
         if self._careful is not None:
             self._careful.close()
         self._reader.close()
-        self._admin.close()

@@ -71,8 +71,8 @@ class ShardedInputSource:
         self._start = start
         self._dead_letter_topic = dead_letter_topic
         self._record_bytes_max = record_bytes_max
-        self._reader = InputReader(client, careful)
         self._admin = client.admin()
+        self._reader = InputReader(client, self._admin, careful)
         self._deleted = DeletedInput(self._reader, self._admin, self._stops, ledger_read)
         self._next: dict[int, int] = {}
         self._undecoded: list[Message] = []

@@ -101,8 +101,8 @@ class ShuffleWork:
         self._skips = LaneSkips(self._stops, client.last_of_batch, partial(last_deleted, client))
         self._keyer = keyer
         self._settings = settings
-        self._reader = InputReader(client, settings.careful)
         self._admin = client.admin()
+        self._reader = InputReader(client, self._admin, settings.careful)
         self._deleted = DeletedInput(self._reader, self._admin, self._stops, settings.ledger_read)
         self._lanes: dict[str, _Lane] = {}
         self._names: dict[TopicPartition, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,16 +18,20 @@ from epoch_protocol.entries import (
     TransactionBegun,
     encode_entry,
 )
+from epoch_protocol.stopped_lanes import SkipOrder
 from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from index_assigner.shuffle.keyed_source import Budget
 from index_assigner.shuffle.shuffle_batch import (
     EncodedBatch,
     encode_lanes,
     keyed_messages,
     produced_ranges,
 )
+from index_assigner.shuffle.stage import ShuffleWork
+from index_assigner.stage_work import PreparedTransaction
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
@@ -36,6 +41,7 @@ from stream_runtime.kafka.topics import TopicNames
 
 SHARDS, LANES = 4, 2
 RECORD_BYTES_MAX = 1 << 20
+PLENTY = Budget(1_000_000, 1 << 30)
 ORDERS = TableSchema.from_arrow(
     "orders",
     pa.schema(
@@ -163,3 +169,15 @@ class HandShuffler:
         for batch in batches:
             self.send(batch)
         self.finish()
+
+
+def skipped(work: ShuffleWork, wanted: SkipOrder) -> PreparedTransaction:
+    """What the stage makes of an order that comes again and again."""
+    for number in range(1_200):
+        work.skip([wanted])
+        if work.gather(PLENTY, 0.0).records:
+            prepared = work.prepare(f"skip-{number}")
+            assert prepared is not None
+            return prepared
+        time.sleep(0.05)
+    raise AssertionError(f"nothing is skipped: {work.skip_results()}")

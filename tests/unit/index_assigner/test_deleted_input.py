@@ -12,16 +12,15 @@ from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StopReason
 from index_assigner.errors import InputLostError
 from index_assigner.shuffle.deleted_input import LedgerRead, always_read, read_by
 from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from index_assigner.shuffle.keyed_source import KeyedSlice
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from index_assigner.stage_work import ClaimFacts, PreparedTransaction
+from index_assigner.stage_work import ClaimFacts
 from stream_runtime.errors import ErrorKind
 from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.kafka.ports import TopicPartition
-from tests.unit.index_assigner.shuffle_world import LANES, World, order
+from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, skipped
 
-PLENTY = Budget(1_000_000, 1 << 30)
 TRIMMED = TopicPartition("orders-in", 1)
 ORDER = SkipOrder("first", "orders-in:1", 2)
 
@@ -70,17 +69,6 @@ def consumed(world: World, work: ShuffleWork, rounds: int = 6) -> dict[str, tupl
     return found
 
 
-def until_skipped(work: ShuffleWork, wanted: SkipOrder) -> PreparedTransaction:
-    for number in range(1_200):
-        work.skip([wanted])
-        if work.gather(PLENTY, 0.0).records:
-            prepared = work.prepare(f"skip-{number}")
-            assert prepared is not None
-            return prepared
-        time.sleep(0.05)
-    raise AssertionError(f"nothing is skipped: {work.skip_results()}")
-
-
 def test_the_lane_stops_with_offset_and_low_watermark_and_the_others_go_on(world: World) -> None:
     work = shuffle(world)
     assert consumed(world, work) == {"orders-in:0": (2, 6)}
@@ -121,7 +109,7 @@ def test_a_skip_consumes_what_is_deleted_by_then_with_one_dead_letter(world: Wor
     consumed(world, work)
     # Retention goes on while the lane stands.
     world.admin.delete_records({TRIMMED: 5})
-    prepared = until_skipped(work, ORDER)
+    prepared = skipped(work, ORDER)
     assert prepared.consumed == [Consumed("orders-in:1", 2, 5)]
     (letter,) = prepared.messages
     headers = dict(letter.headers)

@@ -16,14 +16,13 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
 from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from index_assigner.shuffle.keyed_source import KeyedSlice
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from index_assigner.stage_work import ClaimFacts, PreparedTransaction
+from index_assigner.stage_work import ClaimFacts
 from stream_runtime.kafka.ports import TopicPartition
-from tests.unit.index_assigner.shuffle_world import LANES, World, order
+from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, skipped
 
-PLENTY = Budget(1_000_000, 1 << 30)
 BROKEN = TopicPartition("orders-in", 1)
 
 
@@ -119,22 +118,10 @@ def test_a_lane_of_input_partitioned_by_shard_stops_alike(world: World) -> None:
 ORDER = SkipOrder("first", "orders-in:1", 2)
 
 
-def skipped(world: World, work: ShuffleWork, order: SkipOrder) -> PreparedTransaction:
-    """What the stage makes of an order that comes again and again."""
-    for number in range(1_200):
-        work.skip([order])
-        if work.gather(PLENTY, 0.0).records:
-            prepared = work.prepare(f"skip-{number}")
-            assert prepared is not None
-            return prepared
-        time.sleep(0.05)
-    raise AssertionError(f"nothing is skipped: {work.skip_results()}")
-
-
 def test_a_skip_is_a_consumed_range_with_one_dead_letter_and_the_lane_goes_on(world: World) -> None:
     work = shuffle(world)
     consumed(world, work, 20)
-    prepared = skipped(world, work, ORDER)
+    prepared = skipped(work, ORDER)
     assert prepared.consumed == [Consumed("orders-in:1", 2, 5)]
     (letter,) = prepared.messages
     headers = dict(letter.headers)
@@ -154,11 +141,11 @@ def test_a_skip_is_a_consumed_range_with_one_dead_letter_and_the_lane_goes_on(wo
 def test_a_skip_whose_transaction_does_not_count_is_done_again(world: World) -> None:
     work = shuffle(world)
     consumed(world, work, 20)
-    first = skipped(world, work, ORDER)
+    first = skipped(work, ORDER)
     work.drop(["orders-in:1"])
     work.start({"orders-in:1": 2})
     consumed(world, work, 20)
-    again = skipped(world, work, ORDER)
+    again = skipped(work, ORDER)
     assert again.consumed == first.consumed
     assert [each.headers for each in again.messages] == [each.headers for each in first.messages]
 
