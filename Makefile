@@ -107,7 +107,7 @@ chaos: setup jars-interop ## The long kill campaign, an hour; CHAOS_ARGS="--minu
 soak: setup ## Does anything grow? 5 000 records/s for 15 minutes; SOAK_ARGS="--minutes 60" (docs/soak.md)
 	$(PY) -m tests.soak $(SOAK_ARGS)
 
-operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table; 20 minutes
+operations: setup jars-interop ## Each operation of Hudi on Spark between and during our epochs, in every kind of table
 	TIDEMARK_OPERATIONS=all $(PY) -m pytest tests/interop/test_operations_beside_us.py $(LONGEST_FIRST) $(PYTEST_ARGS)
 
 kafka-faults: setup ## Requests to Kafka lost, late and doubled: each fault, then TIDEMARK_KAFKA_FAULT_SEEDS (0-24); 10 minutes
