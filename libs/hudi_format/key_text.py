@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_format.exact_decimals import exact_decimals
 from hudi_format.keys import KeyColumns, KeyGenerator
 
 _WRAPPER: Final = {"schema", "payload"}
@@ -155,10 +156,11 @@ def _decimal(value: Any, arrow: pa.DataType) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (str, int, Decimal)):
         return None
     try:
-        pa.scalar(Decimal(value), arrow)
-        return Decimal(value)
-    except (InvalidOperation, pa.ArrowException, ValueError):
+        column = exact_decimals([Decimal(value)], arrow)
+    except (InvalidOperation, ValueError):
         return None
+    made: Decimal = column[0].as_py()
+    return made
 
 
 _CONVERSIONS: Final[list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]]]] = [

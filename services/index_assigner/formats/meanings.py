@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_format.avro_types import DECIMAL_PRECISION_MAX
+from hudi_format.exact_decimals import exact_decimals, exact_unscaled
 
 
 class Meaning(Enum):
@@ -55,7 +56,6 @@ _BY_NAME: Final[Mapping[str, Meaning]] = {
 }
 _NANOS_PER: Final = {Meaning.MILLIS: 1_000_000, Meaning.MICROS: 1_000, Meaning.NANOS: 1}
 _NANOS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_LARGEST: Final = 10**DECIMAL_PRECISION_MAX
 
 
 def meaning_of(*names: object) -> Meaning:
@@ -83,31 +83,25 @@ def instants(values: Sequence[int | None], meaning: Meaning, arrow: pa.Timestamp
 
 
 def decimals(values: Sequence[bytes | None], scale: int, arrow: pa.Decimal128Type) -> pa.Array:
-    """Big-endian two's complement numbers of this scale; refuses what the column cannot hold exactly."""
-    parts = bytearray()
-    for value in values:
-        number = int.from_bytes(value, "big", signed=True) if value else 0
-        if not -_LARGEST < number < _LARGEST:
-            raise OverflowError("more digits than a decimal has")
-        parts += number.to_bytes(16, "little", signed=True)
-    valid = pa.array([value is not None for value in values], pa.bool_())
-    unscaled = pa.Array.from_buffers(
-        pa.decimal128(DECIMAL_PRECISION_MAX, scale), len(values), [None, pa.py_buffer(bytes(parts))]
-    )
-    return pc.if_else(valid, unscaled, pa.scalar(None, unscaled.type)).cast(arrow)
+    """Big-endian two's complement numbers of this scale. Raises ValueError for what the column cannot hold
+    exactly.
+    """
+    numbers = [None if value is None else int.from_bytes(value, "big", signed=True) for value in values]
+    return exact_unscaled(numbers, scale, arrow)
 
 
 def decimal_texts(values: Sequence[str | None], arrow: pa.Decimal128Type) -> pa.Array:
-    """Numbers written as text. Raises ValueError, or one of pyarrow's errors."""
+    """Numbers written as text. Raises ValueError for what the column cannot hold exactly."""
     try:
-        return pa.array([None if value is None else Decimal(value) for value in values], arrow)
+        numbers = [None if value is None else Decimal(value) for value in values]
     except InvalidOperation as error:
         raise ValueError(f"a text is no number: {error}") from None
+    return exact_decimals(numbers, arrow)
 
 
 def whole_decimals(values: Sequence[int | None], arrow: pa.Decimal128Type) -> pa.Array:
-    """Whole numbers as decimals."""
-    return pa.array([None if value is None else Decimal(value) for value in values], arrow)
+    """Whole numbers as decimals. Raises ValueError for what the column cannot hold."""
+    return exact_unscaled(values, 0, arrow)
 
 
 def scale_in(parameters: Any) -> int | None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_format.exact_decimals import exact_decimals
 from index_assigner.shuffle.wire_types import attribute
 
 _UNFIT: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, ValueError, TypeError)
@@ -65,6 +66,8 @@ def to_arrow(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
         return _maps(values, arrow)
     if pa.types.is_list(arrow):
         return _lists(values, arrow)
+    if pa.types.is_decimal128(arrow):
+        return exact_decimals(values, arrow)
     return pa.array(values, arrow)
 
 

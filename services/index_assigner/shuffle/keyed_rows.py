@@ -71,8 +71,8 @@ class RecordKeyer:
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:
-        """Keyed rows of the messages. Never raises for a record: what else decoding raises is halved until
-        the record is found that raises it, and that one is refused.
+        """Keyed rows of the messages. Never raises for a record: what else decoding raises, and rows that no
+        reader of a batch would take, are halved until the record is found, and that one is refused.
 
         Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
         a time. Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
@@ -121,6 +121,8 @@ class RecordKeyer:
         shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
+        # What the next stage would refuse to read is found here, where its record can be told.
+        rows.validate(full=True)
         refused.sort(key=lambda refusal: refusal.position)
         dropped = of_taken(decoded.dropped, refused)
         lanes = shards % np.int32(self._rules.lanes)

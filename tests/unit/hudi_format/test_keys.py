@@ -345,6 +345,26 @@ def test_bad_kafka_key_has_a_reason_and_spares_its_neighbours(key: bytes | None,
     assert words in made.error[1].as_py()
 
 
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e-9999999",
+        "5e-41",
+        "5e-656",
+        "123456789012345678901234567890e-414",
+        "1e400000000",
+        "NaN",
+        '"Infinity"',
+    ],
+)
+def test_a_decimal_of_a_kafka_key_that_does_not_fit_is_refused(number: str) -> None:
+    generator = KeyGenerator.for_table(SCHEMA, ["dc"])
+    keys = [b'{"dc":1.5}', f'{{"dc":{number}}}'.encode(), b'{"dc":0e-9999999}']
+    made = keys_from_text(keys, generator)
+    assert made.keys.to_pylist() == ["1.50", None, "0.00"]
+    assert "key field dc" in made.error[1].as_py()
+
+
 def test_plain_text_keys_are_taken_as_a_column() -> None:
     generator = KeyGenerator.for_table(SCHEMA, ["i"], key_bytes_max=5)
     made = keys_from_text(pa.array([b"1", None, b"", "é".encode(), b"123456"], pa.binary()), generator)

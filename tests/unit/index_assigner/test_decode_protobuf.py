@@ -157,10 +157,10 @@ def test_what_was_not_set_is_null_where_the_message_can_tell(order: Any):
 
 
 def test_values_that_do_not_fit_are_refused_alone(order: Any):
-    good, large, text, odd = (order(id=name, dec="1") for name in "abcd")
-    large.u, text.dec, odd.state = 2**63, "many", 7
-    decoded = rows(order, good, large, text, odd, good)
-    assert [each.reason for each in decoded.refused] == [Reason.MISTYPED_FIELD] * 3
+    good, large, text, odd, tiny = (order(id=name, dec="1") for name in "abcde")
+    large.u, text.dec, odd.state, tiny.dec = 2**63, "many", 7, "1e-9999999"
+    decoded = rows(order, good, large, text, odd, tiny, good)
+    assert [each.reason for each in decoded.refused] == [Reason.MISTYPED_FIELD] * 4
     assert {each.detail.split()[1].rstrip(":") for each in decoded.refused} == {"u", "dec", "state"}
     assert decoded.rows.column("id").to_pylist() == ["a", "a"]
 

@@ -251,6 +251,30 @@ def test_what_decoding_raises_costs_the_record_that_raises_it_alone(error: type[
     assert decoder.calls < 100
 
 
+class Careless(Allergic):
+    """Makes columns of some records that are none: text that is not UTF-8."""
+
+    def decode(self, messages, positions):
+        decoded = self._sound.decode(messages, positions)
+        keys = decoded.rows.column("id").to_pylist()
+        notes = pa.array([b"\xff" if "peanut" in key else b"x" for key in keys], pa.binary())
+        at = decoded.rows.schema.get_field_index("note")
+        return replace(decoded, rows=decoded.rows.set_column(at, "note", notes.view(pa.string())))
+
+
+def test_a_row_that_no_reader_of_a_batch_would_take_costs_its_record_alone():
+    bad = {7, 8, 99}
+    values = [order("peanut" if i in bad else f"k{i}") for i in range(100)]
+    keyed = RecordKeyer(rules(), Careless(ValueError)).key_records(messages(*values))
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (i, Reason.UNDECODABLE) for i in sorted(bad)
+    ]
+    assert "ArrowInvalid: " in keyed.refused[0].detail
+    batches = [decode_batch(each.value) for each in encode_lanes(keyed, 1 << 20, 1 << 20).batches]
+    decoded = [key for batch in batches for key in batch.column("_tm_key").to_pylist()]
+    assert sorted(decoded) == sorted(f"k{i}" for i in range(100) if i not in bad)
+
+
 def test_input_that_waits_is_not_halved():
     decoder = Allergic(InputWaitsError)
     with pytest.raises(InputWaitsError):
