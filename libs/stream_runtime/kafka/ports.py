@@ -259,6 +259,10 @@ class Admin(Protocol):
         """How many replicas a topic gets that does not say: the least of any broker."""
         ...
 
+    def default_segment_bytes(self) -> int:
+        """How large segments of a topic get that does not say: the least of any broker."""
+        ...
+
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes everything below the given offsets, and returns the new start offsets.
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stream_runtime.kafka.confluent.batch_header import BatchOffsets, HeaderUnavailableError
 from stream_runtime.kafka.confluent.batch_probe import Probe, last_of_batch
 from stream_runtime.kafka.errors import KafkaUnavailableError
 
@@ -52,6 +53,30 @@ def test_a_batch_at_the_end_of_the_partition() -> None:
     assert last_of_batch(lambda offset: Probe(offset < 10, 10), 10, 13) == 12
     assert last_of_batch(lambda offset: Probe(False, 10), 12, 13) == 12
     assert last_of_batch(lambda offset: Probe(offset >= 13), 12, 13) == 12
+
+
+def test_the_header_tells_the_end_of_a_deadly_batch_with_one_question() -> None:
+    asked: list[int] = []
+
+    def ask(offset: int) -> Probe:
+        asked.append(offset)
+        return Probe(False)
+
+    def header(offset: int) -> BatchOffsets:
+        return BatchOffsets(1_000, 100_999)
+
+    assert last_of_batch(ask, 5_000, 200_000, header) == 100_999
+    assert asked == [5_000]
+
+
+@pytest.mark.parametrize("found", [BatchOffsets(0, 9), BatchOffsets(11, 12), None])
+def test_without_a_header_of_that_batch_the_offsets_are_asked(found: BatchOffsets | None) -> None:
+    def header(_: int) -> BatchOffsets:
+        if found is None:
+            raise HeaderUnavailableError("SASL's mechanism GSSAPI is not served here")
+        return found
+
+    assert last_of_batch(lambda offset: Probe(offset >= 13), 10, 20, header) == 12
 
 
 def test_where_even_the_end_ends_the_reader_nothing_is_known() -> None:

@@ -235,6 +235,18 @@ class ConfluentAdmin:
         except KafkaException as error:
             _logger.info("leaders of %s: %s", topic, client_error(error).str())
 
+    def leader(self, topic_partition: TopicPartition) -> tuple[str, int]:
+        """Host and port of the partition's leader, as clients of this listener reach it. Raises
+        KafkaUnavailableError when there is none now.
+        """
+        topic, partition = topic_partition
+        cluster = self._refused.metadata(self._admin, f"leader of {topic}[{partition}]", _TIMEOUT_S, topic)
+        known = cluster.topics[topic].partitions.get(partition)
+        broker = None if known is None else cluster.brokers.get(known.leader)
+        if broker is None:
+            raise KafkaUnavailableError(f"{topic}[{partition}] has no leader now")
+        return str(broker.host), int(broker.port)
+
     def start_offset(self, topic_partition: TopicPartition) -> int:
         return self._list_offsets([topic_partition], _client.OffsetSpec.earliest())[topic_partition]
 
@@ -297,14 +309,20 @@ class ConfluentAdmin:
         }
 
     def default_replication(self) -> int:
+        return self._least("default.replication.factor", 1)
+
+    def default_segment_bytes(self) -> int:
+        return self._least("log.segment.bytes", 1 << 30)
+
+    def _least(self, setting: str, default: int) -> int:
+        """Of all brokers'."""
         servers = self._settings.section["bootstrap.servers"]
         cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
         resources = [
             _client.ConfigResource(_client.ResourceType.BROKER, str(broker)) for broker in cluster.brokers
         ]
         return min(
-            (int(self._describe_config(each).get("default.replication.factor", "1")) for each in resources),
-            default=1,
+            (int(self._describe_config(each).get(setting, default)) for each in resources), default=default
         )
 
     def check_broker(self) -> None:

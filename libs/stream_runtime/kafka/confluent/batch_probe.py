@@ -4,7 +4,8 @@ The client says of a batch that it cannot read where that begins, whichever of i
 the end is found by bisection: an offset of the batch fails with the same beginning, the first one behind it
 does not. A batch may also unpack to more than there is memory: whoever reads it dies of it, which is an
 answer, too, but does not say which batch it was. Another deadly batch may follow, with good records in
-between. Then the offsets are asked one by one, and the first one that can be read ends the range.
+between. Then the batch's header tells (`batch_header`); where the header cannot be had, the offsets are asked
+one by one, and the first one that can be read ends the range.
 
 The parent (`BatchProbe`) writes one line for each question to the child (`python -m` this module), which
 answers with one line. The child reads in a fork for each question, so that it has a Kafka client of its own,
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
+from stream_runtime.kafka.confluent.batch_header import BatchOffsets, HeaderUnavailableError
 from stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from stream_runtime.kafka.errors import KafkaUnavailableError, UnreadableBatchError
 from stream_runtime.kafka.ports import TopicPartition
@@ -30,6 +33,7 @@ from stream_runtime.platform.spare_memory import limit_own_memory, spare_memory_
 
 _READ_S: Final = 10.0
 _STEP_S: Final = 0.2
+_log = logging.getLogger("tidemark.kafka")
 
 
 class Probe(NamedTuple):
@@ -41,16 +45,22 @@ class Probe(NamedTuple):
     base: int = -1
 
 
-def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int) -> int:
+Header = Callable[[int], BatchOffsets]
+"""Of the batch that holds an offset; raises HeaderUnavailableError."""
+
+
+def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int, header: Header | None = None) -> int:
     """The last offset of the unreadable batch that holds ``offset``; ``offset`` itself when it can be read.
 
     ``end``: the partition's end. About 2 log2(n) questions for a batch of n offsets, n of them where whoever
-    reads it dies.
+    reads it dies and no ``header`` can be had.
     """
     first = ask(offset)
     if first.readable:
         return offset
     if first.base < 0:
+        if (found := _by_header(header, offset)) is not None:
+            return min(found, max(end - 1, offset))
         if not ask(end).readable:
             raise KafkaUnavailableError(f"who reads offset {offset} dies, and so does who reads at the end")
         behind = (at for at in range(offset + 1, end) if not _same(first, ask(at)))
@@ -67,6 +77,22 @@ def last_of_batch(ask: Callable[[int], Probe], offset: int, end: int) -> int:
         else:
             outside = middle
     return inside
+
+
+def _by_header(header: Header | None, offset: int) -> int | None:
+    if header is None:
+        return None
+    try:
+        first, last = header(offset)
+    except HeaderUnavailableError as error:
+        _log.warning(
+            "the header of the record batch at offset %d cannot be read, so its end is asked for offset by "
+            "offset, about a second each: %s",
+            offset,
+            error,
+        )
+        return None
+    return last if first <= offset <= last else None
 
 
 def _same(first: Probe, other: Probe) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config.model import TableConfigFile
 from stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from stream_runtime.kafka.confluent.batch_header import BatchOffsets, batch_offsets
 from stream_runtime.kafka.confluent.batch_probe import BatchProbe, last_of_batch
 from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
@@ -73,13 +74,17 @@ class ConfluentKafkaClient:
 
     def last_of_batch(self, topic_partition: TopicPartition, offset: int) -> int:
         admin = self.admin()
+        settings = self._settings.one_batch_reader(_PROBE_GROUP)
+
+        def header(at: int) -> BatchOffsets:
+            return batch_offsets(settings, admin.leader(topic_partition), topic_partition, at)
+
         try:
             end = admin.end_offset(topic_partition, Isolation.READ_UNCOMMITTED)
+            with BatchProbe(settings, topic_partition) as probe:
+                return last_of_batch(probe.ask, offset, end, header)
         finally:
             admin.close()
-        settings = self._settings.one_batch_reader(_PROBE_GROUP)
-        with BatchProbe(settings, topic_partition) as probe:
-            return last_of_batch(probe.ask, offset, end)
 
     def careful_settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Of a consumer of another process, for committed records: one that fetches few record batches at a

@@ -48,6 +48,9 @@ class MemoryAdmin:
     def default_replication(self) -> int:
         return 1
 
+    def default_segment_bytes(self) -> int:
+        return 1 << 30
+
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         for (topic, partition), offset in offsets.items():
             if offset < 0:
