@@ -67,7 +67,7 @@ def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
     TopicsChangedError for a topic with another number of partitions than the configuration asks for.
     """
     counts: dict[str, int] = {}
-    for spec in topic_specs(config, admin.default_replication()):
+    for spec in topic_specs(config, admin.default_replication(), admin.default_segment_bytes()):
         found = admin.partitions(spec.name)
         if found is None:
             admin.create_topics([spec])

@@ -21,7 +21,8 @@ TOMBSTONE_MARGIN_MS: Final = 6 * 3_600_000
 count.
 """
 _DATA_PARTITIONS_MAX: Final = 16
-_SEGMENT_BYTES: Final = 64 << 20
+SEGMENT_BYTES: Final = 64 << 20
+"""Kafka's own default, 1 GiB, would keep so much on each partition beyond what counts."""
 _SEGMENT_MS: Final = 86_400_000
 
 
@@ -72,10 +73,13 @@ class TopicNames:
         return TopicPartition(self.epochs, 0)
 
 
-def topic_specs(config: TableConfigFile, replication: int = -1) -> list[TopicSpec]:
+def topic_specs(
+    config: TableConfigFile, replication: int = -1, segment_bytes: int = 1 << 30
+) -> list[TopicSpec]:
     """Tidemark's own topics of a table, with the broker's default replication. `replication`: what that is;
     where it is 3 or more, a message counts as written once two replicas have it. -1: not known, so that the
-    broker's own `min.insync.replicas` holds.
+    broker's own `min.insync.replicas` holds. `segment_bytes`: the broker's default, beyond which no segment
+    goes; nor beyond `SEGMENT_BYTES`, or one message where that is more.
 
     `keyed`, `index` and `tombstones` have a partition per lane, `data` as many (at most 16: a transaction's
     cost grows with the partitions it touches), ledger and decisions one.
@@ -94,7 +98,10 @@ def topic_specs(config: TableConfigFile, replication: int = -1) -> list[TopicSpe
     }
     settings = {
         name: _settings(
-            config.limits.message_bytes, tombstones_ms if name == names.tombstones else -1, replication
+            config.limits.message_bytes,
+            tombstones_ms if name == names.tombstones else -1,
+            replication,
+            segment_bytes,
         )
         for name in partitions
     }
@@ -110,8 +117,8 @@ def dead_letter_settings(config: TableConfigFile) -> dict[str, str]:
     message_max = limits.message_bytes + TOPIC_MARGIN_BYTES
     return {
         "retention.ms": str(limits.dead_letter_retention_ms),
-        "retention.bytes": str(max(limits.dead_letter_bytes - _SEGMENT_BYTES, message_max)),
-        "segment.bytes": str(max(_SEGMENT_BYTES, message_max)),
+        "retention.bytes": str(max(limits.dead_letter_bytes - SEGMENT_BYTES, message_max)),
+        "segment.bytes": str(max(SEGMENT_BYTES, message_max)),
         "segment.ms": str(min(_SEGMENT_MS, limits.dead_letter_retention_ms)),
     }
 
@@ -121,12 +128,15 @@ def input_topic_specs(config: TableConfigFile) -> list[TopicSpec]:
     return [TopicSpec(topic, config.input.partitions) for topic in config.input.topics]
 
 
-def _settings(message_bytes: int, retention_ms: int, replication: int) -> dict[str, str]:
+def _settings(message_bytes: int, retention_ms: int, replication: int, segment_bytes: int) -> dict[str, str]:
+    message_max = message_bytes + TOPIC_MARGIN_BYTES
     settings = {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
         "retention.bytes": "-1",
-        "max.message.bytes": str(message_bytes + TOPIC_MARGIN_BYTES),
+        "max.message.bytes": str(message_max),
+        # Kafka deletes whole segments: what is trimmed stays until its segment is full, on each partition.
+        "segment.bytes": str(min(segment_bytes, max(SEGMENT_BYTES, message_max))),
         # Tidemark compresses where it pays; the broker must not do it again.
         "compression.type": "producer",
         # Deletion and lookup by time need the time of arrival, not what a producer claims.

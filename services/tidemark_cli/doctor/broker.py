@@ -134,6 +134,7 @@ def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterat
         wrong = list(_differences(spec, found))
         yield from wrong
         yield from _in_sync(spec.name, found)
+        yield from _segments(spec, found)
         sound += allowed and not wrong
     if hidden:
         yield fails(
@@ -168,6 +169,17 @@ def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:
             f"{name} has {found.replicas} replicas and min.insync.replicas {least}: what one broker alone "
             "has is acknowledged, and gone with its disk",
             f"kafka-configs --alter --topic {name} --add-config min.insync.replicas={_IN_SYNC_SAFE}",
+        )
+
+
+def _segments(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
+    """Topics of former versions have the broker's default, 1 GiB as a rule."""
+    size, wanted = int((found.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
+    if size > wanted:
+        yield warning(
+            f"{spec.name} has segments of {size} bytes: up to so much on each partition stays of what "
+            "was trimmed, since Kafka deletes whole segments",
+            f"kafka-configs --alter --topic {spec.name} --add-config segment.bytes={wanted}",
         )
 
 

@@ -61,6 +61,16 @@ def test_specs_have_a_partition_per_lane_and_no_time_retention(config):
     assert not any("min.insync.replicas" in spec.config for spec in specs.values())
 
 
+def test_segments_are_small_so_that_what_is_trimmed_goes(config):
+    def sizes(*given: int) -> set[str]:
+        return {spec.config["segment.bytes"] for spec in topic_specs(config, -1, *given)}
+
+    assert sizes() == sizes(1 << 30) == {str(64 << 20)}
+    small = {spec.name: spec.config["segment.bytes"] for spec in topic_specs(config, -1, 16 << 20)}
+    assert small.pop("flights.dead-letter") == str(64 << 20)
+    assert set(small.values()) == {str(16 << 20)}
+
+
 def test_replicated_topics_need_two_copies_in_sync(config):
     assert {spec.config["min.insync.replicas"] for spec in topic_specs(config, 3)} == {"2"}
 
