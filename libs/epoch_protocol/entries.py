@@ -105,7 +105,8 @@ class LanesClaimed(msgspec.Struct, frozen=True, tag="lanes_claimed"):
     """An owner takes lanes of one stage; the entry's offset is the *term* of all of them.
 
     ``generation`` is that of the newest rewind the owner has read (0 for the shuffle stage, whose output
-    a rewind keeps).
+    a rewind keeps). ``ledger``: the identity of the table that the owner works for, as its coordinator told
+    it; "": of a version that did not say.
     """
 
     stage: Stage
@@ -114,6 +115,7 @@ class LanesClaimed(msgspec.Struct, frozen=True, tag="lanes_claimed"):
     slot: int
     owner: str
     protocol: int = PROTOCOL_VERSION
+    ledger: str = ""
 
 
 class TransactionBegun(msgspec.Struct, frozen=True, tag="transaction_begun"):

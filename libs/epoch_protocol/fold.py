@@ -113,6 +113,9 @@ class Fold:
             raise FoldGapError(f"ledger offset {offset} was applied before (next is {state.ledger_next})")
         if isinstance(entry, LanesClaimed | TransactionTagged) and entry.generation > state.generation:
             return Verdict.WAIT_FOR_DECISIONS
+        if isinstance(entry, LanesClaimed) and entry.ledger and not state.ledger:
+            # Told by a coordinator, whose own claim says it first.
+            return Verdict.WAIT_FOR_DECISIONS
         state.ledger_next = offset + 1
         if isinstance(entry, TransactionBegun):
             return Verdict.IGNORED_BEGIN
@@ -149,6 +152,8 @@ class Fold:
         return Verdict.CLAIMED
 
     def _claim(self, offset: int, entry: LanesClaimed) -> Verdict:
+        if entry.ledger and entry.ledger != self.state.ledger:
+            return Verdict.OTHER_LEDGER
         if entry.stage is Stage.ASSIGN and entry.generation != self.state.generation_at(offset):
             return Verdict.STALE_GENERATION
         lanes = self._lanes(entry.stage)

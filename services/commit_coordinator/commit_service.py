@@ -183,7 +183,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         view = self._desk.open_attempt(request.epoch, request.attempt)
         if view is None:
             raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
-        return begin_response(view, self._facts.num_shards)
+        return begin_response(view, self._facts.num_shards, self._facts.ledger)
 
     def ReportWritten(  # noqa: N802
         self, request: pb.ReportWrittenRequest, _: object
@@ -216,7 +216,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
             raise NotReadyError("the coordinator is taking over: ask again")
 
 
-def begin_response(view: OpenAttemptView, num_shards: int) -> pb.BeginResponse:
+def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> pb.BeginResponse:
     """What a writer must know of the open attempt."""
     planned = view.planned
     return pb.BeginResponse(
@@ -229,6 +229,7 @@ def begin_response(view: OpenAttemptView, num_shards: int) -> pb.BeginResponse:
         num_shards=num_shards,
         data=_ranges(view.manifest, Topic.DATA),
         index=_ranges(view.manifest, Topic.INDEX),
+        ledger=ledger,
     )
 
 

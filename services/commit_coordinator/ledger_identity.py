@@ -1,8 +1,9 @@
 """Which ledger a table has, and whether the topics and the folder that meet here belong to each other.
 
-A table's ledger has an identity: a uuid in the table's folder (`TABLE_ID`), made with the table, which every
-coordinator's claim names. `tidemark table adopt --new-ledger` gives the table another one. Caches, the lock
-and `JoinResponse` name it as well, so what was made under another ledger is recognised.
+A table's ledger has an identity: a uuid in the table's folder (`ledger_client.table_id`), made with the
+table, which every claim of a coordinator and of lanes names. `tidemark table adopt --new-ledger` gives the
+table another one. Caches, the lock, `JoinResponse` and `BeginResponse` name it as well, so what was made
+under another ledger is recognised.
 
 A copy of the folder has the same uuid. So a claim also names where the table lies. A claim is made only from
 there: the same real path, or the same `hoodie.properties` (device and inode) under another path, a mount or a
@@ -15,26 +16,22 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import CoordinatorError, DivergedError
-from commit_coordinator.staging import ROOT
 from commit_coordinator.topics_setup import RECORD
 from epoch_protocol.entries import TableLocation
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import FoldState
-from hudi_format.errors import AlreadyExistsError, FileMissingError
-from hudi_format.storage.base import Storage, join_path
-from hudi_format.storage.documents import read_text
+from hudi_format.errors import AlreadyExistsError
+from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH
+from ledger_client.table_id import TABLE_ID, known_ledger_id
 from stream_runtime.config import TableConfigFile
 from stream_runtime.errors import ErrorKind
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.ports import Admin
 from stream_runtime.kafka.topics import TopicNames
-
-TABLE_ID: Final = join_path(ROOT, "table-id")
 
 
 class MovedOrCopiedError(CoordinatorError):
@@ -51,14 +48,6 @@ def ledger_id(storage: Storage, ids: IdSource) -> str:
     with contextlib.suppress(AlreadyExistsError):
         storage.create(TABLE_ID, ids.uuid().encode())
     return known_ledger_id(storage)
-
-
-def known_ledger_id(storage: Storage) -> str:
-    """The identity in the table's folder; "" when there is none."""
-    try:
-        return read_text(storage, TABLE_ID).strip()
-    except FileMissingError:
-        return ""
 
 
 def location_of(storage: Storage) -> TableLocation:

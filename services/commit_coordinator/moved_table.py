@@ -10,13 +10,14 @@ import os
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import DivergedError
-from commit_coordinator.ledger_identity import MovedOrCopiedError, is_same_place, known_ledger_id, location_of
+from commit_coordinator.ledger_identity import MovedOrCopiedError, is_same_place, location_of
 from commit_coordinator.staging import load_document
 from commit_coordinator.takeover import take_over
 from epoch_protocol.entries import TableLocation
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH
 from ledger_client.fold_reader import FoldReader
+from ledger_client.table_id import known_ledger_id
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.ids import IdSource

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import CoordinatorError
 from commit_coordinator.ledger_identity import (
-    TABLE_ID,
     MovedOrCopiedError,
     is_same_place,
     location_of,
@@ -50,6 +49,7 @@ from hudi_format.timeline import Action
 from hudi_format.timeline.avro_records import decode_commit_metadata
 from hudi_format.timeline.identity import judged_instants
 from ledger_client.fold_reader import FoldReader
+from ledger_client.table_id import TABLE_ID
 from stream_runtime.clock import Clock
 from stream_runtime.config import InputPartitioning, TableConfigFile
 from stream_runtime.errors import DeadlineExceededError, ErrorKind

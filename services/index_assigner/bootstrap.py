@@ -195,6 +195,7 @@ class AssignerService:
             failpoints=self._ports.failpoints,
             owner=self._process_id,
             observer=self._observer,
+            ledger=context.facts.ledger,
         )
         return SlotLoop(parts, self._factories[stage](context))
 

@@ -10,19 +10,15 @@ and all, the place that the coordinator claimed.
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from epoch_protocol.entries import TableLocation
 from epoch_protocol.state import FoldState
-from hudi_format.errors import FileMissingError
 from hudi_format.storage.base import Storage
-from hudi_format.storage.documents import read_text
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH
 from index_assigner.errors import SetupError
+from ledger_client.table_id import known_ledger_id
 from stream_runtime.config import TableConfigFile
-
-TABLE_ID: Final = ".hoodie/.aux/tidemark/table-id"
 
 
 def check_same_table(config: TableConfigFile, storage: Storage, joined: str, state: FoldState) -> None:
@@ -30,7 +26,7 @@ def check_same_table(config: TableConfigFile, storage: Storage, joined: str, sta
     ``state``: folded from the topics. Raises SetupError that names both tables, and what to correct.
     """
     name, coordinator, path = config.table.name, config.services.coordinator, storage.base_uri
-    here = _known_id(storage)
+    here = known_ledger_id(storage)
     if joined and here != joined:
         raise SetupError(
             f"the coordinator at {coordinator} serves the ledger {joined} of a table {name}, and the table "
@@ -50,11 +46,16 @@ def check_same_table(config: TableConfigFile, storage: Storage, joined: str, sta
         )
 
 
-def _known_id(storage: Storage) -> str:
-    try:
-        return read_text(storage, TABLE_ID).strip()
-    except FileMissingError:
-        return ""
+def check_same_ledger(table: str, ledger: str, folded: str) -> None:
+    """Before each claim. ``ledger``: as the coordinator told it; ``folded``: that of the topics now ("": not
+    known). Raises SetupError that names both, and what to correct.
+    """
+    if ledger and folded and ledger != folded:
+        raise SetupError(
+            f"the topics {table}.* are the ledger {folded} now, and this process joined the coordinator of "
+            f"the ledger {ledger}: nothing is claimed. Start it again, with the kafka.bootstrap.servers and "
+            "services.coordinator of one table"
+        )
 
 
 def _is_seen_elsewhere(storage: Storage, claimed: TableLocation) -> bool:

@@ -25,6 +25,7 @@ from index_assigner.lane_table import LaneTable
 from index_assigner.lease import Lease, SlotLease, StageReport
 from index_assigner.observer import NOBODY, AssignerObserver, CountedTransaction
 from index_assigner.pace import TransactionLimits, TransactionPace
+from index_assigner.same_table import check_same_ledger
 from index_assigner.slot_counters import SlotCounters
 from index_assigner.slot_producer import SlotProducer
 from index_assigner.stage_work import ClaimFacts, PreparedTransaction, StageWork
@@ -61,6 +62,8 @@ class SlotParts:
     failpoints: FailpointRegistry
     owner: str
     observer: AssignerObserver = NOBODY
+    ledger: str = ""
+    """The identity of the table's ledger, as the coordinator told it; "": it did not."""
 
 
 class _Pending(NamedTuple):
@@ -244,8 +247,12 @@ class SlotLoop:
             return
         self._work.drop(wanted)
         state = self._parts.folds.fold.state
+        ledger = self._parts.ledger
+        check_same_ledger(self._parts.topics.table, ledger, state.ledger)
         generation = state.generation if self._stage is Stage.ASSIGN else 0
-        claim = LanesClaimed(self._stage, wanted, generation, self._producer.slot, self._parts.owner)
+        claim = LanesClaimed(
+            self._stage, wanted, generation, self._producer.slot, self._parts.owner, ledger=ledger
+        )
         self._producer.hit("claim")
         started_s = self._parts.clock.monotonic_s()
         result = self._producer.run(self._parts.ids.uuid(), [], lambda _: claim)

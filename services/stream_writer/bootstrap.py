@@ -24,6 +24,7 @@ from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
 from stream_writer.java_kafka import java_settings
 from stream_writer.job import read_master, start_engine
 from stream_writer.observer import WriterObserver
+from stream_writer.same_table import check_same_ledger
 from stream_writer.scratch import own_scratch
 from stream_writer.service import PlanTasks, WriterService
 from tidemark.commit.v1 import commit_pb2
@@ -86,17 +87,21 @@ def run_writer(
 
 
 def _planner(config: TableConfigFile) -> PlanTasks:
-    """Reads the table's properties when its first epoch comes: only then is the table sure to exist."""
+    """Reads the table's properties when its first epoch comes: only then is the table sure to exist. Compares
+    the ledgers of table and coordinator at each.
+    """
     plan: PlanTasks | None = None
     settings = config.kafka.settings
     kafka = settings if read_master(config.spark).is_local else with_certificates(settings)
 
     def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
         nonlocal plan
+        storage = open_storage(config.table.path)
+        check_same_ledger(config, storage, begun.ledger)
         if plan is None:
             names = TopicNames(config.table.name)
             facts = table_facts(
-                read_table_config(open_storage(config.table.path)),
+                read_table_config(storage),
                 config.table.path,
                 kafka,
                 names.data,

@@ -46,3 +46,7 @@ class EngineSettingError(WriterError):
 
 class TableNotSeenError(WriterError):
     """An executor's machine has nothing at the table's path."""
+
+
+class OtherTableError(WriterError):
+    """The coordinator's epoch is of another table than the folder that the writer was given."""

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from commit_coordinator.ledger_identity import known_ledger_id
 from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import NewLedger, check_new_ledger, end_all_terms, new_ledger
 from commit_coordinator.sign_of_life import WATCHED_S, is_served
@@ -22,6 +21,7 @@ from hudi_format.table_properties import check_properties
 from hudi_format.table_schema import check_no_schema_on_read
 from hudi_format.timeline import load_timeline
 from hudi_format.validation import as_adopted, drop_stats, pin_timezone
+from ledger_client.table_id import known_ledger_id
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
 from stream_runtime.config.run_file import read_run_file

@@ -16,7 +16,6 @@ from commit_coordinator import (
 )
 from commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
 from commit_coordinator.input_watch import read_record
-from commit_coordinator.ledger_identity import TABLE_ID, known_ledger_id
 from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
 from commit_coordinator.reader_death_record import READER_DEATHS
 from commit_coordinator.staging import SERVED_BY, shown_owner
@@ -27,6 +26,7 @@ from hudi_format.storage.documents import read_document
 from hudi_format.table_config import TableDefinition, TableType
 from index_assigner.shuffle.input_positions import recorded_starts
 from index_assigner.shuffle.same_topics import stale_by_record
+from ledger_client.table_id import TABLE_ID, known_ledger_id
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient

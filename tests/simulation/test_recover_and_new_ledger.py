@@ -14,7 +14,7 @@ from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.input_starts import INPUT_STARTS
 from commit_coordinator.input_watch import read_record
-from commit_coordinator.ledger_identity import MovedOrCopiedError, known_ledger_id, ledger_id, location_of
+from commit_coordinator.ledger_identity import MovedOrCopiedError, ledger_id, location_of
 from commit_coordinator.ledger_record import LedgerRecorder
 from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import PendingWriteError, new_ledger
@@ -34,6 +34,7 @@ from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH, TableType
 from hudi_format.timeline import load_timeline
 from hudi_format.validation import check_servable
+from ledger_client.table_id import known_ledger_id
 from stream_runtime.config import InputStart, TableConfigFile, load_config
 from stream_runtime.failpoint import FailpointAction, FailpointHitError
 from stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec

@@ -25,9 +25,9 @@ from index_assigner.index.limits import IndexLimits
 from index_assigner.index.rocks import RocksTier, check_not_in_use
 from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
-from index_assigner.same_table import TABLE_ID
 from index_assigner.stage_context import StageContext
 from index_assigner.stage_work import StageWork
+from ledger_client.table_id import TABLE_ID
 from stream_runtime.ids import IdSource
 
 _CACHES_MAX: Final = 16

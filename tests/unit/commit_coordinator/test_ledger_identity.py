@@ -14,16 +14,18 @@ from commit_coordinator.ledger_identity import (
     check_belongs,
     check_topics_there,
     is_same_place,
-    known_ledger_id,
     ledger_id,
     location_of,
 )
 from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecorder, read_ledger_record
 from epoch_protocol.entries import (
     CoordinatorClaimed,
+    LanesClaimed,
+    Stage,
     TableLocation,
     TaggingPaused,
     decode_decision,
+    decode_ledger_entry,
     encode_entry,
 )
 from epoch_protocol.fold import Fold, Verdict
@@ -32,6 +34,7 @@ from hudi_format.errors import StagingGoneError
 from hudi_format.storage import InMemoryStorage
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH
+from ledger_client.table_id import known_ledger_id
 from stream_runtime.ids import SeededIds
 
 THERE = TableLocation("/a", "1:1")
@@ -109,6 +112,32 @@ def test_a_claim_of_another_ledger_does_not_count() -> None:
     assert fold.apply_decision(4, CoordinatorClaimed("b", ledger="l")) is Verdict.CLAIMED
     assert fold.state.location == THERE
     assert Fold.restore(fold.snapshot()).state == fold.state
+
+
+def lanes_claimed(ledger: str, offset: int) -> LanesClaimed:
+    return LanesClaimed(Stage.SHUFFLE, ["in:0"], 0, offset, f"owner-{offset}", ledger=ledger)
+
+
+def test_lanes_are_claimed_for_the_ledger_alone_in_whatever_order_the_topics_are_read() -> None:
+    """Who has not read the coordinator's claim yet waits for it: else a claim would count for one and not for
+    another.
+    """
+    fold = Fold()
+    assert fold.apply_ledger(0, lanes_claimed("", 0)) is Verdict.CLAIMED, "of a former version"
+    assert fold.apply_ledger(1, lanes_claimed("l", 1)) is Verdict.WAIT_FOR_DECISIONS
+    assert fold.apply_decision(0, CoordinatorClaimed("a", ledger="l")) is Verdict.CLAIMED
+    assert fold.apply_ledger(1, lanes_claimed("l", 1)) is Verdict.CLAIMED
+    assert fold.apply_ledger(2, lanes_claimed("k", 2)) is Verdict.OTHER_LEDGER
+    assert fold.apply_ledger(3, lanes_claimed("", 3)) is Verdict.CLAIMED
+    assert fold.state.shuffle_lanes["in:0"].owner == "owner-3"
+    assert fold.state.ledger_next == 4
+
+
+def test_claims_of_lanes_of_former_versions_are_read() -> None:
+    old = b'{"type":"lanes_claimed","stage":"shuffle","lanes":["in:0"],"generation":0,"slot":1,"owner":"o"}'
+    claim = lanes_claimed("l", 1)
+    assert decode_ledger_entry(old) == LanesClaimed(Stage.SHUFFLE, ["in:0"], 0, 1, "o")
+    assert decode_ledger_entry(encode_entry(claim)) == claim
 
 
 def test_claims_of_former_versions_are_read() -> None:

@@ -15,7 +15,8 @@ from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH
 from index_assigner.errors import SetupError
 from index_assigner.membership import JoinFacts
-from index_assigner.same_table import TABLE_ID, check_same_table
+from index_assigner.same_table import check_same_ledger, check_same_table
+from ledger_client.table_id import TABLE_ID
 from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.test_setup_checks import Setup
 
@@ -51,6 +52,16 @@ def test_what_belongs_together_is_taken(setup: Setup, tmp_path: Path):
     check_same_table(setup.config, LocalStorage(tmp_path / "link"), "ledger-a", claimed(mine))
     elsewhere = FoldState(ledger="ledger-a", location=TableLocation("/not/here", "7:7"))
     check_same_table(setup.config, mine, "ledger-a", elsewhere)
+
+
+def test_no_lane_is_claimed_in_topics_that_are_another_ledger_by_now():
+    for folded in ("", "ledger-a"):
+        check_same_ledger("orders", "ledger-a", folded)
+    check_same_ledger("orders", "", "ledger-b")
+    with pytest.raises(
+        SetupError, match=r"orders\.\* are the ledger ledger-b now.*ledger-a: nothing is claimed"
+    ):
+        check_same_ledger("orders", "ledger-a", "ledger-b")
 
 
 @pytest.mark.parametrize("ledger", ["ledger-b", ""])
