@@ -23,6 +23,8 @@ class StopReason(StrEnum):
     checksum."""
     DEADLY = "deadly"
     """Who fetches or decodes it dies, most likely since it unpacks to more memory than there is."""
+    HANGS = "hangs"
+    """Who decodes the record never ends: two processes were ended that decoded nothing else."""
     DELETED = "deleted"
     """Retention, or delete-records, deleted records before they were read."""
     TOPIC_RECREATED = "topic-recreated"

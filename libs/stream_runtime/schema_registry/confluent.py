@@ -80,9 +80,10 @@ class ConfluentSchemaSource:
 
         try:
             schema = client.get_schema(schema_id)
-            return StoredSchema(
-                schema.schema_type or "AVRO", schema.schema_str or "", self._references(client, schema)
-            )
+            kind, text = schema.schema_type or "AVRO", schema.schema_str or ""
+            if not isinstance(kind, str) or not isinstance(text, str):
+                raise TypeError("the answer is no schema")
+            return StoredSchema(kind, text, self._references(client, schema))
         except SchemaRegistryError as error:
             if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
                 raise UnknownSchemaError(f"the schema registry has no schema {schema_id}") from None
@@ -113,7 +114,9 @@ class ConfluentSchemaSource:
                 raise ValueError(f"more than {_REFERENCES_MAX} references")
             found = client.get_version(*named).schema
             self._collect(client, found, texts, (*path, named))
-            texts[named] = found.schema_str or ""
+            if not isinstance(found.schema_str, str):
+                raise TypeError("the answer is no schema")
+            texts[named] = found.schema_str
 
     def _unavailable(self, what: str) -> RegistryUnavailableError:
         return RegistryUnavailableError(f"schema registry {self._url}: {what[:_DETAIL_CHARACTERS_MAX]}")

@@ -38,7 +38,9 @@ class AvroKeys:
     ) -> None:
         self._generator = generator
         self._target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
-        self._schemas: SchemaCache[_KeySchema] = SchemaCache(source, self._build, clock)
+        self._schemas: SchemaCache[_KeySchema] = SchemaCache(
+            source, self._build, clock, lambda made: made.datums.schema_parts
+        )
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         """Raises InputWaitsError."""
@@ -53,9 +55,11 @@ class AvroKeys:
         texts, errors = made.keys.to_pylist(), made.error.to_pylist()
         for schema_id, schema in schemas.items():
             at = np.flatnonzero(ids == schema_id).tolist()
-            found = self._of_schema(schema, [keys[i] or b"" for i in at])
-            for i, (text, error) in zip(at, found, strict=True):
-                texts[i], errors[i] = text, error
+            given = [keys[i] or b"" for i in at]
+            parts = [slice(None)] if isinstance(schema, Unusable) else schema.datums.parts(given)
+            for part in parts:
+                for i, found in zip(at[part], self._of_schema(schema, given[part]), strict=True):
+                    texts[i], errors[i] = found
         return KeyColumns(pa.array(texts, pa.string()), pa.array(errors, pa.string()))
 
     def _of_schema(

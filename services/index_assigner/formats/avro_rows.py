@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -14,9 +14,11 @@ import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
 from index_assigner.formats.avro_columns import UnresolvedError, converter, fields_beyond
+from index_assigner.formats.avro_memory import HUNGRY_BYTES_MAX, HUNGRY_FROM, memory_per_byte
 from index_assigner.formats.avro_schema import (
     AvroSchemaError,
     AvroType,
+    count_parts,
     load_json,
     plain_schema,
     read_avro_schema,
@@ -36,22 +38,39 @@ from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.config.model import UnknownFields
 
 _DETAIL_CHARACTERS_MAX: Final = 300
+_MEMORY_MAX: Final = 64 << 20
 
 Defaults = Mapping[str, pa.Array]
 """By column: an array of the one value that the table's schema gives to a field that a writer lacks."""
 
 
 class DatumReader:
-    """Reads the records of one writer's schema, one by one: bounded by their bytes, as `avro_schema` says."""
+    """Reads the records of one writer's schema, one by one: bounded by their bytes, as `avro_schema` and
+    `avro_memory` say.
+    """
 
     def __init__(self, schema_id: int, avro: AvroType) -> None:
         """Raises AvroSchemaError for what fastavro does not take as a schema."""
         self._schema_id = schema_id
+        self._memory_per_byte = memory_per_byte(avro)
+        self.schema_parts = count_parts(avro)
         try:
             self._schema = parse_schema(plain_schema(avro))
         except Exception as error:
             # Its errors have no common base.
             raise AvroSchemaError(f"{type(error).__name__}: {error}") from None
+
+    def parts(self, values: Sequence[bytes]) -> Iterator[slice]:
+        """So many of the values at a time that their records take `_MEMORY_MAX` at most, or one each."""
+        first, memory = 0, 0
+        for at, value in enumerate(values):
+            taken = (len(value) + 1) * self._memory_per_byte
+            if at > first and memory + taken > _MEMORY_MAX:
+                yield slice(first, at)
+                first, memory = at, 0
+            memory += taken
+        if values:
+            yield slice(first, len(values))
 
     def read(
         self, values: Sequence[bytes], positions: Sequence[int]
@@ -62,6 +81,9 @@ class DatumReader:
         refused: list[Refusal] = []
         schema = self._schema
         for value, position in zip(values, positions, strict=True):
+            if self._memory_per_byte > HUNGRY_FROM and len(value) > HUNGRY_BYTES_MAX:
+                refused.append(self._too_hungry(position, len(value)))
+                continue
             content = BytesIO(value)
             content.seek(HEADER_BYTES)
             try:
@@ -77,6 +99,13 @@ class DatumReader:
             records.append(record)
             kept.append(position)
         return records, kept, refused
+
+    def _too_hungry(self, position: int, size: int) -> Refusal:
+        detail = (
+            f"the value has {size} bytes, of schema {self._schema_id} at most {HUNGRY_BYTES_MAX} are read: "
+            f"its values may take {self._memory_per_byte} bytes of memory for each of their bytes"
+        )
+        return Refusal(int(position), Reason.RECORD_TOO_LARGE, detail)
 
     def _refusal(self, position: int, problem: str) -> Refusal:
         detail = f"no record of schema {self._schema_id}: {problem}"

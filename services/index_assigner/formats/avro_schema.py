@@ -51,6 +51,12 @@ class AvroType:
         return self.kind if self.meaning is Meaning.PLAIN else f"{self.kind} ({self.meaning.value})"
 
 
+def count_parts(avro: AvroType) -> int:
+    """How many nodes the tree has."""
+    inner = (*(avro.fields or {}).values(), *avro.branches, *([avro.item] if avro.item else ()))
+    return 1 + sum(map(count_parts, inner))
+
+
 def read_avro_schema(text: str, references: Iterable[str] = ()) -> AvroType:
     """The tree of a schema. Raises `AvroSchemaError`."""
     reader = _Reader()

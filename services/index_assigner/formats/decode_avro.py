@@ -48,12 +48,16 @@ class FramedAvro(Generic[Plan]):
 
     def __init__(self, plan_of: Callable[[AvroType], Plan], source: SchemaSource, clock: Clock) -> None:
         self._plan_of = plan_of
-        self._schemas: SchemaCache[WriterSchema[Plan]] = SchemaCache(source, self._build, clock)
+        self._schemas: SchemaCache[WriterSchema[Plan]] = SchemaCache(
+            source, self._build, clock, lambda made: made.datums.schema_parts
+        )
 
     def by_schema(
         self, messages: Sequence[Message], positions: Int64Array, refused: list[Refusal]
     ) -> list[tuple[WriterSchema[Plan], list[int]]]:
-        """Per schema the positions of its records; those of none are refused. Raises InputWaitsError."""
+        """Per schema the positions of its records, in parts that fit into memory (a schema may come several
+        times); those of none are refused. Raises InputWaitsError.
+        """
         ids = schema_ids([messages[i].value or b"" for i in positions])
         groups = []
         unique = np.unique(ids)
@@ -69,7 +73,8 @@ class FramedAvro(Generic[Plan]):
             if isinstance(schema, Unusable):
                 refused += [Refusal(i, schema.reason, schema.detail) for i in at]
             else:
-                groups.append((schema, at))
+                values = [messages[i].value or b"" for i in at]
+                groups += [(schema, at[part]) for part in schema.datums.parts(values)]
         return groups
 
     def _build(self, schema_id: int, stored: StoredSchema) -> WriterSchema[Plan] | Unusable:

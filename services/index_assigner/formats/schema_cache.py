@@ -5,6 +5,9 @@
 * It has no such schema: it is asked again after a moment (a registry of several may lag behind its writer),
   then the id's records are refused; after a while the id is asked for anew. Where many unknown ids come at
   a time each is asked for once: no writer registers so many, and the input would wait for all of them.
+* It answers for other ids and for this one not (it fails at it, or its answer is too long, too slow or no
+  schema): after `FAILS_ALONE_AFTER_S` the id's records are refused, for one schema must not stop a table.
+  Another id is asked for each time, so that a registry that is down refuses nothing.
 * An id beyond `SCHEMA_ID_MAX` is none: registries count in 32 bits with a sign.
 """
 
@@ -27,14 +30,19 @@ from stream_runtime.schema_registry.ports import (
 )
 
 SCHEMAS_MAX: Final = 1_000
+PARTS_MAX: Final = 100_000
+"""Of all schemas that are kept: some 700 bytes of memory each."""
 SCHEMA_ID_MAX: Final = 2**31 - 1
 _DOUBTED_MAX: Final = 10
 _UNKNOWN_MAX: Final = 100_000
 UNKNOWN_AFTER_S: Final = 2.0
 _ASK_UNKNOWN_AFTER_S: Final = 60.0
+FAILS_ALONE_AFTER_S: Final = 10.0
+_ASK_FAILING_AFTER_S: Final = 600.0
 _ASK_FOR_S: Final = 2.0
 _WAIT_MIN_S: Final = 0.25
 _WAIT_MAX_S: Final = 5.0
+_DETAIL_CHARACTERS_MAX: Final = 300
 _log = logging.getLogger("tidemark.assigner")
 T = TypeVar("T")
 
@@ -55,17 +63,40 @@ class _Unknown:
     settled_s: float | None = None
 
 
+@dataclass
+class _Failing:
+    """An id at which a registry fails that answers for others; ``refused_s``: refused from then on."""
+
+    since_s: float
+    error: str
+    tries: int = 0
+    ask_at_s: float = 0.0
+    refused_s: float | None = None
+
+
+class TooManySchemasError(Exception):
+    """The schemas of one batch have more parts than are kept. Fewer records have fewer schemas."""
+
+
 class SchemaCache(Generic[T]):
-    """``build`` makes a schema ready for use; it must not fail but say `Unusable`.
+    """``build`` makes a schema ready for use; it must not fail but say `Unusable`. ``parts_of``: how large
+    what it made is.
 
     A batch may name more ids than are kept, each of them once: its ids are kept until all of them are told.
     """
 
     def __init__(
-        self, source: SchemaSource, build: Callable[[int, StoredSchema], T | Unusable], clock: Clock
+        self,
+        source: SchemaSource,
+        build: Callable[[int, StoredSchema], T | Unusable],
+        clock: Clock,
+        parts_of: Callable[[T], int] = lambda _: 1,
     ) -> None:
         self._source = source
         self._build = build
+        self._parts_of = parts_of
+        self._parts = 0
+        self._failing: dict[int, _Failing] = {}
         self._clock = clock
         self._known: OrderedDict[int, T | Unusable] = OrderedDict()
         self._unknown: dict[int, _Unknown] = {}
@@ -74,34 +105,54 @@ class SchemaCache(Generic[T]):
         self._retry_at_s = 0.0
 
     def resolve(self, ids: Iterable[int]) -> dict[int, T | Unusable]:
-        """All of them. Raises InputWaitsError when one cannot be told yet; the others are kept meanwhile."""
+        """All of them. Raises InputWaitsError when one cannot be told yet; the others are kept meanwhile.
+        Raises TooManySchemasError, never for one id.
+        """
         if not self._unfinished:
             self._forget_unknown()
         self._unfinished = True
         until_s = self._clock.monotonic_s() + _ASK_FOR_S
         found: dict[int, T | Unusable] = {}
         waits: InputWaitsError | None = None
+        parts = 0
         for schema_id in ids:
             if schema_id > SCHEMA_ID_MAX:
                 found[schema_id] = _refused(schema_id)
                 continue
             if schema_id in self._known:
                 self._known.move_to_end(schema_id)
-                found[schema_id] = self._known[schema_id]
+                found[schema_id] = known = self._known[schema_id]
+                parts += self._size(known)
                 continue
             if self._clock.monotonic_s() > until_s:
                 # The caller has other duties; the next call goes on here.
                 raise InputWaitsError("the input names more schemas than the registry told in a moment")
             try:
-                found[schema_id] = self._ask(schema_id)
+                found[schema_id] = asked = self._ask(schema_id)
+                parts += self._size(asked)
             except InputWaitsError as error:
                 waits = error
+            self._forget_known(PARTS_MAX)
+            if parts > PARTS_MAX and len(found) > 1:
+                self._unfinished = False
+                raise TooManySchemasError(f"the schemas of one batch have more than {PARTS_MAX} parts")
         if waits is not None:
             raise waits
         self._unfinished = False
         while len(self._known) > SCHEMAS_MAX:
-            self._known.popitem(last=False)
+            self._forget_oldest()
         return found
+
+    def _size(self, schema: T | Unusable) -> int:
+        return 1 if isinstance(schema, Unusable) else self._parts_of(schema)
+
+    def _forget_known(self, parts_max: int) -> None:
+        while self._parts > parts_max and len(self._known) > 1:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._known.popitem(last=False)
+        self._parts -= self._size(oldest)
 
     def _forget_unknown(self) -> None:
         before_s = self._clock.monotonic_s() - _ASK_UNKNOWN_AFTER_S
@@ -119,6 +170,9 @@ class SchemaCache(Generic[T]):
                 return _refused(schema_id)
             if now_s - unknown.since_s < UNKNOWN_AFTER_S:
                 raise _not_yet(schema_id)
+        failing = self._failing.get(schema_id)
+        if failing is not None and (refused := self._still_failing(schema_id, failing, now_s)):
+            return refused
         if now_s < self._retry_at_s:
             raise InputWaitsError("the schema registry did not answer, and is asked again in a moment")
         try:
@@ -136,11 +190,57 @@ class SchemaCache(Generic[T]):
             unknown.settled_s = now_s
             return _refused(schema_id)
         except RegistryUnavailableError as error:
-            raise self._failed(error) from error
+            if not self._answers_others(schema_id):
+                self._failing.clear()
+                raise self._failed(error) from error
+            return self._fails_alone(schema_id, error)
         self._answered()
         self._unknown.pop(schema_id, None)
+        self._failing.pop(schema_id, None)
         built = self._known[schema_id] = self._build(schema_id, stored)
+        self._parts += self._size(built)
         return built
+
+    def _answers_others(self, schema_id: int) -> bool:
+        """Whether the registry tells now what it knows of another id."""
+        none = SCHEMA_ID_MAX - 1 if schema_id == SCHEMA_ID_MAX else SCHEMA_ID_MAX
+        other = next(reversed(self._known), none)
+        try:
+            self._source.fetch(other)
+        except UnknownSchemaError:
+            return True
+        except RegistryUnavailableError:
+            return False
+        return True
+
+    def _fails_alone(self, schema_id: int, error: RegistryUnavailableError) -> Unusable:
+        """Raises InputWaitsError in the first time."""
+        self._answered()
+        now_s = self._clock.monotonic_s()
+        failing = self._failing.setdefault(schema_id, _Failing(now_s, str(error)))
+        if len(self._failing) > _UNKNOWN_MAX:
+            del self._failing[next(iter(self._failing))]
+        if now_s - failing.since_s >= FAILS_ALONE_AFTER_S:
+            failing.refused_s = now_s
+            _log.error(
+                "schema %d is refused: the registry answers for others, and for it: %s", schema_id, error
+            )
+            return _unusable(schema_id, failing.error)
+        failing.ask_at_s = now_s + min(_WAIT_MIN_S * 2.0**failing.tries, _WAIT_MAX_S)
+        failing.tries += 1
+        _log.warning("input waits for schema %d, nothing is lost: %s", schema_id, error)
+        raise InputWaitsError(str(error))
+
+    def _still_failing(self, schema_id: int, failing: _Failing, now_s: float) -> Unusable | None:
+        """None: the id is asked for again. Raises InputWaitsError."""
+        if failing.refused_s is None:
+            if now_s < failing.ask_at_s:
+                raise InputWaitsError(failing.error)
+            return None
+        if now_s - failing.refused_s < _ASK_FAILING_AFTER_S:
+            return _unusable(schema_id, failing.error)
+        del self._failing[schema_id]
+        return None
 
     def _answered(self) -> None:
         if self._failures:
@@ -157,6 +257,11 @@ class SchemaCache(Generic[T]):
 
 def _not_yet(schema_id: int) -> InputWaitsError:
     return InputWaitsError(f"the schema registry has no schema {schema_id} yet")
+
+
+def _unusable(schema_id: int, error: str) -> Unusable:
+    detail = f"the schema registry has no usable answer for schema {schema_id}: {error}"
+    return Unusable(Reason.UNKNOWN_SCHEMA, detail[:_DETAIL_CHARACTERS_MAX])
 
 
 def _refused(schema_id: int) -> Unusable:

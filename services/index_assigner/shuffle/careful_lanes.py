@@ -5,9 +5,9 @@ any reader reads; where the child dies again and again (`careful_rule`), the lan
 read so until its end, or until more bytes came than a reader has fetched ahead and not yet published: then
 what killed the former readers did not lie in it, or is gone.
 
-A child that says nothing for minutes is ended, as one that cannot work: it may wait for a disk as well as
-hang in a record, so that stops no lane. (600 KB of gzip that unpack to 600 MB took it a minute on a busy
-machine.)
+A child that says nothing for minutes is ended. While it decodes one record alone it hangs in that record,
+which counts like a death; while it fetches, it may wait for a disk as well, so that stops no lane. (600 KB of
+gzip that unpack to 600 MB took it a minute on a busy machine.)
 """
 
 from __future__ import annotations
@@ -44,13 +44,17 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a lane's reading: messages, or an end. ``next``: where to go on once it is over."""
+    """What became of a lane's reading: messages, or an end. ``next``: where to go on once it is over.
+
+    ``hangs``: deadly, as whoever decodes what lies there never ends.
+    """
 
     place: TopicPartition
     messages: Sequence[Message] = ()
     next: int = 0
     is_over: bool = False
     is_deadly: bool = False
+    hangs: bool = False
     error: UnreadableBatchError | None = None
 
 
@@ -80,6 +84,8 @@ class _Reading:
     failures: int = 0
     may_die: bool = False
     """Whether the child does now what a record of the lane may end it in."""
+    decodes_alone: bool = False
+    """Whether the child decodes now the record at the state's next offset, and does nothing else."""
     is_done: bool = False
     forgotten: threading.Event = field(default_factory=threading.Event)
 
@@ -159,7 +165,7 @@ class ChildReader:
     def _step(self, reading: _Reading) -> None:
         """One task of the child, as far as it comes."""
         child, state = self._started(), reading.state
-        reading.may_die = False
+        reading.may_die = reading.decodes_alone = False
         assert child.stdin is not None
         assert child.stdout is not None
         task = Task(*reading.place, state.next, max(reading.left_bytes, 1), state.alone)
@@ -188,6 +194,7 @@ class ChildReader:
 
     def _follow(self, reading: _Reading, answer: Answer) -> bool:
         """Whether the child's task goes on."""
+        reading.decodes_alone = answer.kind is Kind.DECODING
         if answer.kind in (Kind.READING, Kind.FETCHED):
             reading.may_die = answer.kind is Kind.READING
             return True
@@ -219,8 +226,7 @@ class ChildReader:
             code = 0
         self._end_child()
         if child is self._silenced:
-            reading.failures += _FAILURES_OF_SILENCE - 1
-            self._failed(reading, f"it said nothing for {_SILENT_S:.0f} s")
+            self._was_silent(reading)
             return
         if not (reading.may_die and rule.is_death(code)):
             self._failed(
@@ -236,8 +242,33 @@ class ChildReader:
             -code,
             reading.state.next,
         )
-        if reading.state.is_deadly:
-            self._say(reading, Found(reading.place, next=reading.state.next, is_deadly=True))
+        self._stop_if_deadly(reading)
+
+    def _was_silent(self, reading: _Reading) -> None:
+        """The child was ended, since it said nothing."""
+        state = reading.state
+        if not reading.decodes_alone:
+            if reading.may_die and not state.alone:
+                reading.state = rule.died(state)
+            reading.failures += _FAILURES_OF_SILENCE - 1
+            self._failed(reading, f"it said nothing for {_SILENT_S:.0f} s")
+            return
+        reading.state = rule.hung(state)
+        topic, partition = reading.place
+        _log.warning(
+            "the process that decodes %s[%d] offset %d alone said nothing for %.0f s, and was ended",
+            topic,
+            partition,
+            state.next,
+            _SILENT_S,
+        )
+        self._stop_if_deadly(reading)
+
+    def _stop_if_deadly(self, reading: _Reading) -> None:
+        state = reading.state
+        if state.is_deadly:
+            found = Found(reading.place, next=state.next, is_deadly=True, hangs=state.is_hanging)
+            self._say(reading, found)
             reading.is_done = True
 
     def _failed(self, reading: _Reading, text: str) -> None:

@@ -8,6 +8,7 @@ from hudi_format.schema import TableSchema
 from hudi_format.storage import Storage
 from hudi_format.table_config import TableConfig
 from index_assigner.formats.choose import record_decoder
+from index_assigner.shuffle.decode_bound import DECODING
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
@@ -38,4 +39,5 @@ def configured_keyer(
             folder_problem=storage.folder_problem,
         ),
         record_decoder(config, schema, generator, clock),
+        DECODING,
     )

@@ -17,14 +17,20 @@ from stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, Message, T
 
 
 class DeadlyRecordError(KafkaError):
-    """Who reads on at the offset dies. The partition is read no further; the others go on."""
+    """Who reads on at the offset dies, or never ends (``hangs``). The partition is read no further; the
+    others go on.
+    """
 
     kind = ErrorKind.CORRUPT
 
-    def __init__(self, place: TopicPartition, offset: int) -> None:
-        self.place, self.offset = place, offset
+    def __init__(self, place: TopicPartition, offset: int, hangs: bool = False) -> None:
+        self.place, self.offset, self.hangs = place, offset, hangs
+        shown = f"{place.topic}[{place.partition}]"
         super().__init__(
-            f"{place.topic}[{place.partition}]: two processes that read offset {offset} alone died of it. "
+            f"{shown}: two processes that decoded offset {offset} alone did not end, and were ended: a "
+            "defect of Tidemark's, which `tidemark input skip` passes over"
+            if hangs
+            else f"{shown}: two processes that read offset {offset} alone died of it. "
             "Most likely it unpacks to more memory than there is: with more it may be read after a restart"
         )
 
@@ -96,7 +102,7 @@ class InputReader:
         if found.is_deadly:
             self._apart[found.place] = found.next
             self._deadly.add(found.place)
-            raise DeadlyRecordError(found.place, found.next)
+            raise DeadlyRecordError(found.place, found.next, found.hangs)
         if found.is_over:
             del self._apart[found.place]
             self._deadly.discard(found.place)

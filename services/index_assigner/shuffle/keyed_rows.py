@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,8 +62,14 @@ class RecordRules:
 class RecordKeyer:
     """Decodes and keys batches of input records. Made once; holds no state between batches."""
 
-    def __init__(self, rules: RecordRules, decoder: RecordDecoder | None = None) -> None:
-        """Without a ``decoder`` records are bare JSON."""
+    def __init__(
+        self,
+        rules: RecordRules,
+        decoder: RecordDecoder | None = None,
+        bound: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """Without a ``decoder`` records are bare JSON. ``bound``: around each batch that is decoded."""
+        self._bound = bound or nullcontext()
         self._rules = rules
         self._decoder = decoder or PlainJson(
             JsonDecoder(rules.schema, rules.delete_field, rules.unknown_fields), rules.generator
@@ -85,7 +92,8 @@ class RecordKeyer:
     def _key_or_halve(self, messages: Sequence[Message], first: int) -> list[KeyedRows]:
         """In order; positions count from ``first`` on."""
         try:
-            return [shifted(self._key(messages), first)]
+            with self._bound:
+                return [shifted(self._key(messages), first)]
         except InputWaitsError:
             raise
         except Exception as error:

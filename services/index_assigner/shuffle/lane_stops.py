@@ -19,6 +19,7 @@ from typing import Final
 
 from epoch_protocol.entries import Stage
 from epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from index_assigner.shuffle.input_reader import DeadlyRecordError
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import TopicPartition, UnreadableBatchError
 
@@ -69,10 +70,11 @@ class LaneStops:
         self.stop(lane, place, max(position, error.base_offset), StopReason.UNREADABLE, str(error))
         return True
 
-    def deadly(self, lane: str, place: TopicPartition, offset: int, detail: str) -> None:
-        """Who reads on at the offset dies: the lane stops there at once."""
-        self.stop(lane, place, offset, StopReason.DEADLY, detail)
-        _log.error("lane %s stands still, the others go on: %s", lane, detail)
+    def deadly(self, lane: str, error: DeadlyRecordError) -> None:
+        """Who reads on at the offset dies or hangs: the lane stops there at once."""
+        reason = StopReason.HANGS if error.hangs else StopReason.DEADLY
+        self.stop(lane, error.place, error.offset, reason, str(error))
+        _log.error("lane %s stands still, the others go on: %s", lane, error)
 
     def stop(self, lane: str, place: TopicPartition, offset: int, reason: StopReason, detail: str) -> None:
         """The lane stands still at the offset."""

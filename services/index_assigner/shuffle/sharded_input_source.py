@@ -135,7 +135,7 @@ class ShardedInputSource:
             self._unreadable(error)
             return []
         except DeadlyRecordError as error:
-            self._stops.deadly(str(error.place.partition), error.place, error.offset, str(error))
+            self._stops.deadly(str(error.place.partition), error)
             self._reader.remove([error.place])
             return []
         self._stops.read({str(message.partition) for message in messages})

@@ -169,7 +169,7 @@ class ShuffleWork:
             self._unreadable(error)
             return []
         except DeadlyRecordError as error:
-            self._stops.deadly(self._names[error.place], error.place, error.offset, str(error))
+            self._stops.deadly(self._names[error.place], error)
             self._reader.remove([error.place])
             return []
 

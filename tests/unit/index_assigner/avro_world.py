@@ -32,10 +32,13 @@ from stream_runtime.schema_registry.ports import (
 
 @dataclass
 class DictRegistry:
-    """A `SchemaSource`. ``down``: it does not answer; ``asked``: the ids in order, each takes ``takes_s``."""
+    """A `SchemaSource`. ``down``: it does not answer; ``failing``: nor for these ids, with the error;
+    ``asked``: the ids in order, each takes ``takes_s``.
+    """
 
     schemas: dict[int, StoredSchema] = field(default_factory=dict)
     down: bool = False
+    failing: dict[int, str] = field(default_factory=dict)
     asked: list[int] = field(default_factory=list)
     takes_s: float = 0.0
     clock: ManualClock = field(default_factory=ManualClock)
@@ -45,6 +48,8 @@ class DictRegistry:
         self.clock.advance(self.takes_s)
         if self.down:
             raise RegistryUnavailableError("connection refused")
+        if schema_id in self.failing:
+            raise RegistryUnavailableError(self.failing[schema_id])
         if schema_id not in self.schemas:
             raise UnknownSchemaError(f"no schema {schema_id}")
         return self.schemas[schema_id]

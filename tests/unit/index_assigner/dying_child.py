@@ -1,7 +1,8 @@
 """A child of `careful_lanes.ChildReader` that reads from nowhere, and dies where its configuration says: the
 number of an offset; "exits", "killed": it cannot even begin; "silent": it says nothing; "babbles": it says
 what is no answer; "ended": who ends the service ends it while it reads; "behind": it dies of what it fetched
-behind the batch that it has. It fetches 100 records ahead, unless it reads them alone.
+behind the batch that it has; "hangs" and an offset: it never ends there. It fetches 100 records ahead, unless
+it reads them alone.
 """
 
 from __future__ import annotations
@@ -38,17 +39,21 @@ def main() -> None:
     if setup.config == "ended":
         write_frame(out, Answer(Kind.READING))
         os.kill(os.getpid(), signal.SIGTERM)
-    deadly = int(setup.config)
+    hangs = setup.config.startswith("hangs")
+    deadly = int(setup.config.removeprefix("hangs"))
     while (task := read_frame(source, Task)) is not None:
         write_frame(out, Answer(Kind.READING))
         at, alone = task.first, task.records_alone
         while at < END:
             count = 1 if alone else 10
-            if at <= deadly < at + (1 if alone else 100):
+            is_near = at <= deadly < at + (1 if alone else 100)
+            if is_near and not hangs:
                 os.abort()
             if alone:
                 write_frame(out, Answer(Kind.DECODING, at))
                 alone -= 1
+            if is_near:
+                time.sleep(600)
             found = [
                 Message(task.topic, task.partition, at + n, None, b"v", (("h", b"1"),)) for n in range(count)
             ]

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from index_assigner.errors import InputWaitsError
+from index_assigner.formats import schema_cache
+from index_assigner.formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_byte
 from index_assigner.formats.avro_rows import column_defaults
 from index_assigner.formats.avro_schema import AvroSchemaError, read_avro_schema
-from index_assigner.formats.schema_cache import SCHEMAS_MAX, UNKNOWN_AFTER_S
+from index_assigner.formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
+from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.refusals import Reason
-from tests.unit.index_assigner.avro_world import TABLE, Reads, decode, framed, record_schema
+from tests.unit.index_assigner.avro_world import TABLE, ZOO, Reads, decode, framed, messages, record_schema
 
 
 def nested_schema(levels: int) -> Any:
@@ -110,7 +113,7 @@ def test_a_registry_that_is_down_makes_the_batch_wait_and_loses_nothing():
     for _ in range(3):
         with pytest.raises(InputWaitsError):
             decode(reads.decoder, value)
-    assert len(reads.registry.asked) == 1, "it is not asked again at once"
+    assert len(reads.registry.asked) == 2, "the id and another one, and not again at once"
     reads.clock.advance(6.0)
     with pytest.raises(InputWaitsError, match="connection refused"):
         decode(reads.decoder, value)
@@ -161,6 +164,132 @@ def test_an_id_that_no_registry_can_have_is_refused_without_asking():
     decoded = decode(reads.decoder, *values)
     assert [each.reason for each in decoded.refused] == [Reason.UNKNOWN_SCHEMA] * 2
     assert not reads.registry.asked
+
+
+def refused_at_last(reads: Reads, values: list[bytes]) -> tuple[list[int], float]:
+    """The positions that are refused once the batch waits no more, and how many seconds it waited."""
+    waited_s = 0.0
+    while True:
+        try:
+            decoded = decode(reads.decoder, *values)
+        except InputWaitsError:
+            reads.clock.advance(0.5)
+            waited_s += 0.5
+            assert waited_s < 60.0, "the input waits for ever"
+        else:
+            return sorted(each.position for each in decoded.refused), waited_s
+
+
+def test_a_schema_at_which_the_registry_fails_alone_stops_no_input():
+    """As one that is longer than any answer may be, or that the registry is too slow or broken to tell."""
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    for number in (1, 2):
+        reads.registry.register(number, schema)
+    reads.registry.failing = {7: "the answer is longer than 8388608 bytes", 2**31 - 1: "HTTP 500", 8: "slow"}
+    values = [framed(number, schema, {"id": str(number)}) for number in (1, 7, 2, 2**31 - 1, 8)]
+    refused, waited_s = refused_at_last(reads, values)
+    assert (refused, waited_s >= FAILS_ALONE_AFTER_S) == ([1, 3, 4], True)
+    assert waited_s < 2 * FAILS_ALONE_AFTER_S, "all of them wait at a time"
+    decoded = decode(reads.decoder, *values)
+    assert {each.reason for each in decoded.refused} == {Reason.UNKNOWN_SCHEMA}
+    assert "schema 7: the answer is longer than" in decoded.refused[0].detail
+    asked = len(reads.registry.asked)
+    reads.clock.advance(120.0)
+    assert refused_at_last(reads, values)[1] == 0.0
+    assert len(reads.registry.asked) == asked, "nor does it wait again each minute"
+    reads.registry.failing = {}
+    for number in (7, 8, 2**31 - 1):
+        reads.registry.register(number, schema)
+    reads.clock.advance(600.0)
+    assert decode(reads.decoder, *values).rows.num_rows == 5
+
+
+def test_a_registry_that_is_down_for_long_refuses_nothing():
+    reads = Reads()
+    schema = record_schema("w", {"id": "string"})
+    for number in (1, 2):
+        reads.registry.register(number, schema)
+    values = [framed(number, schema, {"id": str(number)}) for number in (1, 2)]
+    decode(reads.decoder, values[0])
+    reads.registry.down = True
+    for _ in range(100):
+        with pytest.raises(InputWaitsError):
+            decode(reads.decoder, *values)
+        reads.clock.advance(6.0)
+    reads.registry.down = False
+    assert decode(reads.decoder, *values).rows.num_rows == 2
+
+
+def test_the_schemas_of_one_batch_have_a_limit_as_have_all_that_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(schema_cache, "PARTS_MAX", 100)
+    reads = Reads()
+    schema = record_schema("w", {"id": "string", **{f"n{number}": "int" for number in range(38)}})
+    for number in range(1, 8):
+        reads.registry.register(number, schema)
+    row = {"id": "a", **{f"n{number}": 1 for number in range(38)}}
+    values = [framed(number, schema, row) for number in range(1, 8)]
+    with pytest.raises(schema_cache.TooManySchemasError):
+        decode(reads.decoder, *values)
+    for value in values:
+        assert decode(reads.decoder, value).rows.num_rows == 1
+    assert decode(reads.decoder, *values[:2]).rows.num_rows == 2
+    cache = reads.decoder._framed._schemas
+    assert (len(cache._known), cache._parts) == (2, 80)
+    rules = RecordRules(ZOO, reads.generator, None, 1, 1, 1 << 20)
+    assert RecordKeyer(rules, reads.decoder).key_records(messages(values)).rows.num_rows == 7
+
+
+@pytest.mark.parametrize(
+    ("column", "served"),
+    [
+        ({"type": "array", "items": record_schema("i", {"flag": "boolean"})}, True),
+        ({"type": "array", "items": {"type": "map", "values": ["null", "long"]}}, True),
+        (record_schema("a", {"b": record_schema("c", {"d": record_schema("e", {"n": "null"})})}), True),
+        ({"type": "array", "items": nested_schema(3)}, True),
+        ({"type": "array", "items": nested_schema(5)}, False),
+        ({"type": "map", "values": nested_schema(9)}, False),
+        (
+            {
+                "type": "array",
+                "items": record_schema("i", {"flag": "boolean", **{f"n{i}": "null" for i in range(9)}}),
+            },
+            False,
+        ),
+        (
+            {"type": "array", "items": ["null", record_schema("n", {f"n{i}": "null" for i in range(9)})]},
+            False,
+        ),
+        (record_schema("n", {f"n{i}": "null" for i in range(900)}), False),
+    ],
+)
+def test_few_bytes_never_become_much_memory(column: Any, served: bool):
+    schema = record_schema("w", {"id": "string", "x": column})
+    reads = Reads()
+    reads.registry.register(1, schema)
+    if served:
+        assert memory_per_byte(read_avro_schema(json.dumps(schema))) <= MEMORY_PER_BYTE_MAX
+        return
+    refused = decode(reads.decoder, b"\x00\x00\x00\x00\x01\x02a\x00").refused
+    assert [each.reason for each in refused] == [Reason.INCOMPATIBLE_SCHEMA]
+    assert "bytes of memory" in refused[0].detail
+
+
+def test_records_of_a_hungry_type_have_a_smaller_limit():
+    schema = record_schema("w", {"id": "string", "x": {"type": "array", "items": nested_schema(3)}})
+    reads = Reads()
+    reads.registry.register(1, schema)
+
+    def value(count: int) -> bytes:
+        head = b"\x00\x00\x00\x00\x01\x02a"
+        return head + framed(1, "long", count)[5:] + b"\x02" * count + b"\x00"
+
+    decoded = decode(reads.decoder, value(600_000), value(100_000))
+    assert decoded.rows.num_rows == 1
+    assert [(each.position, each.reason) for each in decoded.refused] == [(0, Reason.RECORD_TOO_LARGE)]
+    assert "at most 524288" in decoded.refused[0].detail
 
 
 def test_a_registry_that_is_slow_does_not_hold_the_caller_for_long():

@@ -59,6 +59,21 @@ def test_a_lane_ends_right_before_the_record_that_kills(deadly: int) -> None:
         lanes.close()
 
 
+def test_a_lane_ends_right_before_the_record_in_which_the_reader_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not while it reads ahead: there it may as well wait for a disk."""
+    monkeypatch.setattr(careful_lanes, "_SILENT_S", 5.0)
+    lanes = reader("hangs250")
+    try:
+        lanes.start(PLACE, 0)
+        messages, last = read_all(lanes)
+        assert [each.offset for each in messages] == list(range(250))
+        assert (last.next, last.is_deadly, last.hangs) == (250, True, True)
+    finally:
+        lanes.close()
+
+
 def test_who_kills_the_reader_by_hand_stops_no_lane() -> None:
     lanes = reader(NOWHERE)
     killed: list[int] = []

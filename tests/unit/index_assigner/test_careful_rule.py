@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from index_assigner.shuffle.careful_rule import RECORDS_ALONE, CarefulLane, decoding, died, is_death, taken
+from index_assigner.shuffle.careful_rule import (
+    RECORDS_ALONE,
+    CarefulLane,
+    decoding,
+    died,
+    hung,
+    is_death,
+    taken,
+)
 
 AHEAD, ALONE = CarefulLane(7), CarefulLane(7, RECORDS_ALONE)
 
@@ -23,6 +31,14 @@ AHEAD, ALONE = CarefulLane(7), CarefulLane(7, RECORDS_ALONE)
 def test_a_death(before: CarefulLane, after: CarefulLane) -> None:
     assert died(before) == after
     assert after.is_deadly is (after.deaths == 2)
+
+
+def test_two_hangs_at_an_offset_stop_the_lane_as_hanging_and_a_death_among_them_as_deadly() -> None:
+    once, twice = hung(ALONE), hung(hung(ALONE))
+    assert (once.is_deadly, twice.is_deadly, twice.is_hanging) == (False, True, True)
+    for mixed in (died(once), hung(died(ALONE))):
+        assert (mixed.is_deadly, mixed.is_hanging) == (True, False)
+    assert taken(once, 8, 1) == CarefulLane(8, RECORDS_ALONE - 1)
 
 
 def test_what_was_taken_is_harmless_and_starts_the_count_anew() -> None:

@@ -1,0 +1,41 @@
+"""Bad input of every format with a seeded generator: each record ends as a row or as a dead letter with a
+reason that fits, the good one behind them is a row, and neither time nor memory run away.
+
+`TIDEMARK_HOSTILE_SEED` replays a run, `TIDEMARK_HOSTILE_RECORDS` sets how many there are of each format.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.hostile_formats import FORMATS, hostile
+
+RECORDS = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "3000"))
+SEED = os.environ.get("TIDEMARK_HOSTILE_SEED", "7")
+MEMORY_MAX = 400 << 20
+BATCH_S_MAX = 30.0
+"""Of one core's time; the slowest batch of 50 took 0.6 s."""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_bad_record_ends_alone(name: str) -> None:
+    command = [sys.executable, "-m", "tests.hostile_formats", name, SEED, str(RECORDS)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=1_200)
+    assert ended.returncode == 0, ended.stderr[-3_000:]
+    told = json.loads(ended.stdout)
+    lines = [f"{name}: {RECORDS} bad records of {len(told['tried'])} kinds (seed {SEED}), by kind:"]
+    for kind, count in sorted(told["tried"].items()):
+        lines.append(f"  {count:>6}  {kind}: {told['became'][kind]}")
+    lines.append(f"  slowest batch {told['slowest_batch_s']:.2f} s, memory {told['memory_bytes'] >> 20} MiB")
+    sys.stdout.write("\n".join(lines) + "\n")
+    assert not told["wrong"], told["wrong"][:10]
+    assert sum(told["tried"].values()) == RECORDS
+    assert set(told["tried"]) == set(hostile(name).kinds)
+    assert not any("undecodable" in became for became in told["became"].values())
+    assert told["slowest_batch_s"] < BATCH_S_MAX, told["slowest_kinds"]
+    assert told["memory_bytes"] < MEMORY_MAX
