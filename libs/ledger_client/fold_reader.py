@@ -19,8 +19,9 @@ from epoch_protocol.entries import (
     decode_decision,
     decode_ledger_entry,
 )
-from epoch_protocol.errors import FoldGapError, UnknownEntryError
+from epoch_protocol.errors import FoldGapError
 from epoch_protocol.fold import Fold, Verdict
+from ledger_client.own_messages import WAY_OUT, placed
 from stream_runtime.clock import Clock
 from stream_runtime.errors import DeadlineExceededError
 from stream_runtime.kafka.ports import (
@@ -35,7 +36,6 @@ from stream_runtime.kafka.ports import (
 _POLL_MESSAGES_MAX = 2_000
 _STARTS_MAX = 5
 _TRIMMING_S = 0.2
-_WAY_OUT = "`tidemark table adopt --new-ledger` goes on from the table's last commit"
 _WAITS = (Verdict.WAIT_FOR_DECISIONS, Verdict.WAIT_FOR_LEDGER)
 
 SnapshotLoader = Callable[[str, str], bytes]
@@ -129,7 +129,7 @@ class FoldReader:
         return (
             f"topic {self._ledger.topic} holds offsets {start} to {end}, and the snapshot of the "
             f"decisions goes on at {wanted}: entries were deleted by something else than Tidemark "
-            f"(retention?), or the topic was recreated. {_WAY_OUT}"
+            f"(retention?), or the topic was recreated. {WAY_OUT}"
         )
 
     def poll(self, timeout_s: float) -> list[Applied]:
@@ -205,16 +205,11 @@ class FoldReader:
 
     def _hold(self, message: Message) -> None:
         value = message.value or b""
-        try:
+        with placed(message):
             if message.topic == self._ledger.topic:
                 self._held_ledger.append((message.offset, decode_ledger_entry(value)))
             else:
                 self._held_decisions.append((message.offset, decode_decision(value)))
-        except UnknownEntryError as error:
-            raise UnknownEntryError(
-                f"{message.topic} offset {message.offset}: {error}. Run the Tidemark that wrote it; if none "
-                f"did, {_WAY_OUT}"
-            ) from error
 
     def _apply_held(self) -> list[Applied]:
         applied: list[Applied] = []

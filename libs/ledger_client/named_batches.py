@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from epoch_protocol.batches import BatchHeader, decode_batch
+from epoch_protocol.batches import BatchHeader
 from epoch_protocol.entries import Produced
 from epoch_protocol.errors import IncompleteRangeError
+from ledger_client.own_messages import header_of, rows_of
 from stream_runtime.kafka.ports import Message, OffsetRange, TopicPartition
 
 
@@ -49,12 +50,13 @@ def covering_range(topic_partition: TopicPartition, ranges: Sequence[NamedRange]
 def collect_named(messages: Iterable[Message], ranges: Sequence[NamedRange]) -> list[NamedBatch]:
     """The named batches among the messages, in (order, sequence).
 
-    Raises IncompleteRangeError when any range is not there in full and unchanged.
+    Raises IncompleteRangeError when any range is not there in full and unchanged, UnknownEntryError for a
+    message that cannot be read; both name the place.
     """
     by_nonce = {named.nonce: named for named in ranges}
     found: dict[str, list[tuple[BatchHeader, Message]]] = {nonce: [] for nonce in by_nonce}
     for message in messages:
-        header = BatchHeader.decode(message.headers)
+        header = header_of(message)
         if header.nonce in found:
             found[header.nonce].append((header, message))
     batches: list[NamedBatch] = []
@@ -81,4 +83,4 @@ def _checked(named: NamedRange, found: list[tuple[BatchHeader, Message]]) -> lis
             f"found {len(within)} with {sum(h.rows for h, _ in within)}: torn or lost; the coordinator must "
             "rewind"
         )
-    return [NamedBatch(named.order, h.sequence, m.offset, decode_batch(m.value or b"")) for h, m in within]
+    return [NamedBatch(named.order, h.sequence, m.offset, rows_of(m)) for h, m in within]

@@ -233,7 +233,7 @@ def test_an_entry_that_nobody_can_read_stops_it_and_it_still_says_why(tmp_path: 
     offset = rounds.path.broker.produce(at, None, b'{"type": "from_the_future"}', ())
     with running(rounds) as ended:
         view = stopped(rounds)
-        assert f"{at.topic} offset {offset}: unreadable protocol entry" in (view.halted or "")
+        assert f"{at.topic}[{at.partition}] offset {offset}: unreadable protocol entry" in (view.halted or "")
         assert "--new-ledger" in (view.halted or "")
         assert view.blocked_epoch is None
         assert pause_of(Stage.SHUFFLE, view, 0, LIMITS).paused

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from epoch_protocol.batches import BatchHeader, decode_batch
 from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.lanes import assign_lane
 from epoch_protocol.seen import Known
@@ -20,6 +19,7 @@ from hudi_format.metadata_table import MetadataTableSnapshot
 from index_assigner.index.errors import SnapshotBehindError
 from index_assigner.index.ports import KeyIndex
 from ledger_client.named_batches import NamedBatch, NamedRange, collect_named, covering_range
+from ledger_client.own_messages import header_of, rows_of
 from stream_runtime.clock import Clock
 from stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 from stream_runtime.kafka.topics import TopicNames
@@ -107,10 +107,9 @@ class LaneOpener:
             while reader.position(partition) < end:
                 deadline.check(f"reading {partition.topic}[{lane}] up to offset {end}")
                 batches = [
-                    decode_batch(message.value or b"")
+                    rows_of(message)
                     for message in reader.poll(_POLL_MESSAGES_MAX, 0.1)
-                    if message.offset < end
-                    and committed.holds(message.offset, BatchHeader.decode(message.headers).nonce)
+                    if message.offset < end and committed.holds(message.offset, header_of(message).nonce)
                 ]
                 self._index.load_tombstones(lane, batches, min(reader.position(partition), end))
         finally:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from epoch_protocol.batches import BatchHeader, decode_batch
+from epoch_protocol.batches import BatchHeader
 from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Fold
@@ -30,6 +30,7 @@ from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from ledger_client.fold_reader import FoldReader
+from ledger_client.own_messages import header_of, rows_of
 from stream_runtime.kafka.ports import Isolation, KafkaClient, Message, OffsetOutOfRangeError, TopicPartition
 
 _SKIPPED_MAX: Final = 1_000
@@ -175,7 +176,7 @@ class KeyedTopicSource:
         for message in messages:
             lane = self._lanes.get(message.partition)
             if lane is not None:
-                lane.waiting.append(_Seen(BatchHeader.decode(message.headers), message))
+                lane.waiting.append(_Seen(header_of(message), message))
                 self._held_bytes += len(message.value or b"")
 
     def _is_missing(self, error: OffsetOutOfRangeError) -> None:
@@ -249,7 +250,7 @@ class KeyedTopicSource:
             if not named and (not lane.skipped or lane.skipped[-1] != seen.header.nonce):
                 lane.skipped.append(seen.header.nonce)
             if named:
-                batches.append(decode_batch(value))
+                batches.append(rows_of(seen.message))
                 rows += seen.header.rows
                 size += len(value)
         if not lane.waiting:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from epoch_protocol.batches import decode_batch
-from epoch_protocol.errors import IncompleteRangeError
+from epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
 from index_assigner.errors import InputLostError
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
@@ -196,6 +196,24 @@ def test_a_counting_entry_that_the_topic_does_not_bear_out_stops_the_reader(tamp
     for _ in range(50):
         rig.second.shuffle(rig.lane_batches(0, B[:1]) or rig.lane_batches(0, B))
     with pytest.raises(IncompleteRangeError, match="new-ledger"):
+        rig.drain()
+
+
+def test_a_message_that_is_no_batch_is_named_by_its_place():
+    rig = Rig()
+    rig.source.assign("0", 0)
+    rig.first.shuffle(rig.lane_batches(0, A))
+    offset = rig.world.broker.produce(TopicPartition(rig.world.names.keyed, 0), None, b"x", ())
+    with pytest.raises(UnknownEntryError, match=rf"orders\.keyed\[0\] offset {offset}: not a Tidemark batch"):
+        rig.drain()
+
+
+def test_a_batch_whose_rows_cannot_be_read_is_named_by_its_place():
+    rig = Rig()
+    rig.source.assign("0", 0)
+    (sound,) = rig.lane_batches(0, A)
+    rig.first.shuffle([sound._replace(value=b"no Arrow stream")])
+    with pytest.raises(UnknownEntryError, match=r"orders\.keyed\[0\] offset 0: .*Arrow stream.*new-ledger"):
         rig.drain()
 
 

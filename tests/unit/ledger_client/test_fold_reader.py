@@ -214,5 +214,5 @@ def test_a_snapshot_that_is_trimmed_a_moment_after_its_ledger_is_waited_for(clus
 def test_an_unreadable_entry_is_named_by_topic_and_offset(cluster: MemoryCluster) -> None:
     cluster.ledger(claim(["0"]))
     offset = cluster.broker.produce(LEDGER, None, b"not ours", ())
-    with pytest.raises(UnknownEntryError, match=rf"t\.ledger offset {offset}: .*Run the Tidemark"):
+    with pytest.raises(UnknownEntryError, match=rf"t\.ledger\[0\] offset {offset}: .*Run the Tidemark"):
         cluster.reader().catch_up()

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from epoch_protocol.batches import BatchHeader
 from epoch_protocol.entries import Produced, Topic
 from epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
 from ledger_client.named_batches import NamedRange, collect_named, covering_range
@@ -91,6 +92,19 @@ def test_a_transaction_without_any_batch_stops_the_reader(written: Written) -> N
 
 
 def test_a_message_that_is_no_batch_is_an_error(written: Written) -> None:
-    written.cluster.broker.produce(DATA, None, b"x", ())
-    with pytest.raises(UnknownEntryError):
+    a = written.named("a", 0)
+    offset = written.cluster.broker.produce(DATA, None, b"x", ())
+    with pytest.raises(
+        UnknownEntryError, match=rf"t\.data\[0\] offset {offset}: not a Tidemark batch.*Run the"
+    ):
+        collect_named(written.messages(), [a])
+
+
+def test_a_batch_whose_rows_cannot_be_read_is_named_by_its_place() -> None:
+    written = Written()
+    written.batch("a", 10)
+    header = BatchHeader("a", 1, 1, "s").encode()
+    offset = written.cluster.broker.produce(DATA, None, b"no Arrow stream", header)
+    written._offsets["a"].append(offset)
+    with pytest.raises(UnknownEntryError, match=rf"t\.data\[0\] offset {offset}: .*Arrow stream.*new-ledger"):
         written.values(written.named("a", 0))

@@ -1,0 +1,76 @@
+"""What a lane's opening reads: what it cannot read is named by its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from epoch_protocol.batches import TOMBSTONE_COLUMNS, BatchHeader, encode_batch
+from epoch_protocol.errors import UnknownEntryError
+from epoch_protocol.state import FoldState
+from index_assigner.assign.lane_opening import LaneOpener
+from stream_runtime.clock import ManualClock
+from stream_runtime.ids import SeededIds
+from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from stream_runtime.kafka.topics import TopicNames
+
+NAMES = TopicNames("orders")
+TOMBSTONES = TopicPartition(NAMES.tombstones, 1)
+EMPTY = encode_batch(pa.RecordBatch.from_pylist([], schema=TOMBSTONE_COLUMNS)).to_pybytes()
+HEADERS = BatchHeader("n", 0, 0, "").encode()
+
+
+class Loaded:
+    """An index that holds nothing and takes what it is given."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def open_lane(self, *_: object) -> None: ...
+
+    def tombstones_position(self, _: int) -> int:
+        return 0
+
+    def load_tombstones(self, _: int, batches: list[Any], __: int) -> None:
+        self.batches += batches
+
+
+class Rig:
+    def __init__(self) -> None:
+        clock, self.index = ManualClock(), Loaded()
+        self.broker = MemoryBroker(clock, SeededIds(1))
+        client = MemoryKafkaClient(self.broker)
+        client.admin().create_topics([TopicSpec(name, 2) for name in (NAMES.tombstones, NAMES.index)])
+        snapshot: Any = lambda: None  # noqa: E731
+        index: Any = self.index
+        self.opener = LaneOpener(index, client, NAMES, snapshot, clock, ordered=True)
+
+    def open(self) -> None:
+        state = FoldState()
+        # A former version kept no ranges: all that lies there counts.
+        state.tombstones.whole = False
+        self.opener.open([1], state)
+
+
+def test_tombstones_of_a_former_version_are_loaded() -> None:
+    rig = Rig()
+    rig.broker.produce(TOMBSTONES, None, EMPTY, HEADERS)
+    rig.open()
+    assert [batch.num_rows for batch in rig.index.batches] == [0]
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "words"),
+    [(EMPTY, (), "not a Tidemark batch"), (b"no stream", HEADERS, "does not hold an Arrow stream")],
+)
+def test_a_tombstone_message_that_cannot_be_read_is_named_by_its_place(
+    value: bytes, headers: tuple[tuple[str, bytes], ...], words: str
+) -> None:
+    rig = Rig()
+    rig.broker.produce(TOMBSTONES, None, EMPTY, HEADERS)
+    rig.broker.produce(TOMBSTONES, None, value, headers)
+    with pytest.raises(UnknownEntryError, match=rf"orders\.tombstones\[1\] offset 1: .*{words}.*Run the"):
+        rig.open()
