@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from stream_runtime.security.errors import SecurityConfigError
 
 BYTES_MAX: Final = 1 << 20
+_READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _OPEN_TO_OTHERS: Final = stat.S_IWGRP | stat.S_IRWXO
 
 Stamp = tuple[int, int, int, int]
@@ -44,13 +45,14 @@ def append_secret(path: Path, text: str) -> None:
 
 def _write(path: Path, text: str, how: int) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | how
-    with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=lambda name, _: os.open(name, flags, 0o600)) as file:
         file.write(text)
 
 
 def _read(path: Path, setting: str, *, secret: bool) -> bytes:
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        # By an opener: a bare descriptor would stay open where there is a folder of that name.
+        with open(path, "rb", opener=lambda name, _: os.open(name, _READING)) as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
                 raise SecurityConfigError(f"{setting}: {path} is no file")
