@@ -18,6 +18,7 @@ from hudi_format.index_definitions import (
     read_index_definitions,
     remove_index_definitions,
 )
+from hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from hudi_format.model import instant_from_ms
 from hudi_format.ports import Clock
 from hudi_format.storage.base import Storage, join_path
@@ -92,7 +93,9 @@ def check_servable(
     config = check_still_servable(storage, accepted, changed)
     if own_pending is not None:
         _check_pending(storage, own_pending)
-    table_schema(storage, config, load_timeline(storage))
+    timeline = load_timeline(storage)
+    check_index_is_of_the_rows(timeline, load_timeline(storage, METADATA_TABLE_ROOT))
+    table_schema(storage, config, timeline)
     return config
 
 

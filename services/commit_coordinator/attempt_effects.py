@@ -28,6 +28,7 @@ from hudi_format.commit import heartbeat
 from hudi_format.commit.instants import create_inflight, create_requested
 from hudi_format.commit.rollback import rollback_pending
 from hudi_format.errors import LockLostError
+from hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from hudi_format.timeline import Instant, State, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from hudi_format.validation import check_still_servable
@@ -41,7 +42,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
     committed something that was not handled yet, DivergedError when one undid our last commit,
     UnsupportedTableError when one changed the table's indexes, properties or schema in a way that is not
-    served.
+    served, or restored the table and left the record index behind.
     """
     if not action.has_rows:
         # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
@@ -137,7 +138,13 @@ def clean_voided(context: Context, action: CleanVoided) -> None:
 
 
 def rewind(context: Context, action: Rewind) -> None:
-    """All lanes back to the last committed epoch; what other writers did is taken into account."""
+    """All lanes back to the last committed epoch; what other writers did is taken into account.
+
+    Raises UnsupportedTableError where it was a restore that left the record index behind: what is tagged anew
+    would rest on that, so the rewind waits until the index is built anew.
+    """
+    timelines = load_timelines(context.storage)
+    check_index_is_of_the_rows(timelines.data, timelines.metadata)
     if not action.hold_lock:
         context.log.append(*_rewound(context, action.reason, None))
         return
@@ -164,9 +171,13 @@ def free_kept_lock(context: Context) -> None:
 
 
 def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:
-    """Raises AttemptLostError, DivergedError; returns what the fold has to learn of the timeline."""
+    """Raises AttemptLostError, DivergedError, UnsupportedTableError (a restore left the record index
+    behind); returns what the fold has to learn of the timeline.
+    """
     check_not_undone(timelines, context.fold().state.committed)
-    return refuse_surprises(context, timelines, None).entries(context.term, handled=False)
+    found = refuse_surprises(context, timelines, None)
+    check_index_is_of_the_rows(timelines.data, timelines.metadata)
+    return found.entries(context.term, handled=False)
 
 
 def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | None) -> TimelineLook:

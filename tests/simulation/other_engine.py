@@ -19,7 +19,7 @@ from hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
 )
-from hudi_format.model import InstantGenerator
+from hudi_format.model import InstantGenerator, is_bootstrap_instant
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.table_view import TableView
@@ -38,6 +38,7 @@ from hudi_format.timeline.service_records import (
     encode_rollback_plan,
 )
 from stream_runtime.clock import Clock
+from tests.hudi_rules.documents import encode
 from tests.simulation.scripted_tagger import SCHEMA
 
 
@@ -131,6 +132,33 @@ class OtherEngine:
             assert found.is_completed
             self._storage.delete(instant_path(found, root))
         rollback_pending(self._storage, instant, self._instants)
+
+    def build_index(self) -> None:
+        """The metadata table appears anew, with what it holds now: its bootstrap completes at this moment."""
+        self._look()
+        for each in load_timeline(self._storage, METADATA_TABLE_ROOT).completed():
+            if is_bootstrap_instant(each.requested):
+                anew = replace(each, completion=self._instants.next())
+                content = self._storage.read(instant_path(each, METADATA_TABLE_ROOT))
+                self._storage.create(instant_path(anew, METADATA_TABLE_ROOT), content)
+                self._storage.delete(instant_path(each, METADATA_TABLE_ROOT))
+
+    def restore(self) -> None:
+        """Takes its own newest commit back, and says that it was a restore."""
+        newest = load_timeline(self._storage).completed(self._action)[-1]
+        requested = create_requested(self._storage, self._instants.next(), Action.RESTORE)
+        inflight = create_inflight(self._storage, requested)
+        self.undo(newest.requested)
+        self._look()
+        document = {
+            "startRestoreTime": requested.requested,
+            "timeTakenInMillis": 1,
+            "instantsToRollback": [newest.requested],
+            "hoodieRestoreMetadata": {},
+            "version": 1,
+            "restoreInstantInfo": [],
+        }
+        complete(self._storage, inflight, self._instants.next(), encode("restore", document))
 
     def _look(self) -> None:
         if not self._follows:

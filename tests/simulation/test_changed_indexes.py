@@ -1,4 +1,6 @@
-"""Another engine switches statistics on, or drops the record index, while Tidemark runs: it stops loudly."""
+"""Another engine switches statistics on, drops the record index, or leaves it behind in a restore, while
+Tidemark runs: it stops loudly.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,11 @@ import pytest
 
 from hudi_format import table_keys
 from hudi_format.commit.lock import read_lock
+from hudi_format.errors import UnsupportedTableError
 from hudi_format.table_config import TableType, update_properties
+from hudi_format.validation import check_servable
 from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 
 
@@ -54,3 +59,58 @@ def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path
     assert path.context is not None
     assert path.context.fold().state.decided is None
     assert read_lock(path.storage) is None
+
+
+def restored(folder: Path, *, index_went_back: bool) -> tuple[CommitPath, OtherEngine]:
+    """The first epoch is committed, another engine commits and restores the table to that epoch."""
+    path = CommitPath(folder, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    other = OtherEngine(path.storage, path.clock, path.action)
+    other.commit()
+    if not index_went_back:
+        other.build_index()
+    other.restore()
+    second_epoch(path)
+    return path, other
+
+
+def tagged_anew(path: CommitPath) -> None:
+    """Steps until the rewind, and does the second epoch again."""
+    for _ in range(12):
+        path.step()
+        if path.state().generation == 1:
+            break
+    assert (path.state().generation, path.state().tagged) == (1, [])
+    path.tagger.claim_anew(path.state())
+    second_epoch(path)
+
+
+def test_tagging_stops_while_a_restore_left_the_record_index_behind(tmp_path: Path) -> None:
+    """As Hudi's does when the savepoint is older than the metadata table's compactions."""
+    path, other = restored(tmp_path, index_went_back=False)
+    before, coordinator = path.rows(), path.coordinator
+    assert coordinator is not None
+    for _ in range(8):
+        coordinator.step(0.0)
+    assert coordinator.seen.halted is not None
+    assert "would double keys" in coordinator.seen.halted
+    assert "`tidemark epoch retry 2`" in coordinator.seen.halted
+    assert path.state().generation == 0, "what is tagged anew would rest on the same index"
+    assert read_lock(path.storage) is None
+    assert path.rows() == before
+    with pytest.raises(UnsupportedTableError, match="would double keys"):
+        check_servable(path.storage)
+    other.build_index()
+    coordinator.retry(2)
+    tagged_anew(path)
+    path.run_until_idle()
+    assert path.coordinator is coordinator
+    check_end(path)
+
+
+def test_a_restore_that_took_the_record_index_along_stops_nothing(tmp_path: Path) -> None:
+    path, _ = restored(tmp_path, index_went_back=True)
+    tagged_anew(path)
+    path.run_until_idle()
+    check_end(path)

@@ -1,0 +1,56 @@
+"""Whether the record index went back together with the rows when another engine restored the table.
+
+Hudi's `rollback_to_savepoint` deletes the metadata table when the oldest compaction on its active timeline is
+newer than the savepoint, or when that timeline begins behind it. It builds the metadata table anew at once
+and takes the commits back afterwards. At the end it brings the list of files up to date, and not the record
+index: that says what it said before the restore.
+
+Example: since the savepoint key a was inserted, b deleted, and c moved from partition x to y. After the
+restore a has no row and is in the index, b has a row and no entry, and c is in x while the index says y. An
+upsert of b or c doubles the key; Hudi's own upserts on Spark do.
+
+So an index that was built after the newest commit that the restore kept, and before the restore completed,
+is not the one of the rows. (A restore that had nothing to take back is taken for such a one, too.)
+"""
+
+from __future__ import annotations
+
+from hudi_format.errors import UnsupportedTableError
+from hudi_format.model import is_bootstrap_instant
+from hudi_format.timeline import Action, Timeline
+
+_REMEDY = (
+    "With Hudi on Spark drop the record index (an upsert of any row with "
+    "hoodie.metadata.global.record.level.index.enable=false and hoodie.index.type=GLOBAL_SIMPLE), then let "
+    "an upsert with the index on build it anew (docs/failure-walkthrough.md)"
+)
+
+
+def check_index_is_of_the_rows(data: Timeline, metadata: Timeline) -> None:
+    """Raises UnsupportedTableError where a restore on the active timeline left the index behind.
+
+    Costs nothing without a restore there, and reads the metadata table's archive where there is one.
+    """
+    restores = data.completed(Action.RESTORE)
+    built = _built(metadata) if restores else ""
+    for restore in restores:
+        kept = max((time for time in _completions(data) if time < restore.requested), default="")
+        if kept < built < str(restore.completion):
+            raise UnsupportedTableError(
+                f"another engine's restore {restore.requested} took commits back that the record index still "
+                f"holds: Hudi built it anew (at {built}) before it took them back. Updates through it would "
+                "double keys",
+                _REMEDY,
+            )
+
+
+def _built(metadata: Timeline) -> str:
+    """Completion time of the newest bootstrap of an index, "" when nothing tells of one."""
+    active = {each.requested: str(each.completion) for each in metadata.completed()}
+    archived = metadata.archive.completion_times() if metadata.archive is not None else {}
+    times = {**archived, **active}
+    return max((time for requested, time in times.items() if is_bootstrap_instant(requested)), default="")
+
+
+def _completions(timeline: Timeline) -> list[str]:
+    return [str(each.completion) for each in timeline.completed()]
