@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 
 import pytest
 
 from commit_coordinator import attempt_effects
 from commit_coordinator.decisions_log import DecisionsLog
-from epoch_protocol import committing
 from index_assigner.index.shown_timeline import ShownTimeline
-from stream_runtime.kafka.errors import KafkaError
 from tests.simulation.reached_states import CHUNKS, REACHED, REQUIRED, ReachedStates
-from tests.simulation.world import world as world_module
-from tests.simulation.world.actors import StageActor
 from tests.simulation.world.checkers import judge as judge_module
 from tests.simulation.world.checkers.model import replayed
 from tests.simulation.world.generate import generate
@@ -256,24 +251,6 @@ def test_a_script_read_from_its_text_runs_as_the_seed_does() -> None:
     assert first == second
 
 
-NOBODY_ASKED = """
-setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
-round
-feed up k1 d0 5
-round
-round
-rewind-wish
-round
-"""
-
-
-def test_a_rewind_that_the_script_has_no_cause_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_script(parse(NOBODY_ASKED)).violations == ()
-    monkeypatch.setattr(world_module, "_REWINDING", frozenset())
-    found = run_script(parse(NOBODY_ASKED)).violations
-    assert found == ("G7: 1 rewinds, the script has 0 causes",)
-
-
 # An assigner slept while it opened its lanes; its successor's commits were trimmed behind them.
 SLEPT_WHILE_IT_WAS_TRIMMED = """
 setup inputs=1 records=3 interval_ms=300 trim=2 ids=715
@@ -340,43 +317,6 @@ round
 def test_an_assigner_that_slept_while_its_lanes_were_trimmed_has_lost_nothing() -> None:
     """It learns from the ledger that they are another's: nobody is told to begin a new ledger."""
     assert run_script(parse(SLEPT_WHILE_IT_WAS_TRIMMED)).violations == ()
-
-
-_ROUNDS = 6 * "round\n"
-SOME_EPOCHS = "setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0\n" + "".join(
-    f"feed up k{n} d0 5\nhurry\n{_ROUNDS}" for n in range(5)
-)
-
-
-def test_own_commits_that_are_taken_for_foreign_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row is right all the same: the rewinds alone tell. What moves nothing is no cause."""
-    busy = f"{SOME_EPOCHS}foreign compact\nforeign clean commits 1\nforeign archive\nforeign savepoint\n"
-    for script in (SOME_EPOCHS, busy):
-        assert run_script(parse(script)).violations == ()
-    monkeypatch.setattr(committing, "name_of", lambda *_: "20250101000000000_20250101000000001.commit")
-    for script in (SOME_EPOCHS, busy):
-        found = run_script(parse(script)).violations
-        assert found, "no rewind"
-        assert all(text.startswith("G7: ") for text in found), found
-        assert found[0].endswith("the script has 0 causes"), found
-
-
-def test_processes_that_end_again_and_again_without_a_cause_are_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert run_script(parse(SOME_EPOCHS)).violations == ()
-    step, steps = StageActor.step, Counter[str]()
-
-    def tired(self: StageActor) -> None:
-        steps[self.process.name] += 1
-        if steps[self.process.name] == 9:
-            raise KafkaError("it had enough")
-        step(self)
-
-    monkeypatch.setattr(StageActor, "step", tired)
-    found = run_script(parse(SOME_EPOCHS)).violations
-    assert found
-    assert found[0].endswith("processes ended, the script has cause for 0"), found
 
 
 def test_equal_worlds_reach_equal_states() -> None:

@@ -36,6 +36,7 @@ from stream_writer.service import PlanTasks, WriterService
 from stream_writer.task_entry import run_one
 from stream_writer.tasks import run_task
 from stream_writer.worker_context import WorkerContext
+from tests.simulation.world.deadly_input import SETTINGS
 from tests.simulation.world.edges import Edges, SwitchboardServer
 from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kafka, gated_storage
 from tests.simulation.world.process import Process
@@ -127,6 +128,7 @@ class CoordinatorActor:
         if self._clock.monotonic_s() >= self._expire_s:
             self._expire_s = self._clock.monotonic_s() + _EXPIRE_EVERY_S
             self.service.members.expire()
+            self.service.members.deaths.keep()
         self.loop.round(self.service.load_sizes)
 
 
@@ -160,11 +162,12 @@ class StageActor:
         self._clock = gated_clock(around.clock, process)
         self._renew_s = 0.0
         ports = AssignerPorts(
-            kafka=gated_kafka(around.kafka, process),
+            kafka=gated_kafka(around.edges.deadly.client_of(process), process),
             storage=cast(Any, gated_storage(around.storage, process)),
             clock=self._clock,
             ids=around.ids,
             failpoints=PlaceFailpoints(AssignerFailpoint, process),
+            careful_settings=SETTINGS,
         )
         factories = {Stage.SHUFFLE: shuffle_work, Stage.ASSIGN: assign_work}
         self.service = _SteppedAssigner(around.config, ports, {stage: factories[stage]})

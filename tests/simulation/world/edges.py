@@ -7,6 +7,7 @@ Storage that tasks open by URI    the world's storage, as the writer's process s
 Threads that publish files        none: files are published in the order in which they are made
 Thread that finds a batch's end   none
 Schema registry                   a dictionary (`encoding`)
+Child that reads lanes apart      its code, a task when it is asked what was found (`deadly_input`)
 Waits of a reader for a message   one sleep: nothing can come while one process alone runs
 Locks of `cached_property`        none: Python 3.11 has one a class, so a frozen process would hold others up
 ================================= ===================================================================
@@ -18,28 +19,36 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Final
 from unittest.mock import patch
 
 import commit_coordinator.serving as coordinator_serving
+import hudi_format.hfile.writer as hfile_writer
 import index_assigner.assign.wiring as assign_wiring
 import index_assigner.bootstrap as assigner_bootstrap
 import index_assigner.formats.choose as choose
+import index_assigner.index.limits as index_limits
 import index_assigner.shuffle.lane_skips as lane_skips
 import stream_runtime.kafka.memory.readers as memory_readers
 import stream_writer.coordinator_client as writer_client
 import stream_writer.tasks as writer_tasks
 from commit_coordinator import trimming
 from hudi_format.hfile.reader import HFileReader
+from hudi_format.hfile.writer import HFileOptions
 from hudi_format.metadata_table.shard import ShardSnapshot
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
+from index_assigner.index.limits import IndexLimits
 from stream_runtime.config.model import Address
+from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.encoding import Registry
 from tests.simulation.world.input_operator import Operator
 from tests.simulation.world.process import Process
 from tests.simulation.world.rocks import LightRocks
+from tests.simulation.world.script import Setup
+from tests.simulation.world.watched_caches import WatchedCaches
 
 _READ_WAIT_S: Final = 3_600.0
 _RENEW: Final = "/tidemark.commit.v1.CommitCoordinator/Renew"
@@ -95,6 +104,20 @@ def _lazy_reads() -> Iterator[cached_property[Any]]:
         yield from (each for each in vars(owner).values() if isinstance(each, cached_property))
 
 
+def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
+    """Smaller than a configuration may ask for: a world has few keys."""
+    if setup.cache_bytes:
+        yield patch.object(index_limits, "STATE_MEMORY_MIN", 0)
+        yield patch.object(assign_wiring, "IndexLimits", partial(IndexLimits, taken_over_min=1))
+    if setup.block_bytes:
+        blocks = hfile_writer._data_blocks
+
+        def small(keys: Any, entries: Any, options: HFileOptions) -> Iterator[Any]:
+            return blocks(keys, entries, replace(options, data_block_bytes=setup.block_bytes))
+
+        yield patch.object(hfile_writer, "_data_blocks", small)
+
+
 class _InOrder:
     """`Publishers`, and a pool, without threads."""
 
@@ -116,8 +139,15 @@ class _InOrder:
 class Edges:
     """One per world. ``building``: the process whose parts are being made."""
 
-    def __init__(self, call: Call, open_cache: Callable[[Process, str], LightRocks]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        open_cache: Callable[[Process, str], LightRocks],
+        caches: WatchedCaches,
+        deadly: DeadlyInput,
+    ) -> None:
         self._call = call
+        self._caches, self.deadly = caches, deadly
         self._open_cache = open_cache
         # A step that is frozen in the middle of a start has a thread of its own.
         self._here = threading.local()
@@ -143,8 +173,8 @@ class Edges:
         return server
 
     @contextmanager
-    def in_place(self, trim_every: int) -> Iterator[None]:
-        """Inside, the product meets these edges. ``trim_every``: epochs between two trimmings; 0: never."""
+    def in_place(self, setup: Setup) -> Iterator[None]:
+        """Inside, the product meets these edges, and has the limits of the setup."""
         patches: list[AbstractContextManager[object]] = [
             patch.object(coordinator_serving, "start_server", self._start_server),
             patch.object(assigner_bootstrap, "start_server", self._start_server),
@@ -156,10 +186,13 @@ class Edges:
             patch.object(choose, "ConfluentSchemaSource", Registry),
             patch.object(lane_skips, "in_background", _InOrder().submit),
             patch.object(memory_readers, "_WAIT_STEP_S", _READ_WAIT_S),
-            patch.object(trimming, "EPOCHS_BETWEEN", trim_every or 1 << 30),
+            patch.object(trimming, "EPOCHS_BETWEEN", setup.trim or 1 << 30),
             patch.object(trimming, "SECONDS_BETWEEN", 1 << 40),
             patch.object(trimming, "_SECONDS_BETWEEN_MIN", 0),
             *(patch.object(each, "lock", nullcontext()) for each in _lazy_reads()),
+            *self._caches.patches(),
+            *self.deadly.patches(self._owner),
+            *_small_sizes(setup),
         ]
         with ExitStack() as stack:
             for each in patches:

@@ -25,6 +25,7 @@ from tests.simulation.world.actors import (
 )
 from tests.simulation.world.checkers.layout import SUB, zone_of
 from tests.simulation.world.checkers.model import Change, Row
+from tests.simulation.world.deadly_input import DECODED
 from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
 from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, inputs_of
@@ -50,7 +51,11 @@ class Events(Town):
             self._broken += 1
             self._produce("", None, encoding.broken())
         elif kind == "lost":
-            self._feed_lost(key, int(words[0]) if words else 1)
+            place, first, last = self._feed_unread(key, *words)
+            self.broker.faults.make_unreadable(place, first, last)
+        elif kind == "deadly":
+            when = words[1] if len(words) > 1 else DECODED
+            self.deadly.add(*self._feed_unread(key, *words[:1]), when)
         elif kind == "up":
             day, at, number = words[0], int(words[1]), len(self._sent)
             row = Row(self.layout.path(day), at, number, f"n{number}" if self._has_grown else None)
@@ -73,15 +78,15 @@ class Events(Town):
         last = next((each for each in reversed(self._sent) if each.key == record_key), None)
         return last is not None and last.row is None
 
-    def _feed_lost(self, key: str, count: int) -> None:
-        """A record batch that cannot be read: one dead letter, once an operator has it passed over."""
+    def _feed_unread(self, key: str, count: str = "1") -> tuple[TopicPartition, int, int]:
+        """A record batch that nobody can read: one dead letter, once an operator has it passed over."""
         self._broken += 1
         document = {**self._key_fields(key), "day": "d0", "zone": zone_of("d0"), "ts": 0, "v": 0}
         value = self._encoding.value(document, False)
-        places = [self._produce(self.layout.record_key(key), None, value) for _ in range(count)]
+        places = [self._produce(self.layout.record_key(key), None, value) for _ in range(int(count))]
         (place, first), (_, last) = places[0], places[-1]
-        self.broker.faults.make_unreadable(place, first, last)
         self._lost.append((shuffle_lane(*place), first, last))
+        return place, first, last
 
     def _send(self, change: Change, key: bytes | None, value: bytes | None) -> None:
         self._sent.append(change)
@@ -122,7 +127,7 @@ class Events(Town):
     def _operator_waits(self) -> None:
         self._do_round()
         self.clock.advance(_OPERATOR_STEP_S)
-        self.judge.happened()
+        self._happened()
 
     def _do_grow(self) -> None:
         self._has_grown = True

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from hudi_format.storage.faulty import InjectedFaultError
 
@@ -83,6 +83,11 @@ class Process:
     @property
     def alive(self) -> bool:
         return self.status is not Status.DEAD
+
+    def die(self) -> NoReturn:
+        """What its own step does ends it. Raises Crashed."""
+        self.status = Status.DEAD
+        raise Crashed(self.name)
 
     def kill(self) -> None:
         """From here on nothing that it does has an effect; a frozen step ends."""

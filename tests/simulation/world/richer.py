@@ -1,7 +1,7 @@
 """Worlds other than the usual one: how the input is partitioned and encoded, what the table is like, what an
 operator has to do.
 
-Drawn from a random stream of their own, so that a seed without any of it has the world that it always had,
+Drawn from random streams of their own, so that a seed without any of it has the world that it always had,
 and one with it the same events, with few more.
 """
 
@@ -16,7 +16,10 @@ from typing import Final
 from tests.simulation.world.script import Event, Setup
 
 _CHANCE: Final = 0.35
+_CHANCE_HARDER: Final = 1 / 7
 _KEYS: Final = 6
+_MORE_KEYS: Final = 8
+_ENDS: Final = ("decoded", "decoded", "fetched")
 QUOTED: Final = frozenset({11, 23, 91, 236, 2000, 2001, 2008, 2013, 2032})
 """Seeds that docs/simulation.md quotes for what their world shows: they keep the usual one."""
 
@@ -49,6 +52,24 @@ def _batches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
     return replace(setup, batch_bytes=dice.choice((1, 300, 2_000))), events
 
 
+def _caches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
+    """Little memory, small blocks, and more keys than the memory holds. Blocks are read where the record index
+    was compacted, by who does not have its entries.
+    """
+    events = list(events)
+    for number in range(dice.choice((6, 12))):
+        at = dice.randrange(len(events) + 1)
+        events.insert(
+            at, ("feed", "up", f"c{dice.randrange(_MORE_KEYS)}", f"d{number % 3}", str(100 + number))
+        )
+    if dice.random() < 0.6:
+        at, seat = dice.randrange(len(events) + 1), f"assigner-{dice.randrange(setup.assigners)}"
+        scene: list[Event] = [("foreign", "compact-index"), (dice.choice(("lose-disk", "kill")), seat)]
+        events = [*events[:at], *scene, *events[at:]]
+    sizes = {"cache_bytes": dice.choice((1, 1_500, 3_000)), "block_bytes": dice.choice((1, 100, 300))}
+    return replace(setup, **sizes), events
+
+
 def _lost(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
     """Up to two batches that nobody can read; an operator looks sooner or later, at rest at the latest."""
     for _ in range(dice.choice((1, 1, 2))):
@@ -59,6 +80,35 @@ def _lost(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
         more = dice.choice(([], [], [*watched, ("skip",)]))
         events = [*events[:at], lost, *more, *events[at:]]
     return setup, events
+
+
+def _deadly(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
+    """A record that ends whoever reads it. Two readers die, one after the other, each for as long as a lease;
+    one that reads the lane apart finds the record. An operator looks at rest, or sooner.
+    """
+    lease: list[Event] = [("wait", "3500"), *[("round",)] * 3]
+    scene: list[Event] = [
+        ("feed", "deadly", f"k{dice.randrange(_KEYS)}", dice.choice("113"), dice.choice(_ENDS))
+    ]
+    scene += [("feed", "up", f"k{n}", f"d{n % 3}", str(90 + n)) for n in range(dice.choice((0, 2, 4)))]
+    for _ in range(dice.choice((0, 2, 2, 3))):
+        scene += [*[("round",)] * 3, *dice.choice(([], [], [("kill", "coordinator")])), *lease]
+    scene += [("feed", "up", f"k{dice.randrange(_KEYS)}", "d0", "99"), *[("round",)] * 5]
+    at = dice.randrange(len(events) + 1)
+    return setup, [*events[:at], *scene, *dice.choice(([], [], [("skip",)])), *events[at:]]
+
+
+def _between_commits(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
+    """A coordinator dies, or sleeps for longer than its successor takes, between an epoch's two commits."""
+    where = ("coordinator", "1", "after_metadata_commit")
+    scene: list[Event] = [("feed", "up", f"k{dice.randrange(_KEYS)}", f"d{dice.randrange(3)}", "95")]
+    if dice.random() < 0.5:
+        scene += [("hurry",), ("crash", *where), *[("round",)] * 12]
+    else:
+        scene += [("hurry",), ("freeze", *where), *[("round",)] * 8, ("replace", "coordinator")]
+        scene += [*[("round",)] * dice.choice((1, 4, 8)), ("thaw", "coordinator"), ("zombie", "coordinator")]
+    at = dice.randrange(len(events) + 1)
+    return setup, [*events[:at], *scene, *events[at:]]
 
 
 def _ended_tombstones(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
@@ -96,11 +146,25 @@ KINDS: Final[Mapping[str, _Draw]] = MappingProxyType({
 })  # fmt: skip
 
 
+HARDER: Final[Mapping[str, _Draw]] = MappingProxyType({
+    "small caches": _caches,
+    "deadly records": _deadly,
+    "dies between two commits": _between_commits,
+})  # fmt: skip
+
+
 def richer(seed: int, setup: Setup, events: list[Event]) -> _Drawn:
-    """The world of the seed: for two of three seeds the given one, else with one, two or three of `KINDS`."""
-    dice = Random(f"{seed} richer")
-    if seed in QUOTED or dice.random() >= _CHANCE:
+    """The world of the seed: for two of three seeds the given one, else with one, two or three of `KINDS`;
+    and for one of seven with one or two of `HARDER`.
+    """
+    if seed in QUOTED:
         return setup, events
-    for kind in dice.sample(list(KINDS), dice.choice((1, 2, 3))):
-        setup, events = KINDS[kind](dice, setup, events)
+    dice = Random(f"{seed} richer")
+    if dice.random() < _CHANCE:
+        for kind in dice.sample(list(KINDS), dice.choice((1, 2, 3))):
+            setup, events = KINDS[kind](dice, setup, events)
+    dice = Random(f"{seed} harder")
+    if dice.random() < _CHANCE_HARDER:
+        for kind in dice.sample(list(HARDER), dice.choice((1, 1, 2))):
+            setup, events = HARDER[kind](dice, setup, events)
     return setup, events

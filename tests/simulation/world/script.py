@@ -25,7 +25,8 @@ Event = tuple[str, ...]
 
 VERBS: Final[Mapping[str, str]] = {
     "feed": "up KEY DAY AT | del KEY AT | null KEY | bad: one input record; lost KEY [N]: a record batch of "
-    "N records that nobody can read",
+    "N records that nobody can read; deadly KEY [N [decoded|fetched]]: one that ends the process that "
+    "decodes its first record, or that fetches it",
     "skip": "an operator moves each lane that stands still past what cannot be read",
     "grow": "the user's schema gets a field, all services start anew with it, and records have it then",
     "round": "every seat takes a step",
@@ -96,7 +97,8 @@ FOREIGN: Final[Mapping[str, str]] = {
 @dataclass(frozen=True)
 class Setup:
     """The table and its surroundings. ``trim``: epochs between two trimmings, 0 for never; ``tiny_cache``: no
-    room in RocksDB; ``interval_ms``: between two plans; ``batch_bytes``: 0 for as configured by default.
+    room in RocksDB; ``interval_ms``: between two plans; ``batch_bytes``, ``cache_bytes`` (memory for an
+    assigner's caches together) and ``block_bytes`` (of HFiles, whoever writes them): 0 for the usual ones.
 
     What comes behind ``tiny_cache`` makes richer worlds than the usual one: `input.partitioning`, `topics`
     and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
@@ -121,6 +123,8 @@ class Setup:
     format: str = "json"
     ttl_ms: int = 86_400_000
     batch_bytes: int = 0
+    cache_bytes: int = 0
+    block_bytes: int = 0
     ids: int = 1
 
     @property

@@ -102,7 +102,11 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
         loaded,
         table=replace(loaded.table, type=kind, schema=_schema_file(layout, grown), index=index),
         input=replace(loaded.input, partitioning=InputPartitioning(setup.partitioning)),
-        state=replace(loaded.state, disk_bytes=1 if setup.tiny_cache else 1 << 30),
+        state=replace(
+            loaded.state,
+            disk_bytes=1 if setup.tiny_cache else 1 << 30,
+            memory_bytes=setup.cache_bytes or loaded.state.memory_bytes,
+        ),
         epoch=replace(loaded.epoch, interval_ms=setup.interval_ms),
         limits=replace(
             limits,

@@ -23,8 +23,9 @@ from tests.simulation.world.actors import (
 )
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import Change
-from tests.simulation.world.checkers.table import Reader
+from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELINE, Reader
 from tests.simulation.world.checkers.topics import Sent, Sharded, Topics
+from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.edges import Edges
 from tests.simulation.world.encoding import Encoding
 from tests.simulation.world.foreign.engine import ForeignEngine
@@ -34,7 +35,11 @@ from tests.simulation.world.rocks import Disk, LightRocks
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import INPUT, TABLE, config_of, inputs_of, layout_of, schema
 from tests.simulation.world.storage import WatchedStorage
+from tests.simulation.world.takeovers import Takeovers
+from tests.simulation.world.watched_caches import WatchedCaches
+from tests.simulation.world.watched_stops import WatchedStops
 
+_TIMELINES: Final = (DATA_TIMELINE, METADATA_TIMELINE)
 _CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"
 _ATTEMPTS_MAX: Final = 40
 _TTL_LONG_MS: Final = 3_600_000
@@ -63,14 +68,15 @@ class Town:
         self.client = MemoryKafkaClient(self.broker)
         self.config = config_of(setup)
         self.storage = WatchedStorage(self.clock)
-        self.edges = Edges(self._call, self._open_cache)
+        self.reached = Counter[str]()
+        self.deadly = DeadlyInput(self.client)
+        self.edges = Edges(self._call, self._open_cache, WatchedCaches(self.reached), self.deadly)
         self.around = Surroundings(self.config, self.storage, self.client, self.clock, self.ids, self.edges)
         shufflers = 0 if setup.is_sharded else setup.shufflers
         names = ["coordinator", *(f"shuffler-{n}" for n in range(shufflers))]
         names += [*(f"assigner-{n}" for n in range(setup.assigners)), "writer"]
         self.seats = {name: Seat(name) for name in names}
         self.log: list[str] = []
-        self.reached = Counter[str]()
         self._begun: dict[str, int] = {}
         self._disks: dict[str, Disk] = {}
         self._call_faults: dict[tuple[str, str], str] = {}
@@ -84,7 +90,10 @@ class Town:
         self._lost: list[tuple[str, int, int]] = []
         self.client.admin().create_topics([TopicSpec(name, setup.inputs) for name in inputs_of(setup)])
         self.judge = self._judge()
-        self.storage.changed = self.judge.stored
+        self.takeovers = Takeovers(self.judge, self.reached)
+        self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
+        self._acting: str | None = None
+        self.storage.changed = self._stored
         is_log = setup.type == "mor"
         self.foreign = ForeignEngine(
             self.storage, self.clock, self.ids, schema(self.layout), self.judge, setup.shards, is_log,
@@ -146,7 +155,19 @@ class Town:
     def _thaw(self, actor: Actor) -> None:
         self._carried(actor, actor.process.thaw)
 
+    def _stored(self, path: str) -> None:
+        self.judge.stored(path)
+        if self._acting is not None and path.startswith(_TIMELINES):
+            self.takeovers.stored(self._acting)
+
+    def _happened(self) -> None:
+        """After an event of the script, and after each round at rest."""
+        self.judge.happened()
+        self.takeovers.happened()
+        self._stops.happened(self._actors())
+
     def _carried(self, actor: Actor, work: Callable[[], None]) -> None:
+        self._acting = actor.process.name
         try:
             work()
         except Exception as error:
@@ -158,6 +179,8 @@ class Town:
             self._ended += 1
             if not _may_end(error) and not refuses:
                 self.judge.say("unexpected", f"{actor.process.name} ends with {text}")
+        finally:
+            self._acting = None
         if actor.process.status is Status.FROZEN:
             self.log.append(f"    {actor.process.name} is frozen at {actor.process.trail[-1]}")
         elif not actor.process.alive and actor.process.trail:
@@ -182,6 +205,7 @@ class Town:
         answer = self._answer(path, request)
         if fault == "twice":
             answer = self._answer(path, request)
+        self.takeovers.answered(caller.name, method, request)
         if fault == "answer":
             raise _unavailable(method, "the answer is lost")
         caller.place(f"answer {method}")

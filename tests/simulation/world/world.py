@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from commit_coordinator.domain.next_action import RETRY_MS_MAX
+from commit_coordinator.domain.reader_deaths import DEATHS_OF_A_SUSPECT
 from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.world.actors import (
     StageActor,
@@ -65,7 +66,7 @@ class World(Events):
                 self.log.append(f"{number:4} {' '.join(event)}")
                 self.apply(event)
                 self.clock.advance(_EVENT_S)
-                self.judge.happened()
+                self._happened()
                 if self.judge.violations:
                     at = number
                     break
@@ -93,6 +94,7 @@ class World(Events):
                 part["batches"] > 1 for _, entry in counted.tagged for part in entry["produced"]
             ),
             "tombstone ended": self.judge._model.ended,
+            "reader ended by a deadly record": self.deadly.deaths,
             **self._rich(len(decisions.commits)),
         }
         return {state: count for state, count in states.items() if count}
@@ -163,6 +165,7 @@ class World(Events):
         if self.judge.violations:
             return
         self._judge_work()
+        self._judge_deaths()
         self._judge_skips()
         self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
@@ -189,6 +192,16 @@ class World(Events):
         if self._ended > causes:
             self.judge.say("G7", f"{self._ended} processes ended, the script has cause for {causes}")
 
+    def _judge_deaths(self) -> None:
+        """G7: a deadly record ends as many readers as it takes to know of it. Who was ended otherwise, or did
+        not answer, hands its lanes to a reader that may know nothing yet.
+        """
+        causes = sum(event[0] not in _HARMLESS for event in self.script.events) + self._ended
+        most = DEATHS_OF_A_SUSPECT * (self.deadly.count + causes)
+        if self.deadly.deaths > most:
+            died = f"{self.deadly.deaths} readers died of {self.deadly.count} records"
+            self.judge.say("G7", f"{died}, the script has {causes} causes")
+
     def _judge_skips(self) -> None:
         """G6: what was passed over is what nobody can read, no more and no less. Lanes of the assign stage do
         not say it; they are held to the dead letters and to what arrives.
@@ -202,7 +215,7 @@ class World(Events):
     def _round(self) -> None:
         self._do_round()
         self.clock.advance(_ROUND_S)
-        self.judge.happened()
+        self._happened()
 
     def _input_ends(self) -> dict[str, int]:
         places = [TopicPartition(t, n) for t in inputs_of(self.setup) for n in range(self.setup.inputs)]
@@ -214,5 +227,5 @@ def run_script(script: Script) -> Outcome:
     for name in ("tidemark", "index_assigner", "commit_coordinator", "stream_writer"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     world = World(script)
-    with world.edges.in_place(script.setup.trim):
+    with world.edges.in_place(script.setup):
         return world.run()

@@ -1,0 +1,86 @@
+"""What the assigners' caches did in a world, seen at the product's own code: a setup that is meant to lead to
+something is no proof that it did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
+
+from index_assigner.index.hot_cache import HotCache
+from index_assigner.index.metadata_table_reader import MetadataTableReader
+from index_assigner.index.ports import Tier
+from index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
+from index_assigner.index.tier_reads import TierReads
+
+
+class WatchedCaches:
+    """Counts in ``reached``."""
+
+    def __init__(self, reached: Counter[str]) -> None:
+        self._reached = reached
+        self._evicted: WeakKeyDictionary[HotCache, set[bytes]] = WeakKeyDictionary()
+
+    def patches(self) -> Iterator[AbstractContextManager[object]]:
+        """In place while the world runs."""
+        watched: tuple[tuple[type, str, Callable[..., Callable[..., Any]]], ...] = (
+            (HotCache, "_evict", self._evict),
+            (TierReads, "rocksdb", self._rocksdb),
+            (MetadataTableReader, "_keep", self._keep),
+            (ShardStore, "read_blocks", self._read_blocks),
+        )
+        for owner, name, watch in watched:
+            yield patch.object(owner, name, watch(getattr(owner, name)))
+
+    def _evict(self, real: Callable[[HotCache], None]) -> Callable[[HotCache], None]:
+        def evict(cache: HotCache) -> None:
+            before = set(cache._slots)
+            real(cache)
+            gone = before - cache._slots.keys()
+            if gone:
+                self._reached["hot eviction"] += 1
+                self._evicted.setdefault(cache, set()).update(gone)
+
+        return evict
+
+    def _rocksdb(self, real: Callable[..., None]) -> Callable[..., None]:
+        def rocksdb(
+            reads: TierReads, held: Mapping[int, OpenShard], keys: list[bytes], shards: Any, columns: Any
+        ) -> None:
+            asked = columns.open
+            real(reads, held, keys, shards, columns)
+            evicted = self._evicted.get(reads._hot)
+            if not evicted:
+                return
+            there = (columns.tier[asked] == Tier.ROCKSDB) & (columns.location[asked] >= 0)
+            found = evicted.intersection(keys[each] for each in asked[there].tolist())
+            if found:
+                self._reached["RocksDB read after an eviction"] += 1
+                evicted -= found
+
+        return rocksdb
+
+    def _keep(self, real: Callable[..., None]) -> Callable[..., None]:
+        def keep(reader: MetadataTableReader, first: Any, blocks: BlockEntries) -> None:
+            before = {*reader._kept, first}
+            real(reader, first, blocks)
+            if before - reader._kept.keys():
+                self._reached["decoded index blocks given up"] += 1
+
+        return keep
+
+    def _read_blocks(self, real: Callable[..., Iterator[BlockEntries]]) -> Callable[..., Any]:
+        def read_blocks(
+            store: ShardStore, shard: OpenShard, numbers: Sequence[int]
+        ) -> Iterator[BlockEntries]:
+            if numbers and len(shard.covered) > 1:
+                self._reached["index base of several blocks"] += 1
+                if len(numbers) < len(shard.covered):
+                    self._reached["index base read in part"] += 1
+            return real(store, shard, numbers)
+
+        return read_blocks
