@@ -97,4 +97,4 @@ def test_readers_that_die_again_and_again_of_a_record_that_is_known_are_found(
     assert run_script(parse(deadly)).violations == ()
     monkeypatch.setattr(members, "is_suspect", lambda known, position: known.deaths >= 3)
     found = run_script(parse(deadly)).violations
-    assert found == ("G7: 3 readers died of 1 records, the script has 0 causes",)
+    assert found == ("G7: 3 readers of in[0] at 0 died, the script has 0 causes",)

@@ -125,7 +125,9 @@ round
 lose-disk assigner-0
 feed up k0 d0 7
 wait 4000
+{_ROUNDS}wait 4000
 {_ROUNDS}feed up k4 d0 7
+{_ROUNDS}feed up k5 d1 7
 {_ROUNDS}"""
 CACHES = {
     "hot eviction",

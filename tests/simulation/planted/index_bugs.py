@@ -21,6 +21,7 @@ from index_assigner.domain.tag import StoredKeys, Tag, TaggedKeys, tag_events
 from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.promotion import Promotion
 from index_assigner.index.rocks_layout import TOMBSTONE
+from index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
 from index_assigner.index.tiered import TieredIndex
 from index_assigner.index.tombstones import TombstoneStore
 from stream_writer import data_task
@@ -129,6 +130,21 @@ def _name_by_try(ground: Ground) -> None:
         self._token = f"{self._number}-0-{next(tries)}"
 
     ground.replace(DataPartitionWriter, "__init__", init)
+
+
+@planted("G1", "G2")
+def unread_blocks_count_as_taken_over(ground: Ground) -> None:
+    """3.4: a key without an entry is absent when its block of the base file was taken over whole. Here one
+    block that was taken over speaks for all of its file: keys of the others are inserted once more.
+    """
+
+    def take_over_blocks(self: ShardStore, shard: OpenShard, blocks: BlockEntries) -> None:
+        covered = np.ones_like(shard.covered)
+        puts = self._new_entries(shard.number, blocks)
+        self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
+        shard.covered = covered
+
+    ground.replace(ShardStore, "take_over_blocks", take_over_blocks)
 
 
 @planted("G1", "G5")

@@ -8,7 +8,7 @@ it dies alone.
 from __future__ import annotations
 
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from queue import Empty, Queue
@@ -21,6 +21,7 @@ from index_assigner.errors import InputWaitsError
 from index_assigner.shuffle import careful_child, careful_lanes
 from index_assigner.shuffle.careful_frames import Answer, CarefulSettings, Kind, Task, read_frame, write_frame
 from index_assigner.shuffle.careful_lanes import ChildReader, Found
+from index_assigner.shuffle.configured_keyer import configured_keyer
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from stream_runtime.kafka.errors import KafkaError
 from stream_runtime.kafka.memory import MemoryKafkaClient
@@ -37,22 +38,20 @@ class _DiedError(BaseException):
 
 
 class DeadlyInput:
-    """Where such records lie. ``deaths``: of processes that read lanes together."""
+    """Where such records lie. ``deaths``: of processes that read lanes together, by the lane and by where it
+    stood then.
+    """
 
-    def __init__(self, client: MemoryKafkaClient) -> None:
-        self._client = client
+    def __init__(self, client: MemoryKafkaClient, position: Callable[[TopicPartition], int]) -> None:
+        """``position``: up to where a lane's records are in transactions that count."""
+        self._client, self._position = client, position
         self._batches: dict[TopicPartition, list[tuple[int, int, str]]] = defaultdict(list)
         self._keyers: dict[Process, RecordKeyer] = {}
-        self.deaths = 0
+        self.deaths = Counter[tuple[TopicPartition, int]]()
 
     def add(self, place: TopicPartition, first: int, last: int, when: str) -> None:
         """A record batch whose first record ends who decodes it, or the whole of which who fetches it."""
         self._batches[place].append((first, last, when))
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return sum(map(len, self._batches.values()))
 
     def is_at(self, place: TopicPartition, offset: int) -> bool:
         """Whether a lane is to stop there."""
@@ -72,8 +71,10 @@ class DeadlyInput:
 
     def read(self, process: Process, messages: Sequence[Message], when: str) -> None:
         """The process fetched or decodes these; raises Crashed when that is its end."""
-        if self.harmless(messages, when) < len(messages):
-            self.deaths += 1
+        harmless = self.harmless(messages, when)
+        if harmless < len(messages):
+            place = TopicPartition(messages[harmless].topic, messages[harmless].partition)
+            self.deaths[place, self._position(place)] += 1
             process.die()
 
     # ------------------------------------------------------------ edges
@@ -84,10 +85,9 @@ class DeadlyInput:
 
     def patches(self, owner: Callable[[], Process]) -> Iterator[AbstractContextManager[object]]:
         """In place while the world runs; ``owner``: of what is being made."""
-        configured = stage_context.configured_keyer
 
         def keyer(*args: Any) -> _Keyer:
-            made = self._keyers[owner()] = configured(*args)
+            made = self._keyers[owner()] = configured_keyer(*args)
             return _Keyer(made, self, owner())
 
         def child_reader(setup: Any, bytes_max: int, clock: Any) -> _SteppedReader:

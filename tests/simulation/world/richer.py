@@ -53,8 +53,8 @@ def _batches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
 
 
 def _caches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
-    """Little memory, small blocks, and more keys than the memory holds. Blocks are read where the record index
-    was compacted, by who does not have its entries.
+    """Little memory, small blocks, and more keys than the memory holds. Blocks are read where the record
+    index was compacted, by who does not have its entries.
     """
     events = list(events)
     for number in range(dice.choice((6, 12))):
@@ -66,8 +66,8 @@ def _caches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
         at, seat = dice.randrange(len(events) + 1), f"assigner-{dice.randrange(setup.assigners)}"
         scene: list[Event] = [("foreign", "compact-index"), (dice.choice(("lose-disk", "kill")), seat)]
         events = [*events[:at], *scene, *events[at:]]
-    sizes = {"cache_bytes": dice.choice((1, 1_500, 3_000)), "block_bytes": dice.choice((1, 100, 300))}
-    return replace(setup, **sizes), events
+    cache_bytes, block_bytes = dice.choice((1, 1_500, 3_000)), dice.choice((1, 100, 300))
+    return replace(setup, cache_bytes=cache_bytes, block_bytes=block_bytes), events
 
 
 def _lost(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:

@@ -69,7 +69,7 @@ class Town:
         self.config = config_of(setup)
         self.storage = WatchedStorage(self.clock)
         self.reached = Counter[str]()
-        self.deadly = DeadlyInput(self.client)
+        self.deadly = DeadlyInput(self.client, self._position)
         self.edges = Edges(self._call, self._open_cache, WatchedCaches(self.reached), self.deadly)
         self.around = Surroundings(self.config, self.storage, self.client, self.clock, self.ids, self.edges)
         shufflers = 0 if setup.is_sharded else setup.shufflers
@@ -154,6 +154,11 @@ class Town:
 
     def _thaw(self, actor: Actor) -> None:
         self._carried(actor, actor.process.thaw)
+
+    def _position(self, place: TopicPartition) -> int:
+        self.judge.topics.follow()
+        _, counted = self.judge.topics.counted()
+        return self.judge.topics.taken(counted).get(f"{place.topic}:{place.partition}", 0)
 
     def _stored(self, path: str) -> None:
         self.judge.stored(path)

@@ -94,7 +94,7 @@ class World(Events):
                 part["batches"] > 1 for _, entry in counted.tagged for part in entry["produced"]
             ),
             "tombstone ended": self.judge._model.ended,
-            "reader ended by a deadly record": self.deadly.deaths,
+            "reader ended by a deadly record": self.deadly.deaths.total(),
             **self._rich(len(decisions.commits)),
         }
         return {state: count for state, count in states.items() if count}
@@ -193,14 +193,14 @@ class World(Events):
             self.judge.say("G7", f"{self._ended} processes ended, the script has cause for {causes}")
 
     def _judge_deaths(self) -> None:
-        """G7: a deadly record ends as many readers as it takes to know of it. Who was ended otherwise, or did
-        not answer, hands its lanes to a reader that may know nothing yet.
+        """G7: two readers die where a lane stands, the next one is told. Who was ended otherwise, or did not
+        answer, may leave the lane to one that knows nothing yet.
         """
         causes = sum(event[0] not in _HARMLESS for event in self.script.events) + self._ended
-        most = DEATHS_OF_A_SUSPECT * (self.deadly.count + causes)
-        if self.deadly.deaths > most:
-            died = f"{self.deadly.deaths} readers died of {self.deadly.count} records"
-            self.judge.say("G7", f"{died}, the script has {causes} causes")
+        for (place, position), deaths in self.deadly.deaths.items():
+            if deaths > DEATHS_OF_A_SUSPECT + causes:
+                where = f"{place.topic}[{place.partition}] at {position}"
+                self.judge.say("G7", f"{deaths} readers of {where} died, the script has {causes} causes")
 
     def _judge_skips(self) -> None:
         """G6: what was passed over is what nobody can read, no more and no less. Lanes of the assign stage do
