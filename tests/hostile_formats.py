@@ -74,6 +74,9 @@ SCHEMA: Final = {
     ],
 }
 FORMATS: Final = ("avro", "protobuf", "debezium-json", "debezium-avro")
+AVRO_KEYS: Final = ("avro", "debezium-avro")
+"""Formats whose Kafka keys may be framed Avro."""
+_AS_KEY: Final = frozenset({"", "bad-key", "key-too-long", "null-key", "null-value-without-key"})
 RECORD_BYTES_MAX: Final = 1 << 20
 _BATCH: Final = 50
 _ADDRESS_SPACE: Final = 8 << 30
@@ -171,7 +174,19 @@ def try_all(name: str, seed: int, records: int) -> Told:
         if took_s > told.slowest_batch_s:
             told.slowest_batch_s, told.slowest_kinds = took_s, sorted(set(batch))
         _judge(told, batch, [become for _, become in values], keyed, key)
+        if name in AVRO_KEYS:
+            _try_as_keys(told, keyer, clock, batch, [value for value, _ in values])
     return told
+
+
+def _try_as_keys(
+    told: Told, keyer: RecordKeyer, clock: ManualClock, kinds: list[str], contents: list[bytes]
+) -> None:
+    """The same bytes as Kafka keys of null values."""
+    keys = [*contents, b"good"]
+    messages = [Message("in", 0, at, key, None) for at, key in enumerate(keys)]
+    named = [f"as a Kafka key: {kind}" for kind in kinds]
+    _judge(told, named, [_AS_KEY] * len(kinds), _keyed(keyer, messages, clock), "good")
 
 
 def _cycled(kinds: list[str]) -> Any:

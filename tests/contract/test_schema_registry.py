@@ -138,6 +138,19 @@ def test_a_registry_that_fails_or_is_none_is_no_answer():
         assert both.fetch(number).kind == "AVRO"
 
 
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"", b"5", b'{"schema": 5}', b'{"schema": "x", "schemaType": ["AVRO"]}']
+)
+def test_an_answer_that_is_no_schema_is_none_and_others_are_still_given(answer: bytes):
+    with RegistryServer() as server:
+        number = server.register("s", json.dumps(INNER))
+        server.odd["/schemas/ids/77"] = lambda: (200, answer)
+        source = ConfluentSchemaSource(SchemaRegistryConfig({"url": server.url}))
+        with pytest.raises(RegistryUnavailableError):
+            source.fetch(77)
+        assert source.fetch(number).kind == "AVRO"
+
+
 def test_settings_that_the_client_refuses_are_named_without_their_values():
     with pytest.raises(RegistrySettingsError, match="input.schema_registry") as told:
         ConfluentSchemaSource(SchemaRegistryConfig({"url": "http://one", "basic.auth.user.info": "hush"}))
