@@ -10,7 +10,7 @@ A bad row never raises: it comes back with its reason, for the dead letters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_format.errors import UnsupportedTableError
+from hudi_format.errors import HudiFormatError, UnsupportedTableError
 from hudi_format.partition_paths import blank_where, join_segments, partition_segments, path_errors
 from hudi_format.schema import SchemaError, TableSchema
 from hudi_format.table_config import KeyGeneratorType, TableConfig
@@ -77,10 +77,8 @@ class KeyGenerator:
                 f"record key limit of {key_bytes_max} bytes",
                 f"Use 1 to {KEY_BYTES_MAX}, the record index's limit.",
             )
-        for name in record_key_fields:
-            _check_key_type(name, schema.field(name).type, "record key")
-        for name in partition_fields:
-            _check_key_type(name, schema.field(name).type, "partition")
+        for error in field_errors(schema, record_key_fields, partition_fields):
+            raise error
         fields = tuple(record_key_fields), tuple(partition_fields)
         return cls(schema, checked, *fields, hive_style, url_encode, key_bytes_max)
 
@@ -219,6 +217,18 @@ def _checked_kind(
             "Leave the partition fields out, or use SIMPLE or COMPLEX.",
         )
     return kind
+
+
+def field_errors(
+    schema: TableSchema, record_key_fields: Sequence[str], partition_fields: Sequence[str]
+) -> Iterator[HudiFormatError]:
+    """Why each of these columns cannot be one of the key or the partition: there is none, or of its type."""
+    roles = {"record key": record_key_fields, "partition": partition_fields}
+    for role, name in [(role, name) for role, names in roles.items() for name in names]:
+        try:
+            _check_key_type(name, schema.field(name).type, role)
+        except HudiFormatError as error:
+            yield error
 
 
 def _check_key_type(name: str, arrow: pa.DataType, role: str) -> None:

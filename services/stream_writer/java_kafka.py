@@ -33,20 +33,22 @@ def java_settings(section: Mapping[str, str]) -> dict[str, str]:
     settings = {key: section[key] for key in _SAME if key in section}
     if "security.protocol" in settings:
         settings["security.protocol"] = settings["security.protocol"].upper()
-    mechanism = section.get("sasl.mechanism") or section.get("sasl.mechanisms")
-    if mechanism is not None:
-        settings["sasl.mechanism"] = mechanism
-        settings["sasl.jaas.config"] = _login(mechanism, section)
+    for key in ("sasl.mechanism", "sasl.mechanisms"):
+        if section.get(key):
+            settings["sasl.mechanism"] = section[key]
+            settings["sasl.jaas.config"] = _login(key, section)
+            break
     return {**settings, **_certificates(section)}
 
 
-def _login(mechanism: str, section: Mapping[str, str]) -> str:
+def _login(key: str, section: Mapping[str, str]) -> str:
+    mechanism = section[key]
     module = _LOGIN_MODULES.get(mechanism)
     if module is None:
         raise EngineSettingError(
-            f"kafka.sasl.mechanism {mechanism} is none that the writer knows: use {', '.join(_LOGIN_MODULES)}"
+            f"kafka.{key} {mechanism} is none that the writer knows: use {', '.join(_LOGIN_MODULES)}"
         )
-    name, password = (_quoted(section.get(f"sasl.{key}", "")) for key in ("username", "password"))
+    name, password = (_quoted(section.get(f"sasl.{each}", "")) for each in ("username", "password"))
     return f"{module} required username={name} password={password};"
 
 

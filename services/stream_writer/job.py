@@ -77,7 +77,7 @@ def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: 
     Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap that
     Spark could not start with.
     """
-    for key in _OURS.keys() & section.keys():
+    for key in sorted(_OURS.keys() & section.keys()):
         raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
     ours = spark_settings(jars, scratch)
     settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}

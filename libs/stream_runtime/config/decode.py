@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stream_runtime.config.errors import ConfigError, Problems
+from stream_runtime.config.partial import UNREAD, holds_unread, partial
 from stream_runtime.config.values import BadValueError, PathReader, SectionReader, text
 
 T = TypeVar("T")
@@ -32,21 +33,23 @@ def reject_unknown_keys(
 
 
 def decode_section(problems: Problems, file: Path, key_path: str, type_: type[T], value: Any) -> T | None:
-    """Builds one section. `value` None means an empty mapping. None: something in it is wrong, and noted."""
-    try:
-        given = _mapping(file, key_path, value)
-    except ConfigError as error:
-        problems.note(error)
+    """Builds one section. `value` None means an empty mapping. What is wrong in it is noted, and missing from
+    the section (`partial`). None: it is no mapping, or not known.
+    """
+    given: Mapping[Any, Any] | None = None
+    with problems.gathered():
+        given = None if value is UNREAD else _mapping(file, key_path, value)
+    if given is None:
         return None
     fields = {field.metadata.get("key") or field.name: field for field in dataclasses.fields(type_)}  # type: ignore[arg-type]
     meant = reject_unknown_keys(problems, file, key_path, given, fields)
     arguments: dict[str, Any] = {}
-    wanted: set[str] = set()
     for key, field in fields.items():
         where, read = _join(key_path, key), field.metadata["read"]
         if given.get(key) is None and field.default is not dataclasses.MISSING:
+            if key not in meant:
+                arguments[field.name] = field.default
             continue
-        wanted.add(field.name)
         with problems.gathered():
             if given.get(key) is None and key not in meant:
                 raise ConfigError(str(file), where, "is required")
@@ -55,21 +58,30 @@ def decode_section(problems: Problems, file: Path, key_path: str, type_: type[T]
             if isinstance(read, SectionReader):
                 inner = decode_section(problems, file, where, read.type, given[key])
                 arguments |= {} if inner is None else {field.name: inner}
-            else:
+            elif not holds_unread(given[key]):
                 arguments[field.name] = _decode_value(file, where, read, given[key])
-    return type_(**arguments) if arguments.keys() == wanted else None
+    return partial(type_, arguments)
 
 
-def pass_through(file: Path, key_path: str, value: Any) -> dict[str, str]:
-    """A section whose keys belong to another system: every value as text, true and false in lower case."""
+def pass_through(problems: Problems, file: Path, key_path: str, value: Any) -> dict[str, str] | None:
+    """A section whose keys belong to another system: every value as text, true and false in lower case.
+
+    What is wrong in it is noted and left out. None: it is no mapping.
+    """
+    given: Mapping[Any, Any] | None = None
+    with problems.gathered():
+        given = None if value is UNREAD else _mapping(file, key_path, value)
+    if given is None:
+        return None
     settings: dict[str, str] = {}
-    for key, item in _mapping(file, key_path, value).items():
+    for key, item in given.items():
         if isinstance(item, bool):
             settings[str(key)] = "true" if item else "false"
         elif isinstance(item, str | int | float):
             settings[str(key)] = str(item)
-        else:
-            raise ConfigError(str(file), _join(key_path, str(key)), f"must be a single value, not {item!r}")
+        elif item is not UNREAD:
+            where = _join(key_path, str(key))
+            problems.note(ConfigError(str(file), where, f"must be a single value, not {item!r}"))
     return settings
 
 

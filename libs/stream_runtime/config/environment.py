@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
+from stream_runtime.config.partial import UNREAD
 
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _PLACEHOLDER: Final = re.compile(r"TIDEMARKREFERENCE(\d+)END")
@@ -36,22 +37,29 @@ def hide_references(document: str) -> tuple[str, list[Reference]]:
 
 
 def fill_references(
-    tree: Any, references: list[Reference], environment: Mapping[str, str], file: str, key_path: str = ""
+    problems: Problems,
+    tree: Any,
+    references: list[Reference],
+    environment: Mapping[str, str],
+    file: str,
+    key_path: str = "",
 ) -> Any:
-    """The parsed document with every placeholder replaced. Raises ConfigError for a name without value and
-    default.
+    """The parsed document with every placeholder replaced. Notes each name without value and default, and
+    puts UNREAD where it stands.
     """
     if isinstance(tree, dict):
         filled = {}
         for key, item in tree.items():
             where = f"{key_path}.{key}" if key_path else str(key)
             if isinstance(key, str) and _PLACEHOLDER.search(key):
-                raise ConfigError(file, key_path, "environment references are for values, not for keys")
-            filled[key] = fill_references(item, references, environment, file, where)
+                said = "environment references are for values, not for keys"
+                problems.note(ConfigError(file, key_path, said))
+                continue
+            filled[key] = fill_references(problems, item, references, environment, file, where)
         return filled
     if isinstance(tree, list):
         return [
-            fill_references(item, references, environment, file, f"{key_path}[{index}]")
+            fill_references(problems, item, references, environment, file, f"{key_path}[{index}]")
             for index, item in enumerate(tree)
         ]
     if not isinstance(tree, str):
@@ -69,4 +77,7 @@ def fill_references(
             )
         return value
 
-    return _PLACEHOLDER.sub(value_of, tree)
+    value: Any = UNREAD
+    with problems.gathered():
+        value = _PLACEHOLDER.sub(value_of, tree)
+    return value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from stream_runtime.config.partial import asks_for_unread
 from stream_runtime.errors import ErrorKind, StreamRuntimeError
 
 
@@ -17,7 +18,12 @@ class ConfigError(StreamRuntimeError):
         self.file = file
         self.key_path = key_path
         self.problem = problem
-        super().__init__(f"{file}: {key_path}: {problem}" if key_path else f"{file}: {problem}")
+        super().__init__(f"{file}: {self.without_file}")
+
+    @property
+    def without_file(self) -> str:
+        """For a list of what is wrong with one file."""
+        return f"{self.key_path}: {self.problem}" if self.key_path else self.problem
 
 
 class Problems:
@@ -31,21 +37,31 @@ class Problems:
         """Keeps it."""
         self._found.append(error)
 
+    @property
+    def found(self) -> tuple[ConfigError, ...]:
+        return tuple(self._found)
+
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """A ConfigError of the block is kept; what comes after the block goes on."""
+        """A ConfigError of the block is kept; what comes after the block goes on. A block that asks for a key
+        that could not be read (`partial`) ends without a word.
+        """
         try:
             yield
         except ConfigError as error:
             self._found.append(error)
+        except AttributeError as error:
+            if not asks_for_unread(error):
+                raise
 
     def raise_if_any(self) -> None:
         """Raises the one ConfigError, or one that names all of them."""
         if len(self._found) == 1:
             raise self._found[0]
         if self._found:
-            told = "; ".join(
-                f"({n}) {f'{each.key_path}: ' if each.key_path else ''}{each.problem}"
-                for n, each in enumerate(self._found, 1)
-            )
-            raise ConfigError(self._file, "", f"{len(self._found)} things are wrong: {told}")
+            raise ConfigError(self._file, "", all_of_them([each.without_file for each in self._found]))
+
+
+def all_of_them(told: Sequence[str]) -> str:
+    """Several problems as one text, numbered."""
+    return f"{len(told)} things are wrong: {'; '.join(f'({n}) {each}' for n, each in enumerate(told, 1))}"

@@ -4,8 +4,6 @@ here.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +17,7 @@ from stream_runtime.config.errors import ConfigError, Problems
 from stream_runtime.config.input_checks import check_input
 from stream_runtime.config.model import (
     EpochConfig,
-    IndexConfig,
     InputConfig,
-    InputPartitioning,
     KafkaSection,
     LimitsConfig,
     ServicesConfig,
@@ -31,15 +27,18 @@ from stream_runtime.config.model import (
     TelemetryConfig,
     VerifyConfig,
 )
+from stream_runtime.config.partial import UNREAD, changed, partial
 from stream_runtime.config.security_model import SecurityConfig, check_security
 from stream_runtime.config.spark_master import check_spark
+from stream_runtime.config.table_checks import (
+    check_limits,
+    with_lanes,
+    with_partitions,
+    without_unusable_columns,
+)
 
-_LANES_DEFAULT_MAX: Final = 8
-_INPUT_PARTITIONS_DEFAULT: Final = 4
 _FILE_BYTES_MAX: Final = 1 << 20
 _NODES_MAX: Final = 100_000
-# What a dead letter has beside the record's key and value: its headers, at most 64 KiB, and ours.
-_LETTER_MARGIN_BYTES: Final = 128 << 10
 _SECTIONS: Final[Mapping[str, type[Any]]] = {
     "table": TableConfig,
     "input": InputConfig,
@@ -59,62 +58,75 @@ def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = No
 
     Raises ConfigError naming the file, the key path and what to do, of everything that is wrong.
     """
+    config, problems = read_config(path, env)
+    problems.raise_if_any()
+    return config
+
+
+def read_config(
+    path: str | os.PathLike[str], env: Mapping[str, str] | None = None
+) -> tuple[TableConfigFile, Problems]:
+    """What could be read of one file, and everything that is wrong with it. Where something is, sections and
+    keys that cannot be used are missing from the first (`partial`): only who checks further may have it.
+
+    Raises ConfigError for a file that is no YAML mapping.
+    """
     file = Path(path).expanduser().resolve()
-    document = _parse(file, os.environ if env is None else env)
     problems = Problems(str(file))
+    document = _parse(problems, file, os.environ if env is None else env)
     # Of a section whose name is misspelt it is enough to say that.
     misspelt = reject_unknown_keys(problems, file, "", document, [*_SECTIONS, *_PASS_THROUGH]) - set(document)
     sections: dict[str, Any] = {
-        name: None if name in misspelt else decode_section(problems, file, name, type_, document.get(name))
+        name: decode_section(problems, file, name, type_, document.get(name))
         for name, type_ in _SECTIONS.items()
+        if name not in misspelt
     }
-    through: dict[str, dict[str, str]] = {}
-    for name in (each for each in _PASS_THROUGH if each not in misspelt):
-        with problems.gathered():
-            through[name] = pass_through(file, name, document.get(name))
-    _check(problems, file, sections, through)
-    problems.raise_if_any()
-    return TableConfigFile(
-        file=file,
-        kafka=KafkaSection(through["kafka"]),
-        spark=through["spark"],
-        hoodie=through["hoodie"],
-        **sections,
-    )
+    sections |= {
+        name: pass_through(problems, file, name, document.get(name))
+        for name in _PASS_THROUGH
+        if name not in misspelt
+    }
+    known = {name: section for name, section in sections.items() if section is not None}
+    if "kafka" in known:
+        known["kafka"] = KafkaSection(known["kafka"])
+    config = _checked(problems, partial(TableConfigFile, {"file": file, **known}), document)
+    return config, problems
 
 
-def _check(
-    problems: Problems, file: Path, sections: dict[str, Any], through: Mapping[str, Mapping[str, str]]
-) -> None:
-    """Fills in what follows from other keys, and notes what does not fit together; what rests on a section
-    that could not be read is left out.
+def _checked(problems: Problems, config: TableConfigFile, document: Mapping[str, Any]) -> TableConfigFile:
+    """With what follows from other keys filled in. Notes what does not fit together, and takes away what was
+    found to be unusable.
     """
-    table, input_, limits, security = (sections[name] for name in ("table", "input", "limits", "security"))
-    if table is not None:
-        with problems.gathered():
-            _check_schema(file, table)
-        with problems.gathered():
-            sections["table"] = table = dataclasses.replace(table, index=_with_lanes(file, table.index))
-            if input_ is not None:
-                sections["input"] = input_ = _with_partitions(file, input_, table.index.lanes)
-    if table is not None and input_ is not None:
-        with problems.gathered():
-            check_input(file, input_, table)
-    if limits is not None:
-        with problems.gathered():
-            _check_limits(file, limits)
-    if security is not None:
-        with problems.gathered():
-            check_security(file, security)
-    if "kafka" in through and not through["kafka"].get("bootstrap.servers"):
-        with problems.gathered():
+    file = config.file
+    with problems.gathered():
+        config = changed(config, table=without_unusable_columns(problems, file, config.table))
+    with problems.gathered():
+        index = with_lanes(file, config.table.index)
+        config = changed(config, table=changed(config.table, index=index))
+        config = changed(config, input=with_partitions(file, config.input, index.lanes))
+    with problems.gathered():
+        config = changed(config, input=check_input(problems, file, config.input, config.table))
+    with problems.gathered():
+        check_limits(problems, file, config.limits)
+    with problems.gathered():
+        check_security(problems, file, config.security)
+    with problems.gathered():
+        given = config.kafka.settings.get("bootstrap.servers")
+        if not given and "bootstrap.servers" not in _unknown(document, "kafka"):
             raise ConfigError(str(file), "kafka.bootstrap.servers", "is required: host:port, or embedded")
-    if "spark" in through:
-        with problems.gathered():
-            check_spark(file, through["spark"])
+    with problems.gathered():
+        unknown = _unknown(document, "spark")
+        config = changed(config, spark=check_spark(problems, file, config.spark, unknown))
+    return config
 
 
-def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:
+def _unknown(document: Mapping[str, Any], name: str) -> set[str]:
+    """Keys of a section whose values could not be read."""
+    section = document.get(name)
+    return {key for key, value in section.items() if value is UNREAD} if isinstance(section, dict) else set()
+
+
+def _parse(problems: Problems, file: Path, env: Mapping[str, str]) -> dict[str, Any]:
     try:
         raw = file.read_bytes()
     except FileNotFoundError:
@@ -139,7 +151,7 @@ def _parse(file: Path, env: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(
             str(file), "", "must hold a mapping with the sections table, input, kafka and state"
         )
-    filled: dict[str, Any] = fill_references(tree, references, env, str(file))
+    filled: dict[str, Any] = fill_references(problems, tree, references, env, str(file))
     return filled
 
 
@@ -180,76 +192,3 @@ def _reject_repeated_keys(node: Any) -> None:
                 )
             seen.add(str(key.value))
             _reject_repeated_keys(value)
-
-
-def _with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
-    lanes = index.lanes or min(index.shards, _LANES_DEFAULT_MAX)
-    if lanes > index.shards:
-        raise ConfigError(
-            str(file),
-            "table.index.lanes",
-            f"{lanes} lanes need at least as many shards, and there are {index.shards}",
-        )
-    return dataclasses.replace(index, lanes=lanes)
-
-
-def _with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
-    by_shard = config.partitioning is InputPartitioning.SHARD
-    partitions = config.partitions or (lanes if by_shard else _INPUT_PARTITIONS_DEFAULT)
-    if by_shard and partitions != lanes:
-        raise ConfigError(
-            str(file),
-            "input.partitions",
-            f"must equal the {lanes} lanes when producers partition by shard: leave it out",
-        )
-    return dataclasses.replace(config, partitions=partitions)
-
-
-def _check_schema(file: Path, table: TableConfig) -> None:
-    try:
-        schema = json.loads(table.schema.read_text("utf-8"))
-        fields = [field["name"] for field in schema["fields"]]
-        if schema["type"] != "record":
-            raise TypeError("not a record")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            str(file), "table.schema", f"{table.schema} holds no Avro record schema ({error})"
-        ) from None
-    wanted = [
-        ("record_key", table.record_key),
-        ("partition", table.partition),
-        ("ordering", (table.ordering,)),
-    ]
-    for key, names in wanted:
-        for name in names:
-            # A dotted name reaches into a nested record; its first part must be a field of the table.
-            if name is not None and name.split(".")[0] not in fields:
-                raise ConfigError(
-                    str(file),
-                    f"table.{key}",
-                    f"{table.schema.name} has no field {name}; it has {', '.join(fields)}",
-                )
-
-
-def _check_limits(file: Path, limits: LimitsConfig) -> None:
-    smaller_first = [
-        ("key_bytes", limits.key_bytes, "message_bytes", limits.message_bytes),
-        ("record_bytes", limits.record_bytes, "message_bytes", limits.message_bytes),
-        ("batch_bytes", limits.batch_bytes, "message_bytes", limits.message_bytes),
-        (
-            "transaction_interval",
-            limits.transaction_interval_ms,
-            "transaction_timeout",
-            limits.transaction_timeout_ms,
-        ),
-    ]
-    if limits.record_bytes + _LETTER_MARGIN_BYTES > limits.message_bytes:
-        raise ConfigError(
-            str(file),
-            "limits.record_bytes",
-            f"must be at least {_LETTER_MARGIN_BYTES >> 10} KiB below limits.message_bytes: a record that is "
-            "refused goes to the dead letters with its headers and the reason",
-        )
-    for name, value, bound_name, bound in smaller_first:
-        if value >= bound:
-            raise ConfigError(str(file), f"limits.{name}", f"must be below limits.{bound_name}")

@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 
 from stream_runtime.config.environment import Reference, fill_references, hide_references
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
 
 _PLACEHOLDER: Final = re.compile(r"TIDEMARKREFERENCE(\d+)END")
 _UNREADABLE: Final = (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError)
@@ -45,9 +45,12 @@ def read_document(file: Path, env: Mapping[str, str]) -> Any:
     """The parsed file with its references filled in. Raises ConfigError."""
     try:
         hidden, references = hide_references(file.read_text(encoding="utf-8"))
-        return fill_references(yaml.safe_load(hidden), references, env, str(file))
+        problems = Problems(str(file))
+        document = fill_references(problems, yaml.safe_load(hidden), references, env, str(file))
     except _UNREADABLE as error:
         raise _unreadable(file, error) from None
+    problems.raise_if_any()
+    return document
 
 
 def read_origins(file: Path, env: Mapping[str, str]) -> dict[KeyPath, Origin]:

@@ -8,12 +8,13 @@ secrets are replaced by turning a link.
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with metadata
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from stream_runtime.config import values
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
 from stream_runtime.config.settings import setting
 
 
@@ -71,30 +72,36 @@ class SecurityConfig:
         return self.tls is not None and self.knows_callers
 
 
-def check_security(file: Path, config: SecurityConfig) -> None:
-    """Raises ConfigError for settings that do not fit together."""
-    for name, source in (("tokens", config.tokens), ("token", config.token)):
-        if source is not None and (source.file is None) == (source.env is None):
-            raise ConfigError(
-                str(file), f"security.{name}", "names one of both: {file: PATH} or {env: VARIABLE}"
+def check_security(problems: Problems, file: Path, config: SecurityConfig) -> None:
+    """Notes settings that do not fit together."""
+
+    def note(key: str, said: str) -> None:
+        problems.note(ConfigError(str(file), f"security.{key}", said))
+
+    for name in ("tokens", "token"):
+        with problems.gathered():
+            source: SecretSource | None = getattr(config, name)
+            if source is not None and (source.file is None) == (source.env is None):
+                note(name, "names one of both: {file: PATH} or {env: VARIABLE}")
+    with problems.gathered():
+        if config.tls is not None:
+            _check_tls(problems, config.tls, note)
+
+
+def _check_tls(problems: Problems, tls: TlsConfig, note: Callable[[str, str], None]) -> None:
+    with problems.gathered():
+        if (tls.certificate is None) != (tls.key is None):
+            missing = "key" if tls.key is None else "certificate"
+            note(f"tls.{missing}", "is missing: a certificate and its key go together")
+    with problems.gathered():
+        if tls.client_auth is ClientAuth.REQUIRE and tls.ca is None:
+            note(
+                "tls.ca",
+                "is required with client_auth: require: the certificate authority that signs the callers",
             )
-    tls = config.tls
-    if tls is None:
-        return
-    if (tls.certificate is None) != (tls.key is None):
-        missing = "key" if tls.key is None else "certificate"
-        raise ConfigError(
-            str(file), f"security.tls.{missing}", "is missing: a certificate and its key go together"
-        )
-    if tls.client_auth is ClientAuth.REQUIRE and tls.ca is None:
-        raise ConfigError(
-            str(file),
-            "security.tls.ca",
-            "is required with client_auth: require: the certificate authority that signs the callers",
-        )
-    if tls.client_auth is ClientAuth.REQUIRE and tls.certificate is None:
-        raise ConfigError(
-            str(file),
-            "security.tls.certificate",
-            "is required with client_auth: require: every process shows one, with its key",
-        )
+    with problems.gathered():
+        if tls.client_auth is ClientAuth.REQUIRE and tls.certificate is None and tls.key is None:
+            note(
+                "tls.certificate",
+                "is required with client_auth: require: every process shows one, with its key",
+            )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from stream_runtime.config.errors import ConfigError
+from stream_runtime.config.errors import ConfigError, Problems
 
 DEFAULT_MASTER: Final = "local[2]"
 _LOCAL: Final = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?")
@@ -67,27 +67,36 @@ def parse_master(text: str) -> SparkMaster:
     )
 
 
-def check_spark(file: Path, section: Mapping[str, str]) -> None:
-    """Raises ConfigError for a `spark:` section with which no writer could start."""
+def check_spark(
+    problems: Problems, file: Path, section: Mapping[str, str], unknown: Collection[str] = ()
+) -> dict[str, str]:
+    """Notes what no writer could start with, and returns the `spark:` section without it. `unknown`: keys
+    whose values could not be read, and that the section lacks.
+    """
+
+    def note(key: str, said: str) -> None:
+        problems.note(ConfigError(str(file), key, said))
+        unusable.add(key)
+
+    unusable: set[str] = set()
     for key in section:
         if not key.startswith("spark."):
-            raise ConfigError(
-                str(file), f"spark.{key}", f"is no key of Spark's: write `spark.{key}` below `spark:`"
-            )
+            note(f"spark.{key}", f"is no key of Spark's: write `spark.{key}` below `spark:`")
+            unusable.add(key)
     try:
-        master = parse_master(section.get("spark.master", DEFAULT_MASTER))
+        kind = parse_master(section.get("spark.master", DEFAULT_MASTER)).kind
     except ValueError as error:
-        raise ConfigError(str(file), "spark.master", str(error)) from None
+        note("spark.master", str(error))
+        kind = None
     if section.get("spark.submit.deployMode", "client") != "client":
-        raise ConfigError(
-            str(file),
+        note(
             "spark.submit.deployMode",
             "must be client: the writer is the driver. Run `tidemark writer` where the driver is to be",
         )
-    if master.kind is MasterKind.KUBERNETES and not any(section.get(key) for key in _IMAGES):
-        raise ConfigError(
-            str(file), _IMAGES[0], "is required: the image of the executors (docs/spark-cluster.md)"
-        )
+    given = {key for key, value in section.items() if value} | set(unknown)
+    if kind is MasterKind.KUBERNETES and not given.intersection(_IMAGES):
+        note(_IMAGES[0], "is required: the image of the executors (docs/spark-cluster.md)")
+    return {key: value for key, value in section.items() if key not in unusable}
 
 
 def _is_loopback(host: str) -> bool:

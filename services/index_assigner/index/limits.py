@@ -25,11 +25,7 @@ class IndexLimits:
 
     def check(self) -> None:
         """What an assigner asks before it starts. Raises SetupError."""
-        if self.memory_bytes < STATE_MEMORY_MIN:
-            raise SetupError(
-                f"state.memory is {self.memory_bytes} bytes: the caches of one assigner need at least "
-                f"{STATE_MEMORY_MIN >> 20}MiB"
-            )
+        check_memory(self.memory_bytes)
 
     @property
     def rocks_memory(self) -> int:
@@ -60,3 +56,12 @@ class IndexLimits:
     def disk_for_blocks(self) -> int:
         """Above this no more blocks are taken over: the rest is for promotions and compactions."""
         return self.disk_bytes * 3 // 4
+
+
+def check_memory(memory_bytes: int) -> None:
+    """Of `state.memory`. Raises SetupError."""
+    if memory_bytes < STATE_MEMORY_MIN:
+        raise SetupError(
+            f"state.memory is {memory_bytes} bytes: the caches of one assigner need at least "
+            f"{STATE_MEMORY_MIN >> 20}MiB"
+        )

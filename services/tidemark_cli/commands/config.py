@@ -64,11 +64,9 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Raises what is wrong; warnings are answered."""
-    from stream_runtime.config import load_config
-    from tidemark_cli.config_check import check_config
+    from tidemark_cli.config_check import check_config_file
 
-    config = load_config(options.config)
-    warnings = check_config(config)
+    config, warnings = check_config_file(options.config)
     output = Output(options.json)
     lines = [f"warning: {each}" for each in warnings]
     output.answer({"file": str(config.file), "warnings": warnings}, [*lines, f"{config.file} can be used"])

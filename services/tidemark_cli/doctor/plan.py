@@ -13,7 +13,7 @@ from hudi_format.storage.locate import open_storage
 from hudi_format.table_config import PROPERTIES_PATH
 from index_assigner import rehearsal as assigner
 from stream_runtime.clock import Clock
-from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.config import TableConfigFile
 from stream_runtime.config.run_file import RunFile, read_run_file, resolve_addresses
 from stream_runtime.ids import IdSource
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
@@ -21,7 +21,7 @@ from stream_runtime.kafka.confluent.inspection import ClusterInspection
 from stream_runtime.rpc.health import is_serving
 from stream_runtime.security.client import client_security
 from stream_writer import rehearsal as writer
-from tidemark_cli.config_check import check_config
+from tidemark_cli.config_check import check_config_file
 from tidemark_cli.doctor import broker, machine, neighbours, places, table, trial
 from tidemark_cli.doctor.checks import Check, Finding, SkippedError, ok, warning
 
@@ -138,8 +138,8 @@ def plan(patient: Patient) -> list[Check]:
 
 def _configuration(patient: Patient) -> Iterator[Finding]:
     assert patient.file is not None, "the check is planned with a file alone"
-    config = load_config(patient.file)
-    for each in check_config(config):
+    config, warnings = check_config_file(patient.file)
+    for each in warnings:
         yield warning(each, "Remove the key")
     patient.config = config
     yield ok(f"{config.file} can be used")

@@ -17,14 +17,15 @@ from index_assigner.errors import InputWaitsError
 from index_assigner.formats.choose import record_decoder
 from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from stream_runtime.clock import Clock
-from stream_runtime.config import SchemaRegistryConfig, TableConfigFile, load_config, values
+from stream_runtime.config import SchemaRegistryConfig, TableConfigFile, values
 from stream_runtime.config.environment import fill_references, hide_references
+from stream_runtime.config.errors import Problems
 from stream_runtime.config.model import EMBEDDED, InputFormat
 from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from stream_runtime.kafka.ports import Message
 from stream_runtime.retry import Deadline
 from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
-from tidemark_cli.config_check import check_config
+from tidemark_cli.config_check import check_config_file
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.init.ask import Asker
 from tidemark_cli.init.candidates import is_millis, key_candidates, ordering_candidates, partition_candidates
@@ -111,8 +112,7 @@ def initialise(options: InitOptions, clock: Clock, asker: Asker, env: Mapping[st
     try:
         schema.write_text(draft.schema_text, encoding="utf-8")
         out.write_text(render(draft, schema.name, out.name), encoding="utf-8")
-        config = load_config(out, env)
-        warnings = check_config(config)
+        config, warnings = check_config_file(out, env)
         taken, refused = _tried(config, messages, clock)
     except BaseException:
         _put_back(before)
@@ -167,10 +167,11 @@ def _messages(
 
 def resolved(given: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
     """Settings with their references to the environment filled in. Raises ConfigError."""
-    found = {}
+    found, problems = {}, Problems("the command line")
     for key, value in given.items():
         hidden, references = hide_references(value)
-        found[key] = str(fill_references(hidden, references, env, "the command line", key))
+        found[key] = str(fill_references(problems, hidden, references, env, "the command line", key))
+    problems.raise_if_any()
     return found
 
 

@@ -246,7 +246,7 @@ def test_table_path_may_be_a_uri(write):
         ("{path: ./state}", "{path: ./state, memory: 0}", "state.memory", "above zero"),
         ("{path: ./state}", "./state", "state", "must be a mapping"),
         ("{bootstrap.servers: embedded}", "{}", "kafka.bootstrap.servers", "is required"),
-        ("{bootstrap.servers: embedded}", "{a: [1]}", "kafka.a", "single value"),
+        ("{bootstrap.servers: embedded}", "{bootstrap.servers: embedded, a: [1]}", "kafka.a", "single value"),
         ("{path: ./state}", "{path: ./state}\nepoch: {interval: 2}", "epoch.interval", "with its unit"),
         ("{path: ./state}", "{path: ./state}\nservices: {metrics: 1}", "services.metrics", "host:port"),
         ("{path: ./state}", "{path: ./state}\nservices: {web: no-port}", "services.web", "host:port"),

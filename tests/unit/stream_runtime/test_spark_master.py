@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from stream_runtime.config import ConfigError
+from stream_runtime.config.errors import Problems
 from stream_runtime.config.spark_master import MasterKind, check_spark, parse_master
 
 IMAGE = {"spark.kubernetes.container.image": "tidemark:1"}
+
+
+def checked(section: Mapping[str, str]) -> None:
+    problems = Problems("table.yaml")
+    check_spark(problems, Path("table.yaml"), section)
+    problems.raise_if_any()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +61,7 @@ def test_served_master_is_told_apart(
 )
 def test_other_master_is_refused_with_those_that_are_served(text: str) -> None:
     with pytest.raises(ConfigError, match=r"spark\.master.*spark://host:port.*yarn.*k8s://"):
-        check_spark(Path("table.yaml"), {"spark.master": text})
+        checked({"spark.master": text})
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,7 @@ def test_other_master_is_refused_with_those_that_are_served(text: str) -> None:
 )
 def test_section_with_which_no_writer_could_start_is_refused(section: Mapping[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        check_spark(Path("table.yaml"), section)
+        checked(section)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +86,4 @@ def test_section_with_which_no_writer_could_start_is_refused(section: Mapping[st
     ],
 )
 def test_section_that_can_work_is_taken(section: Mapping[str, str]) -> None:
-    check_spark(Path("table.yaml"), section)
+    checked(section)

@@ -156,9 +156,10 @@ def test_check_names_everything_that_cannot_work_at_once(tmp_path: Path, capsys:
     assert main(["config", "check", "-c", str(file)]) == 2
     said = capsys.readouterr().err
     for part in (
-        "3 things cannot work",
+        "4 things are wrong",
         "hoodie.parquet.max.file.size",
         "0.0.0.0:7411",
+        "0.0.0.0:7412",
         "state.memory is 512",
     ):
         assert part in said

@@ -23,7 +23,7 @@ from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_writer import rehearsal as writer
-from tidemark_cli.config_check import check_config
+from tidemark_cli.config_check import check_config_file
 from tidemark_cli.errors import CliError
 from tidemark_cli.init.ask import Asker
 from tidemark_cli.init.session import InitOptions, Written, initialise
@@ -105,8 +105,7 @@ def test_what_init_writes_is_taken_by_what_reads_it() -> None:
             written_of_samples.append(written is not None)
             if written is None:
                 return
-            config = load_config(written.config, {})
-            check_config(config)
+            config, _ = check_config_file(written.config, {})
             assert config.table.record_key
             assert written.taken == len(records)
             assert not written.refused
