@@ -15,6 +15,7 @@ from tests.longest_first import Together, in_this_order
 LONGEST_FIRST = (
     "test_pipeline_with_hudi",
     "test_operations_beside_us",
+    "test_restored_tables",
     "test_rules_with_hudi",
     "test_rules_of_writes_with_hudi",
     "test_older_events_with_hudi",
