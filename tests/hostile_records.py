@@ -1,6 +1,7 @@
 """Records that a hostile, broken or careless producer may write, of many kinds, from a seeded generator.
 
-The table is `tests.input_model.SCHEMA`: id, region (partition), ts (ordering), name, amount.
+The table is `tests.hostile_values.HOSTILE_SCHEMA`: id, region (partition), ts (ordering), name, amount, and a
+column of every kind that has to be converted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from tests.hostile_values import UNFIT, Columns, odd_columns, with_columns
 from tests.raw_producer import RawRecord
 
 
@@ -52,6 +54,10 @@ def _mutated(random: Random) -> bytes:
     whole = bytearray(_json(row("mutant", name="y" * 40)))
     whole[random.randrange(len(whole))] = random.choice([0xFF, 0xFE, 0xC0])
     return bytes(whole)
+
+
+def _unfit(columns: Callable[[Random], Columns]) -> Callable[[Random], bytes]:
+    return lambda random: with_columns(row("a"), columns(random))
 
 
 _DATA_FILE: Final = "p/3f2a-0_1-0-1_20240101000000000.parquet"
@@ -97,6 +103,7 @@ _BAD_VALUES: Final[dict[str, tuple[Callable[[Random], bytes | None], frozenset[s
     "hostile ordering": (lambda r: _json(row("a", ts=r.choice(_WRONG_TS))), _TYPED),
     "hostile number": (lambda r: _json(row("a", amount=r.choice(_WRONG_AMOUNTS))), _TYPED),
     "surrogate": (lambda _: b'{"id":"\\ud800","region":"eu","ts":1,"name":"n"}', _NOT_JSON),
+    **{kind: (_unfit(columns), _TYPED) for kind, columns in UNFIT.items()},
 }
 
 
@@ -139,6 +146,13 @@ def _odd_fields(random: Random, good: Callable[[], str]) -> Hostile:
     return Hostile("good record, odd fields", RawRecord(_json(row(key, **odd))), frozenset(), key)
 
 
+def _odd_columns(random: Random, good: Callable[[], str]) -> Hostile:
+    """A good record."""
+    key = good()
+    record = RawRecord(with_columns(row(key), odd_columns(random)))
+    return Hostile("good record, odd values", record, frozenset(), key)
+
+
 _HEADERS: Final[tuple[tuple[bytes, bytes | None], ...]] = (
     (b"tm-replays", b"-1"),
     (b"tm-replays", b"9" * 40),
@@ -159,7 +173,7 @@ def _headers(random: Random, odd: bool = False) -> tuple[tuple[bytes, bytes | No
 
 
 BAD: Final = (*map(_bad, _BAD_VALUES), _null_without_key, _null_with_bytes, _null_with_long_key)
-ODD: Final = (_monstrous_delete, _odd_header, _odd_fields)
+ODD: Final = (_monstrous_delete, _odd_header, _odd_fields, _odd_columns)
 
 
 def hostile_records(random: Random, count: int, good: Callable[[], str]) -> list[Hostile]:

@@ -65,9 +65,9 @@ def _sized(content: bytes | None) -> bytes:
     return varint(-1) if content is None else varint(len(content)) + content
 
 
-def record(offset: int, each: RawRecord) -> bytes:
-    """One record of a batch; `offset` counts from the batch's first record."""
-    body = b"\0" + varint(0) + varint(offset) + _sized(each.key) + _sized(each.value)
+def record(offset: int, each: RawRecord, later_ms: int = 0) -> bytes:
+    """One record of a batch; `offset` and `later_ms` count from the batch's first record."""
+    body = b"\0" + varint(later_ms) + varint(offset) + _sized(each.key) + _sized(each.value)
     body += varint(len(each.headers))
     for name, value in each.headers:
         body += _sized(name) + _sized(value)
@@ -105,12 +105,20 @@ def batch(
     codec: Codec = Codec.NONE,
     timestamp_ms: int = 1_700_000_000_000,
     content: bytes | None = None,
+    later_ms: Sequence[int] = (),
 ) -> bytes:
-    """A record batch. `content`: compressed bytes to use in place of the records' own."""
+    """A record batch. `content`: compressed bytes to use in place of the records' own. `later_ms`: how much
+    later than `timestamp_ms` each record is, where they differ.
+    """
+    deltas = later_ms or [0] * len(records)
     if content is None:
-        content = compressed(codec, b"".join(record(at, each) for at, each in enumerate(records)))
+        parts = (
+            record(at, each, delta) for at, (each, delta) in enumerate(zip(records, deltas, strict=True))
+        )
+        content = compressed(codec, b"".join(parts))
     last = len(records) - 1
-    tail = struct.pack(">hiqqqhii", codec, last, timestamp_ms, timestamp_ms, -1, -1, -1, len(records))
+    newest = min(max(timestamp_ms + max(deltas, default=0), -(2**63)), 2**63 - 1)
+    tail = struct.pack(">hiqqqhii", codec, last, timestamp_ms, newest, -1, -1, -1, len(records))
     tail += content
     head = struct.pack(">ibI", -1, _MAGIC, crc32c(tail))
     return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail

@@ -18,16 +18,18 @@ import pyarrow.compute as pc
 from hudi_format.avro_types import DECIMAL_PRECISION_MAX
 
 _UNSCALED_BYTES: Final = 16
+# A value's text takes more memory than the value, and lives while its part is converted.
+_AT_ONCE: Final = 1 << 16
 
 
 def exact_decimals(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> pa.Array:
     """The values as a column of this type. Raises ValueError when one is not finite or not exactly one of the
     type: too many digits, or more places behind the point, that are not zeros.
     """
-    texts = pa.array([None if value is None else str(value) for value in values], pa.string())
-    if not _read_right(texts, arrow.scale):
-        texts = pa.array(_rescaled(values, arrow), pa.string())
-    return texts.cast(arrow)
+    if len(values) <= _AT_ONCE:
+        return _exact(values, arrow)
+    parts = (values[first : first + _AT_ONCE] for first in range(0, len(values), _AT_ONCE))
+    return pa.concat_arrays([_exact(part, arrow) for part in parts])
 
 
 def exact_unscaled(numbers: Sequence[int | None], scale: int, arrow: pa.Decimal128Type) -> pa.Array:
@@ -45,6 +47,13 @@ def exact_unscaled(numbers: Sequence[int | None], scale: int, arrow: pa.Decimal1
     valid = pa.array([number is not None for number in numbers], pa.bool_())
     column = pa.Array.from_buffers(arrow, len(numbers), [None, pa.py_buffer(bytes(unscaled))])
     return pc.if_else(valid, column, pa.scalar(None, arrow))
+
+
+def _exact(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> pa.Array:
+    texts = pa.array([None if value is None else str(value) for value in values], pa.string())
+    if not _read_right(texts, arrow.scale):
+        texts = pa.array(_rescaled(values, arrow), pa.string())
+    return texts.cast(arrow)
 
 
 def _read_right(texts: pa.StringArray, scale: int) -> bool:

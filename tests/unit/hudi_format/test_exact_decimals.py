@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from decimal import Decimal
 
 import pyarrow as pa
@@ -71,6 +73,28 @@ def test_digits_without_end_are_looked_at_once() -> None:
         exact_decimals([Decimal("9" * 1_000_000)], arrow)
     with pytest.raises(ValueError):
         exact_decimals([Decimal("0." + "0" * 1_000_000 + "1")], arrow)
+
+
+def test_as_many_decimals_as_a_record_of_4_mib_holds_take_bounded_time() -> None:
+    """A second on a quiet machine."""
+    values = [Decimal(each % 10) for each in range(2_000_000)]
+    started = time.process_time()
+    column = exact_decimals(values, pa.decimal128(12, 3))
+    assert time.process_time() - started < 60.0
+    assert len(column) == len(values)
+    assert column[-1].as_py() == values[-1]
+
+
+def test_texts_of_many_decimals_are_never_held_all_at_once() -> None:
+    values = [Decimal(each % 10) for each in range(400_000)]
+    tracemalloc.start()
+    try:
+        exact_decimals(values, pa.decimal128(12, 3))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # All of them would take 20 MiB.
+    assert peak < 10 << 20
 
 
 @pytest.mark.parametrize("values", [[], [None], [None, None]])
