@@ -13,11 +13,14 @@ from typing import Final
 
 from hudi_format.errors import FileMissingError, HudiFormatError
 from hudi_format.storage import InMemoryStorage
+from tests.fuzz.memory_bound import memory_bound, out_of_memory
 from tests.fuzz.mutations import mutated
 from tests.fuzz.target import Target
 
 # Generous: a slow, loaded machine. What must not be is a reading that takes minutes, or has no end.
 READING_S_MAX: Final = 20.0
+# The files are a few hundred KiB at most. What one of them says of lengths and counts may not be believed.
+MEMORY_MAX: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,16 @@ def read_bytes(target: Target, content: bytes, seed: int = -1) -> Outcome:
     storage.create(target.path, content)
     started, violation = time.monotonic(), None
     try:
-        found = target.read(storage, target.path)
+        with memory_bound(MEMORY_MAX):
+            found = target.read(storage, target.path)
         kind = f"read {found}"
         if target.counted and found != _undamaged(target):
             violation = f"found {found} in silence, the undamaged file has {_undamaged(target)}"
     except Exception as error:
         kind = type(error).__name__
-        if not hasattr(error, "kind"):
+        if out_of_memory(error):
+            violation = f"took more than {MEMORY_MAX >> 20} MiB for {len(content)} bytes: {error!r}"
+        elif not hasattr(error, "kind"):
             violation = f"untyped {error!r}\n{''.join(traceback.format_tb(error.__traceback__)[-4:])}"
         elif isinstance(error, HudiFormatError) and not _names(error, target.path):
             violation = f"does not name the file: {error!r}"

@@ -5,7 +5,6 @@ A target's `read` returns how many rows, entries or records it found; None where
 
 from __future__ import annotations
 
-import io
 import json
 import zipfile
 from collections.abc import Callable
@@ -13,13 +12,19 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import fastavro
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hudi_format.commit.instants import instant_path
 from hudi_format.file_group.avro_rows import decode_avro_rows
-from hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY, read_base_file, write_base_file
+from hudi_format.file_group.base_file import (
+    COMMIT_SEQNO,
+    RECORD_KEY,
+    read_base_file,
+    read_base_schema,
+    write_base_file,
+)
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.key_versions import KeyReader
 from hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
@@ -34,8 +39,14 @@ from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
 from hudi_format.table_config import MergeMode
+from hudi_format.table_schema import read_commit_schema
 from hudi_format.timeline.archived import ArchivedTimeline
-from hudi_format.timeline.avro_records import decode_commit_metadata, decode_replace_commit_metadata
+from hudi_format.timeline.avro_records import (
+    decode_commit_metadata,
+    decode_replace_commit_metadata,
+    decode_replaced_file_ids,
+)
+from hudi_format.timeline.instant import Action, Instant, State
 from hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
@@ -44,6 +55,7 @@ from hudi_format.timeline.service_records import (
     RollbackPlan,
     RollbackRequest,
     decode_clean_metadata,
+    decode_clustering_plan,
     decode_compaction_plan,
     decode_rollback_metadata,
     decode_rollback_plan,
@@ -51,6 +63,7 @@ from hudi_format.timeline.service_records import (
     encode_rollback_metadata,
     encode_rollback_plan,
 )
+from tests.fuzz.avro_examples import clean_metadata, clustering_plan, replaced_files
 from tests.fuzz.own_documents import own_documents
 from tests.fuzz.small_files import small_files
 from tests.fuzz.target import Target
@@ -58,6 +71,7 @@ from tests.fuzz.target import Target
 GOLDEN: Final = Path(__file__).parent.parent / "golden"
 _MODE: Final = MergeMode.EVENT_TIME_ORDERING
 _INSTANT: Final = "20260101000000000"
+_WRITE: Final = Instant(_INSTANT, Action.DELTA_COMMIT, State.COMPLETED, "20260101000000001")
 
 
 @cache
@@ -126,33 +140,40 @@ def _timeline() -> list[Target]:
             _read(_compaction),
             False,
         ),
-        Target("clean", f"{folder}/c.clean", _clean_metadata(), _read(_clean), False),
+        Target("clean", f"{folder}/c.clean", clean_metadata(), _read(_clean), False),
+        *_replacing(folder, commit),
     ]
 
 
-def _clean_metadata() -> bytes:
-    """The fields that are read, under a schema of our own: the schema stands in the file."""
-    partition = {
-        "type": "record",
-        "name": "Partition",
-        "fields": [
-            {"name": "successDeleteFiles", "type": {"type": "array", "items": "string"}},
-            {"name": "isPartitionDeleted", "type": ["null", "boolean"]},
-        ],
-    }
-    schema = {
-        "type": "record",
-        "name": "Clean",
-        "fields": [
-            {"name": "earliestCommitToRetain", "type": "string"},
-            {"name": "partitionMetadata", "type": {"type": "map", "values": partition}},
-        ],
-    }
-    deleted = {"successDeleteFiles": ["a", "b"], "isPartitionDeleted": None}
-    record = {"earliestCommitToRetain": _INSTANT, "partitionMetadata": {"p": deleted}}
-    container = io.BytesIO()
-    fastavro.writer(container, schema, [record], sync_marker=bytes(16))
-    return container.getvalue()
+def _replacing(folder: str, commit: bytes) -> list[Target]:
+    return [
+        Target(
+            "clustering plan",
+            f"{folder}/{_INSTANT}.clustering.requested",
+            clustering_plan(),
+            _read(_clustering),
+            False,
+        ),
+        Target(
+            "replaced file ids",
+            f"{folder}/r.replacecommit",
+            replaced_files(),
+            _read(_replaced),
+            False,
+        ),
+        Target(
+            "schema of a commit",
+            instant_path(_WRITE),
+            commit,
+            lambda storage, _: _schema_of(storage),
+            False,
+        ),
+    ]
+
+
+def _schema_of(storage: InMemoryStorage) -> int:
+    found = read_commit_schema(storage, "t", _WRITE)
+    return 0 if found is None else 1
 
 
 def _read(decode: Callable[[bytes, str], int]) -> Callable[[InMemoryStorage, str], int]:
@@ -165,6 +186,14 @@ def _commit(data: bytes, path: str) -> int:
 
 def _replace(data: bytes, path: str) -> int:
     return len(decode_replace_commit_metadata(data, path).replaced_file_ids)
+
+
+def _clustering(data: bytes, path: str) -> int:
+    return len(decode_clustering_plan(data, path))
+
+
+def _replaced(data: bytes, path: str) -> int:
+    return len(decode_replaced_file_ids(data, path))
 
 
 def _plan(data: bytes, path: str) -> int:
@@ -257,6 +286,13 @@ def _data_files() -> list[Target]:
         Target("base file", "p/f_0-0-0_20260101000000000.parquet", base, _base),
         Target(
             "base file of Spark", "p/s_0-0-0_1.parquet", golden_file("slices/mor_long", ".parquet"), _base
+        ),
+        Target(
+            "schema of a base file",
+            "p/f_0-0-0_20260101000000000.parquet",
+            base,
+            lambda storage, path: len(read_base_schema(storage, path)),
+            False,
         ),
         Target("a key's row in a base file", "p/f_0-0-0_20260101000000000.parquet", base, _base_row, False),
         # Values inside a Parquet block have no checksum, block framing and counts have.
