@@ -5,7 +5,7 @@ narrow type, and every reader converts. Hudi's readers take float → double by 
 stays 0.1; the bare bits would give 0.10000000149) and print numbers as Java does (`1.0E10`). A rewrite that
 converted otherwise would change values of rows that nobody touched.
 
-Other conversions are Arrow's, and only those that lose nothing.
+Other conversions are Arrow's (but for decimals, which it may change), and only those that lose nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_format.avro_types import SchemaError
+from hudi_format.exact_decimals import exact_decimals
 
 _WIDENING: Final = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string())
 # Java prints numbers from 10^-3 up to 10^7 without an exponent.
@@ -60,7 +61,17 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         raise pa.ArrowTypeError("no writer turns such values into text")
     if _is_text(have) and not (_is_text(wanted) or pa.types.is_binary(wanted)):
         raise pa.ArrowTypeError("text is not read as values of another type")
+    if pa.types.is_decimal128(have) and pa.types.is_decimal128(wanted):
+        return _rescaled(array, wanted)
     return array.cast(wanted)
+
+
+def _rescaled(array: pa.Decimal128Array, wanted: pa.Decimal128Type) -> pa.Array:
+    """Decimals of another precision or scale, exactly."""
+    try:
+        return exact_decimals(array.to_pylist(), wanted)
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from error
 
 
 def _is_text(kind: pa.DataType) -> bool:

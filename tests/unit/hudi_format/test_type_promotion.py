@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,15 @@ def test_nested_values_are_promoted_and_nulls_stay() -> None:
     ]
     part = pa.array(rows, narrow).slice(1)
     assert cast_values(part, wide).to_pylist() == cast.to_pylist()[1:]
+
+
+def test_decimals_of_another_scale_are_exact_or_an_error() -> None:
+    """Arrow made 115156.46… of the first of these."""
+    values = [Decimal("7135836390.8"), None]
+    with pytest.raises(SchemaError, match="does not fit"):
+        cast_values(pa.array(values, pa.decimal128(13, 1)), pa.decimal128(38, 32))
+    wider = cast_values(pa.array(values, pa.decimal128(13, 1)), pa.decimal128(38, 28))
+    assert (wider.type, wider.to_pylist()) == (pa.decimal128(38, 28), values)
 
 
 @pytest.mark.parametrize(
