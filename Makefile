@@ -11,6 +11,7 @@ FUZZ_ARGS ?=
 COMPOSE_TEST_ARGS ?=
 PROFILES ?=
 DOWN_ARGS ?=
+DEMO_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -47,8 +48,8 @@ help: ## List the targets
 
 setup: $(INSTALL_STAMP) proto jars ## Build .venv from the lock file, generate the stubs, fetch the jars
 
-demo: setup ## Run the whole system here: embedded Kafka, the flights data, a Hudi table in ./tidemark-demo
-	$(VENV)/bin/tidemark demo --yes
+demo: setup ## The whole system here, real data, in ./tidemark-demo; asks before it deletes a former one (DEMO_ARGS=--yes)
+	$(VENV)/bin/tidemark demo $(DEMO_ARGS)
 
 bench: setup jars-interop ## Tidemark beside Hudi on Spark, measured here; about 20 minutes (python -m bench --help)
 	$(PY) -m bench
@@ -59,7 +60,7 @@ up: container-engine setup ## Everything in containers (docs/deploy-compose.md);
 container-engine:
 	@deploy/compose.sh check
 
-down: ## Stop and remove the containers; DOWN_ARGS=--volumes removes the table and Kafka's data as well
+down: ## Stop and remove the containers; DOWN_ARGS=--volumes: the table and Kafka's data too; asks (DOWN_ARGS="--volumes --yes")
 	deploy/compose.sh down $(DOWN_ARGS)
 
 docs: $(INSTALL_STAMP) proto ## The documentation as a site in build/site; fails on a link that leads nowhere

@@ -5,7 +5,8 @@
 #   deploy/compose.sh build          the four images, from a base image that is pulled or made here
 #   deploy/compose.sh up [OPTION…]   build, start, wait until all is healthy, say where things are
 #                                    (PROFILES=observability: Prometheus too, and Grafana where its image can be had)
-#   deploy/compose.sh down [ARG…]    stop and remove the containers; --volumes: the table and Kafka's data too
+#   deploy/compose.sh down [ARG…]    stop and remove the containers; --volumes: the table and Kafka's data too,
+#                                    which it names, and asks; --yes: without a question
 #   deploy/compose.sh -- ARG…        any other command of compose, e.g. `deploy/compose.sh -- logs -f writer`
 #
 # Reads: DOCKER_HOST; COMPOSE_PROJECT_NAME (tidemark); TIDEMARK_BASE_IMAGE, TIDEMARK_PROMETHEUS_IMAGE (default: the
@@ -102,6 +103,18 @@ up() { # what to start is an option of compose each
     tell
 }
 
+confirm_volumes() { # names what would be deleted; goes on when the project's name is typed, or there is nothing
+    found=$(docker volume ls --quiet --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME") ||
+        die "the engine does not say which volumes there are: nothing was deleted"
+    [ -n "$found" ] || return 0
+    # shellcheck disable=SC2086  # several names
+    say "this deletes the table and Kafka's data: the volumes" $found
+    [ -t 0 ] || die "nobody can be asked here: add --yes if that is meant (make down DOWN_ARGS=\"--volumes --yes\")"
+    printf 'Type the name of the project (%s) to go on: ' "$COMPOSE_PROJECT_NAME" >&2
+    read -r answer || answer=''
+    [ "$answer" = "$COMPOSE_PROJECT_NAME" ] || die "not confirmed: nothing was changed"
+}
+
 tell() { # where everything is, for who has just started it
     echo
     echo "Running, all healthy (compose project $COMPOSE_PROJECT_NAME):"
@@ -135,6 +148,20 @@ case "$command" in
         ;;
     down)
         check
+        # --yes is ours; whatever else was given is compose's.
+        volumes='' yes=''
+        for given in "$@"; do
+            shift
+            case "$given" in
+                --yes) yes=1 ;;
+                -v | --volumes | --volumes=*)
+                    volumes=1
+                    set -- "$@" "$given"
+                    ;;
+                *) set -- "$@" "$given" ;;
+            esac
+        done
+        [ -z "$volumes" ] || [ -n "$yes" ] || confirm_volumes
         compose --profile observability down --remove-orphans "$@"
         ;;
     --)

@@ -246,7 +246,7 @@ def _clean_up(engine: Engine, stack: Stack, project: str) -> None:
     """Containers, networks, volumes; on an engine that is not ours the images, too."""
     say("removing containers and volumes")
     try:
-        stack.script("down", "--volumes", timeout_s=300)
+        stack.script("down", "--volumes", "--yes", timeout_s=300)
     except (StackError, subprocess.SubprocessError) as error:
         say(f"could not remove them: {error}")
     if not engine.own:

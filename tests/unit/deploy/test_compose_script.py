@@ -1,6 +1,7 @@
 """deploy/compose.sh with an engine that only writes down what it is told: what is asked for, what is said."""
 
 import os
+import pty
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ case "$1 $2" in
     "version "*) [ -z "${DEAD:-}" ] || { echo "client"; echo "permission denied" >&2; exit 1; } ;;
     "image inspect") case " $THERE " in *" $3 "*) exit 0 ;; *) exit 1 ;; esac ;;
     "pull "*) exit 1 ;;
+    "volume ls") [ -z "${VOLUMES:-}" ] || printf '%s\\n' $VOLUMES ;;
     "compose --profile")
         [ "$4" != config ] || printf 'kafka\\ncoordinator\\nprometheus\\ngrafana\\n'
         [ "$4" != up ] || exit "${UP:-0}"
@@ -24,8 +26,8 @@ esac
 BASE, PROMETHEUS, GRAFANA = "base:1", "prometheus:1", "grafana:1"
 
 
-def run(tmp_path, command, there=(BASE,), **variables):
-    """The finished script, and each call of docker."""
+def run(tmp_path, command, there=(BASE,), typed=None, **variables):
+    """The finished script, and each call of docker. `typed`: a line at a terminal; None: there is none."""
     binaries = tmp_path / "bin"
     binaries.mkdir()
     for name, text in (("docker", DOCKER), ("python", "#!/bin/sh\n")):
@@ -41,14 +43,20 @@ def run(tmp_path, command, there=(BASE,), **variables):
         "TIDEMARK_PROMETHEUS_IMAGE": PROMETHEUS,
         **variables,
     }
+    leader, terminal = pty.openpty()
+    if typed is not None:
+        os.write(leader, f"{typed}\n".encode())
     done = subprocess.run(
         ["sh", str(ROOT / "deploy" / "compose.sh"), *command],
         env=environment,
+        stdin=subprocess.DEVNULL if typed is None else terminal,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+    os.close(terminal)
+    os.close(leader)
     return done, (tmp_path / "seen").read_text().splitlines()
 
 
@@ -92,3 +100,37 @@ def test_without_an_engine_nothing_is_built_and_the_clients_reason_is_said(tmp_p
     assert seen == ["version"]
     assert "no container engine answers" in done.stderr
     assert "permission denied" in done.stderr
+
+
+DOWN = "compose --profile observability down --remove-orphans"
+VOLUMES = "tidemark_warehouse tidemark_kafka"
+
+
+def test_down_with_volumes_names_them_and_wants_the_projects_name(tmp_path):
+    done, seen = run(tmp_path, ["down", "--volumes"], typed="tidemark", VOLUMES=VOLUMES)
+    assert done.returncode == 0, done.stderr
+    assert VOLUMES in done.stderr
+    assert seen[-1] == f"{DOWN} --volumes"
+
+
+@pytest.mark.parametrize(("typed", "says"), [("yes", "not confirmed"), (None, "add --yes")])
+def test_down_with_volumes_changes_nothing_when_nobody_agrees(tmp_path, typed, says):
+    done, seen = run(tmp_path, ["down", "-v"], typed=typed, VOLUMES=VOLUMES)
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert not [each for each in seen if each.startswith(DOWN)]
+
+
+@pytest.mark.parametrize(
+    ("given", "passed", "volumes"),
+    [
+        (["--volumes", "--yes"], " --volumes", VOLUMES),
+        (["--yes", "--timeout", "5"], " --timeout 5", VOLUMES),
+        (["--volumes"], " --volumes", ""),
+        ([], "", VOLUMES),
+    ],
+)
+def test_down_asks_nothing_when_told_so_or_nothing_is_deleted(tmp_path, given, passed, volumes):
+    done, seen = run(tmp_path, ["down", *given], VOLUMES=volumes)
+    assert done.returncode == 0, done.stderr
+    assert seen[-1] == DOWN + passed
