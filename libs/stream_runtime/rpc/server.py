@@ -1,8 +1,8 @@
 """A gRPC server as every service of ours runs it: limits, health, reflection, TLS, callers, errors by kind.
 
-What bounds strangers: connections at a time, their handshake, their idle time and age; calls of a connection;
-per service its calls and threads (`admission`); the wait for a request, how many of them wait (`reading`),
-and its size.
+What bounds strangers: connections at a time, where those without calls make room for newcomers
+(`connections`); their handshake, their idle time and age; calls of a connection; per service its calls and
+threads (`admission`); the wait for a request, how many of them wait (`reading`), and its size.
 
 Beyond loopback it listens only where calls are encrypted and callers known (`security`), or when the
 configuration says `services.allow_remote: true`.
@@ -24,6 +24,7 @@ from stream_runtime.clock import Clock, SystemClock
 from stream_runtime.config.model import Address
 from stream_runtime.rpc.access import AccessInterceptor
 from stream_runtime.rpc.admission import CALLS_MAX, OF_A_SERVICE, QUICK, Admission, Room
+from stream_runtime.rpc.connections import CallsOfConnections, RoomForNewcomers, bounds
 from stream_runtime.rpc.health_service import UNREAD, HealthServicer
 from stream_runtime.rpc.interceptors import interceptor_chain, naming_errors
 from stream_runtime.rpc.reading import Reading, SlowCallers
@@ -38,7 +39,6 @@ REQUEST_BYTES_MAX: Final = 4 << 20
 """Of one message to a server, whatever its answers may have: many callers may send at once. What is larger
 is sent in parts."""
 _ROOM_TO_LOOK: Final = Room(threads=8, most=8)
-_CONNECTIONS_MAX: Final = 512
 _STREAMS_MAX: Final = 128
 _HANDSHAKE_MS: Final = 10_000
 _IDLE_MS: Final = 60_000
@@ -110,40 +110,48 @@ def start_server(
     check_listen_address(listen, allow_remote, security.config)
     names = [name for name, _ in services]
     ends_with_it, refused = ExitStack(), security.access.refused
-    rooms = _rooms(names)
+    clock = clock or SystemClock()
+    rooms, connections = _rooms(names), bounds()
+    calls = CallsOfConnections(connections.accepted)
     admission = Admission(rooms, naming_errors(), lambda: refused.add(TOO_MANY))
     ends_with_it.callback(admission.close)
     waiting_max = {name: room.threads // 2 for name, room in rooms.items()}
-    slow = SlowCallers(clock or SystemClock(), lambda: refused.add(TOO_SLOW), waiting_max)
+    slow = SlowCallers(clock, lambda: refused.add(TOO_SLOW), waiting_max)
     ends_with_it.callback(slow.close)
-    inner = [AccessInterceptor(security.access), *interceptors, Reading(slow, UNREAD)]
+    inner = [AccessInterceptor(security.access), calls, *interceptors, Reading(slow, UNREAD)]
     server = grpc.server(
         ThreadPoolExecutor(1, thread_name_prefix="rpc"),
         interceptors=[admission, *interceptor_chain(inner, longest_s, clock)],
         maximum_concurrent_rpcs=CALLS_MAX,
-        options=_options(message_bytes_max),
+        options=_options(message_bytes_max, connections.accepted),
     )
     for _, register in services:
         register(server)
     health_servicer = HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    try:
-        if security.tls is None:
-            port = server.add_insecure_port(str(listen))
-        else:
-            port = server.add_secure_port(str(listen), security.tls.grpc_credentials())
-    except RuntimeError:
-        port = 0
+    port = _listening(server, listen, security)
     if port == 0:
         ends_with_it.close()
         raise AddressTakenError(
             f"cannot listen on {listen}: another process has it, or the host is not this machine"
         )
+    newcomers = RoomForNewcomers(port, calls, connections.kept, clock, lambda: refused.add(TOO_SLOW))
+    ends_with_it.callback(newcomers.close)
     running = RpcServer(server, health_servicer, names, Address(listen.host, port), ends_with_it)
     running.set_serving(False)
     server.start()
     return running
+
+
+def _listening(server: grpc.Server, listen: Address, security: ServerSecurity) -> int:
+    """The port, 0 where it cannot listen."""
+    try:
+        if security.tls is None:
+            return server.add_insecure_port(str(listen))
+        return server.add_secure_port(str(listen), security.tls.grpc_credentials())
+    except RuntimeError:
+        return 0
 
 
 def _rooms(names: Sequence[str]) -> dict[str, Room]:
@@ -155,7 +163,7 @@ def _rooms(names: Sequence[str]) -> dict[str, Room]:
     }
 
 
-def _options(message_bytes_max: int) -> list[tuple[str, int]]:
+def _options(message_bytes_max: int, connections_max: int) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", min(message_bytes_max, REQUEST_BYTES_MAX)),
         ("grpc.max_send_message_length", message_bytes_max),
@@ -165,7 +173,7 @@ def _options(message_bytes_max: int) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
-        ("grpc.max_allowed_incoming_connections", _CONNECTIONS_MAX),
+        ("grpc.max_allowed_incoming_connections", connections_max),
         ("grpc.max_concurrent_streams", _STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ("grpc.max_connection_idle_ms", _IDLE_MS),

@@ -1,7 +1,8 @@
 """How many calls a process turned away, by reason: all its ports count here, metrics and `status` show it.
 
-Not counted is what never became a call: connections beyond the limit, failed handshakes, and messages that
-are larger than gRPC takes.
+Counted too are connections that made room for newcomers before anybody called on them. Not counted is what
+else never became a call: connections beyond gRPC's limit, failed handshakes, and messages that are larger
+than gRPC takes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from stream_runtime.security.errors import Denial
 TOO_MANY: Final = "too_many"
 """More at once than a limit lets in."""
 TOO_SLOW: Final = "too_slow"
-"""Cut off because its request did not come in time."""
+"""Cut off because its request did not come in time, or to make room for others."""
 REASONS: Final = (*(denial.value for denial in Denial), TOO_MANY, TOO_SLOW)
 
 

@@ -1,4 +1,4 @@
-"""Callers who hold calls open, send much, or connect often: what they can take, and what goes on beside them.
+"""Callers who hold calls open, or send too much: what they can take, and what goes on beside them.
 
 Every bound here is one of memory, threads or calls, never of speed: a loaded machine takes longer, no more.
 """
@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import gzip
 import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,90 +16,20 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import Address
 from stream_runtime.errors import ErrorKind
-from stream_runtime.ids import SeededIds
 from stream_runtime.rpc import reading, server
-from stream_runtime.rpc.call_groups import CallGroup, CallGroups
-from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.errors import RpcError
 from stream_runtime.rpc.health import is_serving
-from stream_runtime.rpc.server import RpcServer, start_server
-from stream_runtime.security.client import IN_THE_CLEAR, TOKEN_VARIABLE, client_security
-from stream_runtime.security.roles import Role
-from stream_runtime.security.server import ServerSecurity, open_security, server_security
-from stream_runtime.security.tokens import new_token, token_line
-from tests.unit.stream_runtime.security.secured import secret_file, secured
-
-ADMIN, COMMIT = "tidemark.admin.v1.Admin", "tidemark.commit.v1.CommitCoordinator"
-STATUS, RENEW, CHECK = f"/{ADMIN}/Status", f"/{COMMIT}/Renew", "/grpc.health.v1.Health/Check"
-LOOPBACK = Address("127.0.0.1", 0)
-READER, SERVICE = (new_token(SeededIds(seed)) for seed in (1, 2))
-CLOCK = SystemClock()
-
-
-def adding(service: str, method: str) -> Callable[[grpc.Server], None]:
-    def add(running: grpc.Server) -> None:
-        handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, _: request[:8] * 2)
-        running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-
-    return add
-
-
-class World:
-    """A server with the two services, its callers, and who holds calls open."""
-
-    def __init__(self, folder: Path, *, tokens: bool) -> None:
-        self.ends = ExitStack()
-        self.security: ServerSecurity = open_security()
-        self.config: Any = None
-        if tokens:
-            lines = [token_line(READER, [Role.READ], "one"), token_line(SERVICE, [Role.SERVICE], "two")]
-            section = f"{{tokens: {{file: {secret_file(folder / 'tokens', chr(10).join(lines))}}}}}"
-            self.config = secured(folder, section)
-            self.security = server_security(self.config, CLOCK)
-        group = CallGroup("calls of the admin service", frozenset({STATUS}), 10)
-        too_many = self.security.access.refused
-        self.server: RpcServer = start_server(
-            LOOPBACK,
-            [(ADMIN, adding(ADMIN, "Status")), (COMMIT, adding(COMMIT, "Renew"))],
-            security=self.security,
-            interceptors=[CallGroups([group], lambda: too_many.add("too_many"))],
-        )
-        self.server.set_serving(True)
-        self.ends.callback(self.server.stop, 0.1)
-        self.go_on = threading.Event()
-        self.ends.callback(self.go_on.set)
-
-    @property
-    def refused(self) -> dict[str, int]:
-        return self.security.access.refused.counts()
-
-    def ask(self, method: str, token: str, content: bytes = b"x", seconds: float = 60.0) -> Any:
-        security = IN_THE_CLEAR
-        if self.config is not None:
-            security = client_security(self.config, CLOCK, {TOKEN_VARIABLE: token})
-        with open_channel(self.server.address, security=security) as channel:
-            return call(channel.unary_unary(method), content, seconds)
-
-    def hold(self, method: str, calls: int, token: str | None = None) -> list[Any]:
-        """So many calls whose request never comes, 100 on a connection."""
-
-        def nothing() -> Iterator[bytes]:
-            self.go_on.wait(120)
-            yield from ()
-
-        metadata = () if token is None else (("authorization", f"Bearer {token}"),)
-        opened = []
-        for begin in range(0, calls, 100):
-            own = [("grpc.use_local_subchannel_pool", 1)]
-            channel = grpc.insecure_channel(str(self.server.address), options=own)
-            self.ends.callback(channel.close)
-            stub: Any = channel.stream_unary(method)
-            ends = min(begin + 100, calls)
-            opened += [stub.future(nothing(), metadata=metadata) for _ in range(begin, ends)]
-        return opened
+from tests.unit.stream_runtime.rpc_world import (
+    CHECK,
+    PREFACE,
+    READER,
+    RENEW,
+    SERVICE,
+    STATUS,
+    World,
+    until,
+)
 
 
 @pytest.fixture(params=[True, False], ids=["tokens", "open"])
@@ -118,13 +44,6 @@ def guarded(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, tokens=True)
     with made.ends:
         yield made
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
 
 
 def test_half_open_health_calls_keep_nobody_from_anything(world: World) -> None:
@@ -193,49 +112,6 @@ def test_half_open_calls_of_strangers_are_refused_at_once(guarded: World) -> Non
     assert guarded.ask(RENEW, SERVICE) == b"xx"
 
 
-_SERVING = """
-import sys
-from stream_runtime.config import Address
-from stream_runtime.rpc.server import start_server
-server = start_server(Address("127.0.0.1", 0), [])
-server.set_serving(True)
-print(server.address.port, flush=True)
-sys.stdin.read()
-server.stop(0.1)
-"""
-
-
-def peak_bytes(process_id: int) -> int:
-    for line in Path(f"/proc/{process_id}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmHWM")
-
-
-def test_large_bodies_of_health_calls_are_not_taken_in() -> None:
-    """Eight requests of 60 MiB at once, to a process of its own, whose memory is looked at."""
-    command = [sys.executable, "-c", _SERVING]
-    body = b"\0" * (60 << 20)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process, ExitStack() as ends:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        ends.callback(process.stdin.close)
-        address = Address("127.0.0.1", int(process.stdout.readline()))
-        until(lambda: is_serving(address, 5.0))
-        before = peak_bytes(process.pid)
-        calls: list[Any] = []
-        for _ in range(8):
-            own = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
-            channel = grpc.insecure_channel(str(address), options=own)
-            ends.callback(channel.close)
-            check: Any = channel.unary_unary(CHECK)
-            calls.append(check.future(body, timeout=120))
-        statuses = {health_pb2.HealthCheckResponse.FromString(each.result()).status for each in calls}
-        assert statuses == {health_pb2.HealthCheckResponse.SERVING}
-        assert peak_bytes(process.pid) - before < 32 << 20
-
-
 def test_a_request_has_a_largest_size_and_who_exceeds_it_is_told_for_good(world: World) -> None:
     largest = b"x" * (server.REQUEST_BYTES_MAX - 100)
     assert world.ask(RENEW, SERVICE, largest) == b"x" * 16
@@ -291,28 +167,6 @@ def test_what_grpc_turns_away_itself_is_counted_and_to_be_asked_again(
         assert made.ask(RENEW, SERVICE) == b"xx"
 
 
-def test_thousands_of_connections_are_not_kept_and_leave_those_alone_who_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also of those who never say anything the server holds no more than its limit."""
-    monkeypatch.setattr(server, "_HANDSHAKE_MS", 600_000)
-    monkeypatch.setattr(server, "_CONNECTIONS_MAX", 100)
-    made = World(tmp_path, tokens=True)
-    security = client_security(made.config, CLOCK, {TOKEN_VARIABLE: SERVICE})
-    with made.ends, open_channel(made.server.address, security=security) as channel:
-        renew: Any = channel.unary_unary(RENEW)
-        assert call(renew, b"x") == b"xx"
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
-        with ExitStack() as sockets:
-            for _ in range(2_000):
-                address = (made.server.address.host, made.server.address.port)
-                sockets.enter_context(socket.create_connection(address, 60))
-            # The last one was accepted, and closed at once: all before it were, too.
-            until(lambda: len(list(Path("/proc/self/fd").iterdir())) < descriptors + 2_000 + 120)
-            assert call(renew, b"x") == b"xx"
-        until(lambda: is_serving(made.server.address, 5.0))
-
-
 def test_connections_that_say_nothing_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_HANDSHAKE_MS", 500)
     monkeypatch.setattr(server, "_IDLE_MS", 500)
@@ -324,7 +178,7 @@ def test_connections_that_say_nothing_are_closed(tmp_path: Path, monkeypatch: py
             )
             for _ in range(2)
         )
-        greeting.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        greeting.sendall(PREFACE)
         for connection in (silent, greeting):
             while connection.recv(4_096):
                 pass

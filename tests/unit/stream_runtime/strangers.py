@@ -1,0 +1,69 @@
+"""Strangers in a process of their own: they hold connections, and connect again as soon as one is closed."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from stream_runtime.config import Address
+from stream_runtime.platform.open_files import allow_open_files
+
+
+@contextmanager
+def strangers(address: Address, connections: int, said: bytes) -> Iterator[None]:
+    """Inside, so many are held; each said `said` and nothing more."""
+    command = [sys.executable, "-m", __name__, str(address.port), str(connections), said.hex() or "-"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"held\n"
+            yield
+        finally:
+            process.kill()
+
+
+class _Strangers:
+    def __init__(self, port: int, said: bytes) -> None:
+        self._address = ("127.0.0.1", port)
+        self._said = said
+        self._open = selectors.DefaultSelector()
+
+    def connect(self) -> None:
+        connection = socket.create_connection(self._address, 60)
+        with suppress(OSError):  # closed already: the next look at it says so
+            connection.sendall(self._said)
+        connection.setblocking(False)
+        self._open.register(connection, selectors.EVENT_READ)
+
+    def come_again(self) -> None:
+        for key, _ in self._open.select():
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
+            try:
+                answer = connection.recv(65_536)
+            except OSError:
+                answer = b""
+            if not answer:
+                self._open.unregister(connection)
+                connection.close()
+                self.connect()
+
+
+def _main() -> None:
+    port, connections, said = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    allow_open_files()
+    held = _Strangers(port, bytes.fromhex(said.strip("-")))
+    for _ in range(connections):
+        held.connect()
+    sys.stdout.write("held\n")
+    sys.stdout.flush()
+    while True:
+        held.come_again()
+
+
+if __name__ == "__main__":
+    _main()
