@@ -111,38 +111,41 @@ class JsonDecoder:
                 records.extend(map(self._decode, remaining))
                 return records, refused_at, refused, {n: np.asarray(at) for n, at in single.items()}
             except _UNREADABLE as error:
+                # No variable may keep the error: its traceback has this frame, and with it all values. Such a
+                # cycle stays until the garbage collector comes by.
                 at = len(records) + len(refused_at)
-                failed: Exception = error
-            if self._unknown is UnknownFields.DROP and is_unknown_field(failed):
-                try:
-                    record, uncounted = self._again(values[at], failed)
-                except _UNREADABLE as error:
-                    failed = error
-                else:
-                    records.append(record)
-                    if uncounted is not None:
-                        single.setdefault(uncounted, []).append(int(positions[at]))
-                    continue
-            refused_at.append(at)
-            reason, detail = json_refusal(failed)
-            refused.append(Refusal(int(positions[at]), reason, detail))
+                record, unlearnt, reason = self._judged(values[at], error)
+            if reason is not None:
+                refused_at.append(at)
+                refused.append(Refusal(int(positions[at]), *reason))
+                continue
+            records.append(record)
+            if unlearnt is not None:
+                single.setdefault(unlearnt, []).append(int(positions[at]))
+
+    def _judged(self, value: Any, error: Exception) -> tuple[Any, str | None, tuple[Reason, str] | None]:
+        """The record in spite of the error, and its unknown field if that was not learnt; or why not."""
+        if self._unknown is not UnknownFields.DROP or not is_unknown_field(error):
+            return None, None, json_refusal(error)
+        try:
+            return *self._again(value, error), None
+        except _UNREADABLE as another:
+            return None, None, json_refusal(another)
 
     def _again(self, value: Any, error: Exception) -> tuple[Any, str | None]:
         """The record whose unknown field the decoder stopped at, and the field's name if it was not learnt.
 
         Raises what the decoder raises for another reason.
         """
-        while True:
-            name, learnt = self._learnt.learn(error)
-            if not learnt:
-                break
+        name, learnt = self._learnt.learn(error)
+        while learnt:
             self._decode, self._lenient = self._made_decoder(True), self._made_decoder(False)
             try:
                 return self._decode(value), None
             except msgspec.ValidationError as another:
                 if not is_unknown_field(another):
                     raise
-                error = another
+                name, learnt = self._learnt.learn(another)
         if self._learnt.is_full:
             self._decode, name = self._lenient, MORE_FIELDS
         return self._lenient(value), name

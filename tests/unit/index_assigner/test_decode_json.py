@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
+import weakref
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -301,3 +303,32 @@ def test_decimals_are_exact_as_text_and_as_number(value):
 def test_instants_are_the_same_as_text_and_as_number(micros):
     text = pa.scalar(micros, pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.string()).as_py()
     assert one("micros", f'"{text}Z"') == one("micros", str(micros))
+
+
+class Value(bytearray):
+    """As bytes; that it is gone can be seen."""
+
+
+@pytest.mark.parametrize("unknown", list(UnknownFields))
+def test_no_value_outlives_its_batch(unknown: UnknownFields) -> None:
+    """Megabytes of refused records would stay until the garbage collector happens to come by."""
+    bad = [
+        b"\0",
+        b"[1]",
+        b'{"s": 1}',
+        b'{"s": "a", "x": 1}',
+        b'{"s": "a", "x": 1, "y": 2, "i": "no"}',
+        b"\xff",
+    ]
+    decoder = JsonDecoder(ZOO, None, unknown)
+    gc.collect()
+    gc.disable()
+    try:
+        values = [Value(each) for each in [*bad, b'{"s": "a"}', *bad]]
+        seen = [weakref.ref(each) for each in values]
+        refused = decoder.decode(values, np.arange(len(values))).refused
+        del values
+        assert [ref() for ref in seen if ref() is not None] == []
+    finally:
+        gc.enable()
+    assert len(refused) >= 8
