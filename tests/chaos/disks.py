@@ -1,7 +1,7 @@
 """Small disks that can be filled up: a tmpfs each, where this user may mount one.
 
 Where mounting is refused the disk-full faults are left out, and the campaign says so; nothing else stands in
-for a full disk.
+for a full disk. An ordinary user may mount in a namespace of their own: `unshare -Urm make chaos`.
 """
 
 from __future__ import annotations

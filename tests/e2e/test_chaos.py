@@ -41,4 +41,7 @@ def test_every_failpoint_and_the_rest_of_the_faults_leave_whole_commits_alone(tm
         for role, found in world.exits().items():
             say(f"ended unprovoked: {role} {dict(found)}")
     if not world.disks:
-        warnings.warn("full disks were NOT tested: this user may not mount one", UserWarning, stacklevel=1)
+        told = (
+            "full disks were NOT tested: this user may not mount one (unshare -Urm make e2e: docs/chaos.md)"
+        )
+        warnings.warn(told, UserWarning, stacklevel=1)
