@@ -47,7 +47,7 @@ def main() -> int:
     settings = Settings(folder, chosen.minutes, chosen.rate, chosen.keys, chosen.seed)
     outcome = Soak(settings, say).run()
     for name, values in sorted(outcome.figures.items()):
-        say(f"{name}: " + " ".join(f"{value:.0f}" for value in in_mib(name, values)))
+        say(f"{name}: " + " ".join(in_mib(name, values)))
     say(f"{outcome.sent} records, {outcome.malformed} of them malformed, {outcome.commits} commits")
     if outcome.problems:
         for problem in outcome.problems[:_SHOWN_MAX]:
@@ -59,13 +59,10 @@ def main() -> int:
     return 0
 
 
-def in_mib(name: str, values: list[float]) -> list[float]:
-    """Bytes as MiB, anything else as it is."""
-    return (
-        [value / (1 << 20) for value in values]
-        if name.startswith(("memory: ", "heap: ", "disk: "))
-        else values
-    )
+def in_mib(name: str, values: list[float | None]) -> list[str]:
+    """Bytes as MiB, anything else as it is; `-` where nothing was measured."""
+    unit = 1 << 20 if name.startswith(("memory: ", "heap: ", "disk: ")) else 1
+    return ["-" if value is None else f"{value / unit:.0f}" for value in values]
 
 
 if __name__ == "__main__":

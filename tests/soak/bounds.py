@@ -2,14 +2,19 @@
 
 A figure is a list with one value a minute, the greatest of that minute. The rule: no minute of the second
 half is greater than 1.15 times the greatest of the second quarter. The first quarter is for caches that fill.
+None stands for a minute in which a figure was not measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+Figure = Sequence[float | None]
+
 GROWTH_MAX: Final = 1.15
+RATE_MIN: Final = 0.95
+"""The share of the rate that a soak reaches at least: below it, it did not measure what it names."""
 MINUTES_MIN: Final = 8
 """Below that a quarter has less than two minutes."""
 
@@ -20,9 +25,36 @@ def quarters(minutes: int) -> tuple[range, range]:
     return range(begin, half), range(half, minutes)
 
 
-def grown(figures: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    """What breaks the rule of growth, one line a figure. Raises ValueError for less than MINUTES_MIN."""
+def too_few(sent: int, rate: float, minutes: int) -> Iterator[str]:
+    """Whether fewer records were sent than the rate says, but for 5 %."""
+    wanted = rate * minutes * 60
+    if sent < RATE_MIN * wanted:
+        yield (
+            f"{sent:,} records were sent in {minutes} minutes, {sent / (minutes * 60):,.0f} a second: this "
+            f"is no soak at {rate:,.0f} a second, which needs {RATE_MIN * wanted:,.0f}. Choose a quieter "
+            "machine or a lower --rate"
+        )
+
+
+def missing(figures: Mapping[str, Figure], wanted: Iterable[str]) -> Iterator[str]:
+    """Figures that were not measured at all, or no longer: what nobody measured kept no bound. One that
+    begins later is no problem here; for the rule of growth it was 0 until then.
+    """
+    for name in sorted(set(wanted) - figures.keys()):
+        yield f"{name} was never measured"
     for name, values in sorted(figures.items()):
+        seen = [value is not None for value in values]
+        gaps = (
+            [minute for minute in range(seen.index(True), len(seen)) if not seen[minute]] if any(seen) else []
+        )
+        if gaps:
+            yield f"{name} was not measured in minute {', '.join(str(minute + 1) for minute in gaps)}"
+
+
+def grown(figures: Mapping[str, Figure]) -> Iterator[str]:
+    """What breaks the rule of growth, one line a figure. Raises ValueError for less than MINUTES_MIN."""
+    for name, measured in sorted(figures.items()):
+        values = [value or 0.0 for value in measured]
         if len(values) < MINUTES_MIN:
             raise ValueError(f"{name}: {len(values)} minutes, the rule of growth needs {MINUTES_MIN}")
         second_quarter, second_half = quarters(len(values))
@@ -35,11 +67,12 @@ def grown(figures: Mapping[str, Sequence[float]]) -> Iterator[str]:
             )
 
 
-def exceeded(figures: Mapping[str, Sequence[float]], limits: Mapping[str, float]) -> Iterator[str]:
+def exceeded(figures: Mapping[str, Figure], limits: Mapping[str, float]) -> Iterator[str]:
     """What breaks a fixed limit. A figure takes the limit with the longest name that it begins with; one
     without a limit is an error, so that nothing is left out unseen.
     """
-    for name, values in sorted(figures.items()):
+    for name, measured in sorted(figures.items()):
+        values = [value or 0.0 for value in measured]
         fitting = [limit for limit in limits if name.startswith(limit)]
         if not fitting:
             yield f"{name} has no limit"

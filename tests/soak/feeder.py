@@ -26,7 +26,7 @@ class Sent(NamedTuple):
 
 class Feeder:
     """A thread. After a standstill it does not make up for what it missed: the rate is never exceeded for
-    long, and `sent` of the stream says what was reached.
+    long. What was reached, `sent` of the stream says; the soak compares it with the rate (`bounds.too_few`).
     """
 
     def __init__(self, bootstrap: str, topic: str, stream: SoakStream, rate: float) -> None:

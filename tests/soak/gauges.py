@@ -1,7 +1,7 @@
 """What a run uses, sampled while it works: memory and descriptors of each kind of process, disk, topics.
 
 Names of figures: `memory: KIND` (bytes), `heap: KIND` (bytes of a JVM's live objects), `descriptors: KIND`,
-`disk: FOLDER` (bytes that are allocated), `topic: NAME` (messages that are kept). Processes of one kind are
+`disk: NAME` (bytes that are allocated), `topic: NAME` (messages that are kept). Processes of one kind are
 added up.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -77,10 +77,18 @@ def _family(pid: int, known: set[int]) -> Iterator[tuple[psutil.Process, bool]]:
                     yield child, False
 
 
-def allocated_bytes(folder: Path) -> int:
+class Disk(NamedTuple):
+    """A folder, but for one in it."""
+
+    folder: Path
+    without: Path | None = None
+
+
+def allocated_bytes(disk: Disk) -> int:
     """What the files below a folder take on disk; what vanishes meanwhile counts nothing."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for place, below, names in os.walk(disk.folder):
+        below[:] = [name for name in below if Path(place, name) != disk.without]
         for name in names:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(place, name)).st_blocks * _BLOCK
@@ -117,13 +125,13 @@ class Gauges:
     def __init__(
         self,
         roles: Callable[[], Roles],
-        folders: Mapping[str, Path],
+        disks: Mapping[str, Disk],
         bootstrap: str,
         topics: str,
         heaps: Heaps,
     ) -> None:
-        """`folders`: name -> folder; `topics`: what the names of the watched topics begin with."""
-        self._roles, self._folders, self._topics, self._heaps = roles, folders, topics, heaps
+        """`topics`: what the names of the watched topics begin with."""
+        self._roles, self._disks, self._topics, self._heaps = roles, disks, topics, heaps
         self._collected = -1
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._stop = threading.Event()
@@ -147,35 +155,36 @@ class Gauges:
         with self._lock:
             return {name: values[minute] for name, values in self._figures.items() if minute in values}
 
-    def figures(self, minutes: int) -> dict[str, list[float]]:
-        """The first whole minutes; a figure that a minute lacks is 0 there."""
+    def figures(self, minutes: int) -> dict[str, list[float | None]]:
+        """The first whole minutes; None where a figure was not measured."""
         with self._lock:
             return {
-                name: [values.get(minute, 0.0) for minute in range(minutes)]
+                name: [values.get(minute) for minute in range(minutes)]
                 for name, values in self._figures.items()
             }
 
     def _run(self) -> None:
         try:
             while not self._stop.wait(_EVERY_S):
-                self._note(self._sample())
+                # Of the minute in which it began: the first of a minute takes long, and has the heaps.
+                minute = self._minute()
+                self._note(minute, self._sample(minute))
         except Exception as error:
             self.failures.append(f"the gauges ended: {type(error).__name__}: {error}")
 
-    def _sample(self) -> dict[str, float]:
+    def _sample(self, minute: int) -> dict[str, float]:
         found = process_figures(self._roles())
-        if (minute := self._minute()) > self._collected:
+        if minute > self._collected:
             self._collected = minute
             found |= self._heaps.collected(jvms(self._roles()))
-        found |= {f"disk: {name}": float(allocated_bytes(at)) for name, at in self._folders.items()}
+        found |= {f"disk: {name}": float(allocated_bytes(at)) for name, at in self._disks.items()}
         kept = kept_messages(self._admin, self._topics)
         return found | {f"topic: {name}": count for name, count in kept.items()}
 
     def _minute(self) -> int:
         return int((time.monotonic() - self._started_s) // 60)
 
-    def _note(self, sample: Mapping[str, float]) -> None:
-        minute = self._minute()
+    def _note(self, minute: int, sample: Mapping[str, float]) -> None:
         with self._lock:
             for name, value in sample.items():
                 self._figures[name][minute] = max(self._figures[name].get(minute, 0.0), value)

@@ -7,6 +7,7 @@ tombstones) goes after `retention_s`, and segments are small, so that minutes sh
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -30,9 +31,9 @@ from stream_runtime.platform.java import find_java
 from tests.chaos.cluster import TABLE
 from tests.chaos.end_checks import check_rows, check_transactions, check_verify
 from tests.input_model import DELETE_FIELD, SCHEMA
-from tests.soak.bounds import exceeded, grown
+from tests.soak.bounds import exceeded, grown, missing, too_few
 from tests.soak.feeder import Feeder
-from tests.soak.gauges import Gauges, Roles
+from tests.soak.gauges import Disk, Gauges, Roles
 from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
@@ -72,7 +73,7 @@ class Outcome:
     """`problems`: empty when everything held. `figures`: the greatest value of each minute."""
 
     problems: list[str] = field(default_factory=list)
-    figures: dict[str, list[float]] = field(default_factory=dict)
+    figures: dict[str, list[float | None]] = field(default_factory=dict)
     commits: int = 0
     sent: int = 0
     malformed: int = 0
@@ -87,12 +88,13 @@ class Soak:
         self._config = settings.folder / "orders.yaml"
         self._table = settings.folder / "warehouse" / TABLE
         self._state = settings.folder / "state"
+        self._temporary = settings.folder / "tmp"
         self._stream = SoakStream(settings.seed, settings.keys, PARTITIONS)
         self._pids: dict[str, list[int]] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> Outcome:
-        self._folder.mkdir(parents=True)
+        self._temporary.mkdir(parents=True)
         java = find_java()
         heaps = Heaps(java.home)
         if not heaps.can_be_measured:
@@ -117,7 +119,7 @@ class Soak:
         feeder = Feeder(kafka.bootstrap_servers, INPUT, self._stream, settings.rate)
         gauges = Gauges(
             lambda: {**self._pids, "kafka": list(kafka.pids.values())},
-            {"state": self._state, "kafka": self._folder / "kafka"},
+            self._disks(),
             kafka.bootstrap_servers,
             TABLE,
             heaps,
@@ -134,7 +136,9 @@ class Soak:
         outcome.figures = gauges.figures(settings.minutes)
         outcome.sent, outcome.malformed = self._stream.sent, self._stream.malformed.total()
         outcome.problems += [*feeder.failures, *gauges.failures]
-        outcome.problems += self._bounds(outcome.figures)
+        if not outcome.problems:
+            outcome.problems += missing(outcome.figures, self._wanted())
+            outcome.problems += self._bounds(outcome)
         outcome.problems += self._at_rest(kafka.bootstrap_servers, latencies)
         outcome.commits = latencies.commits
         return outcome
@@ -174,11 +178,29 @@ class Soak:
 
     # -- what has to hold
 
-    def _bounds(self, figures: dict[str, list[float]]) -> Iterator[str]:
+    def _bounds(self, outcome: Outcome) -> Iterator[str]:
         if self._settings.limits is None:
-            yield from grown(figures)
+            yield from too_few(outcome.sent, self._settings.rate, self._settings.minutes)
+            yield from grown(outcome.figures)
         else:
-            yield from exceeded(figures, self._settings.limits)
+            # How many records a second a slow machine gets through is not asked here.
+            yield from exceeded(outcome.figures, self._settings.limits)
+
+    def _disks(self) -> dict[str, Disk]:
+        return {
+            "state": Disk(self._state),
+            "kafka": Disk(self._folder / "kafka"),
+            "all but the table": Disk(self._folder, self._folder / "warehouse"),
+        }
+
+    def _wanted(self) -> Iterator[str]:
+        """Figures that every run has."""
+        for kind in (*self._pids, "kafka"):
+            yield f"memory: {kind}"
+            yield f"descriptors: {kind}"
+        yield from (f"disk: {name}" for name in self._disks())
+        names = TopicNames(TABLE)
+        yield from (f"topic: {name}" for name in (names.keyed, names.data, names.ledger))
 
     def _ended(self) -> Iterator[str]:
         """Nobody kills anything here: a process that ends is a failure."""
@@ -215,6 +237,8 @@ class Soak:
         self._process = child.spawn(
             [sys.executable, "-m", "tidemark_cli.main", "run", "-c", str(self._config)],
             self._folder / "run.log",
+            # Temporary files lie where they are measured.
+            environment={**os.environ, "TMPDIR": str(self._temporary)},
         )
         end_s = time.monotonic() + _READY_S
         while not self._serves():

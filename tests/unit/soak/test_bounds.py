@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.soak.bounds import exceeded, grown, quarters
+from tests.soak.bounds import exceeded, grown, missing, quarters, too_few
 
 
 def test_quarters_leave_the_first_one_out_and_cover_the_rest():
@@ -53,3 +53,29 @@ def test_figure_without_a_limit_is_an_error():
     assert list(exceeded({"descriptors: writer": [3.0]}, {"memory: ": 100.0})) == [
         "descriptors: writer has no limit"
     ]
+
+
+@pytest.mark.parametrize(("sent", "fails"), [(4_275_000, False), (4_274_999, True), (450_000, True)])
+def test_a_soak_that_did_not_reach_its_rate_fails(sent: int, fails: bool):
+    found = list(too_few(sent, 5_000.0, 15))
+    assert bool(found) is fails
+    if sent == 450_000:
+        assert "500 a second: this is no soak at 5,000 a second" in found[0]
+
+
+def test_a_figure_that_vanishes_fails():
+    figures: dict[str, list[float | None]] = {
+        "memory: assigner": [1.0] * 12 + [None] * 3,
+        "topic: orders.data": [1.0, None, 1.0],
+        "topic: orders.tombstones": [None, None, 1.0],
+        "memory: run": [1.0] * 15,
+    }
+    assert list(missing(figures, ["memory: run", "memory: kafka"])) == [
+        "memory: kafka was never measured",
+        "memory: assigner was not measured in minute 13, 14, 15",
+        "topic: orders.data was not measured in minute 2",
+    ]
+
+
+def test_what_begins_late_is_growth_and_no_gap():
+    assert list(grown({"topic: orders.new": [None] * 12 + [5.0] * 3}))

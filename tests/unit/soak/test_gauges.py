@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stream_runtime.platform.java import find_java
-from tests.soak.gauges import GROWN_UP_S, allocated_bytes, jvms, process_figures
+from tests.soak.gauges import GROWN_UP_S, Disk, allocated_bytes, jvms, process_figures
 from tests.soak.heaps import Heaps, Jvm, live_bytes
 
 HOLDER = """
@@ -65,13 +65,17 @@ def test_process_that_is_gone_counts_nothing():
 
 
 def test_disk_is_what_is_allocated(tmp_path: Path):
-    before = allocated_bytes(tmp_path)
+    disk = Disk(tmp_path, tmp_path / "warehouse")
+    before = allocated_bytes(disk)
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "whole").write_bytes(os.urandom(1 << 20))
     with (tmp_path / "sparse").open("wb") as sparse:
         sparse.truncate(64 << 20)
+    (tmp_path / "warehouse").mkdir()
+    (tmp_path / "warehouse" / "left out").write_bytes(os.urandom(4 << 20))
     os.sync()
-    assert 1 << 20 <= allocated_bytes(tmp_path) - before < 2 << 20
+    assert 1 << 20 <= allocated_bytes(disk) - before < 2 << 20
+    assert allocated_bytes(Disk(tmp_path)) - before >= 5 << 20
 
 
 HOARDER = """
