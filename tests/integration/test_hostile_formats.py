@@ -29,10 +29,11 @@ from tests.schema_registry import RegistryServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_FORMAT_RECORDS", "1000"))
+RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_FORMAT_RECORDS", "400"))
 BATCH: Final = 50
 FORMATS: Final = ("avro", "protobuf", "debezium-json")
 _UNUSABLE: Final = reasons("unknown-schema")
+FLUSH_MS: Final = 900_000
 _SLOW_S: Final = 3.0
 _CHAIN: Final = 120
 
@@ -148,7 +149,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
             base = send(raw, pipeline.topic, batch(records, list(Codec)[number % len(Codec)]))
             for at, (kind, (_, become)) in enumerate(zip(batch_kinds, values, strict=True)):
                 sent[base + at] = kind, become
-        pipeline.flush()
+        pipeline.flush(FLUSH_MS)
         rows = Counter(each["id"] for each in hudi_rs_snapshot(pipeline.table))
         letters = {each.offset: each.reason for each in pipeline.dead_letters()}
         stopped = pipeline.status()["stopped_lanes"]
