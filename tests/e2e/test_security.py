@@ -240,8 +240,9 @@ def page_if_there(port: int, path: str) -> str:
     try:
         return page(port, path)
     except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise
+        with error:  # it holds the connection
+            if error.code != 404:
+                raise
         return ""
 
 
@@ -307,7 +308,8 @@ def test_http_ports_ask_for_the_token(running: SecuredRun) -> None:
     port = int(run_file["metrics"].rpartition(":")[2])
     with pytest.raises(urllib.error.HTTPError) as refused:
         page(port, "/metrics")
-    assert refused.value.code == 401
+    with refused.value:  # it holds the connection
+        assert refused.value.code == 401
     metrics = page(port, "/metrics", {"Authorization": f"Bearer {running.secrets.reader}"})
     assert 'tidemark_run_service_up{role="writer"' in metrics
     assert running.secrets.shown_in(metrics) == []
