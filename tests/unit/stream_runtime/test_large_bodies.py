@@ -119,8 +119,9 @@ def test_the_largest_requests_take_no_more_than_the_threads_of_their_service(
         codes = {each.code() for each in sent(process.rpc, RENEW, SERVICE, body, 120)}
         assert grpc.StatusCode.OK in codes
         assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.RESOURCE_EXHAUSTED}
-        # Of each one the parts as they came, and the whole.
-        assert process.peak_bytes() - before < 2 * OF_A_SERVICE.threads * REQUEST_BYTES_MAX + TAKEN_MAX
+        # Of each one that a thread has: the parts as they came, the whole, and its like before it, which the
+        # allocator may still hold. Without the limit it would be this for all of them.
+        assert process.peak_bytes() - before < 3 * OF_A_SERVICE.threads * REQUEST_BYTES_MAX + TAKEN_MAX
 
 
 def plain(token: str | None, method: str) -> bytes:
