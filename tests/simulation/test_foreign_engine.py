@@ -235,6 +235,13 @@ def test_the_record_index_is_compacted_after_a_restore(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
+def test_a_coordinator_starts_after_what_a_restore_kept_was_archived(kind: str) -> None:
+    archived = "foreign delete-savepoints\nforeign insert d1\nforeign compact-index\nforeign archive\n"
+    restarted = "kill coordinator\nrounds 3"
+    must_hold(played(f"type={kind}", BEGIN, RESTORED, archived, restarted, GO_ON))
+
+
+@pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("what", ["update k0", "fresh d2"])
 def test_a_restore_takes_the_files_of_a_write_in_flight_along(what: str, kind: str) -> None:
     in_flight = f"foreign savepoint\nforeign begin {what}\nforeign insert d0\nforeign restore\n"

@@ -10,14 +10,17 @@ restore a has no row and is in the index, b has a row and no entry, and c is in 
 upsert of b or c doubles the key; Hudi's own upserts on Spark do.
 
 So an index that was built after the newest commit that the restore kept, and before the restore completed,
-is not the one of the rows. (A restore that had nothing to take back is taken for such a one, too.)
+is not the one of the rows. (A restore that had nothing to take back is taken for such a one, too.) That
+commit may be archived by now: Hudi archives commits before a restore, and never the restore.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.model import is_bootstrap_instant
-from hudi_format.timeline import Action, Timeline
+from hudi_format.timeline import Action, Instant, Timeline
 
 _REMEDY = (
     "With Hudi on Spark drop the record index (an upsert of any row with "
@@ -29,13 +32,13 @@ _REMEDY = (
 def check_index_is_of_the_rows(data: Timeline, metadata: Timeline) -> None:
     """Raises UnsupportedTableError where a restore on the active timeline left the index behind.
 
-    Costs nothing without a restore there, and reads the metadata table's archive where there is one.
+    Costs nothing without a restore there. With one it reads the metadata table's archive where there is one,
+    and the data table's where the active timeline has nothing from between the two.
     """
     restores = data.completed(Action.RESTORE)
     built = _built(metadata) if restores else ""
     for restore in restores:
-        kept = max((time for time in _completions(data) if time < restore.requested), default="")
-        if kept < built < str(restore.completion):
+        if built and built < str(restore.completion) and not _is_kept_behind(data, built, restore):
             raise UnsupportedTableError(
                 f"another engine's restore {restore.requested} took commits back that the record index still "
                 f"holds: Hudi built it anew (at {built}) before it took them back. Updates through it would "
@@ -47,10 +50,20 @@ def check_index_is_of_the_rows(data: Timeline, metadata: Timeline) -> None:
 def _built(metadata: Timeline) -> str:
     """Completion time of the newest bootstrap of an index, "" when nothing tells of one."""
     active = {each.requested: str(each.completion) for each in metadata.completed()}
-    archived = metadata.archive.completion_times() if metadata.archive is not None else {}
-    times = {**archived, **active}
+    times = {**_archived(metadata), **active}
     return max((time for requested, time in times.items() if is_bootstrap_instant(requested)), default="")
 
 
-def _completions(timeline: Timeline) -> list[str]:
-    return [str(each.completion) for each in timeline.completed()]
+def _archived(timeline: Timeline) -> Mapping[str, str]:
+    return timeline.archive.completion_times() if timeline.archive is not None else {}
+
+
+def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
+    """Whether anything is left that completed when the index was built or after it, and before the restore
+    began.
+    """
+
+    def is_any(times: Iterable[str]) -> bool:
+        return any(built <= time < restore.requested for time in times)
+
+    return is_any(str(each.completion) for each in data.completed()) or is_any(_archived(data).values())

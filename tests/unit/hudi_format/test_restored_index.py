@@ -16,13 +16,13 @@ def completed(requested: str, completion: str, action: Action = Action.DELTA_COM
 
 
 class Archive:
-    """Of a metadata table whose bootstrap is archived."""
+    """Of a timeline whose first commit, or whose bootstrap, is archived."""
 
-    def __init__(self, completion: str) -> None:
-        self._completion = completion
+    def __init__(self, completion: str, requested: str = BOOTSTRAP) -> None:
+        self._times = {requested: completion, "20260101000000000": "20260101000000001"}
 
     def completion_times(self) -> dict[str, str]:
-        return {BOOTSTRAP: self._completion, "20260101000000000": "20260101000000001"}
+        return self._times
 
 
 def at(minute: int) -> str:
@@ -62,6 +62,18 @@ def test_a_second_restore_is_judged_by_what_it_kept() -> None:
     for built in (55, 75, 85):
         with pytest.raises(UnsupportedTableError):
             check_index_is_of_the_rows(data, Timeline((completed(BOOTSTRAP, at(built)),)))
+
+
+@pytest.mark.parametrize(("built", "is_of_the_rows"), [(5, True), (15, True), (45, False), (65, True)])
+def test_what_the_restore_kept_may_be_archived_since(built: int, is_of_the_rows: bool) -> None:
+    """Hudi archives the commits before a restore, and never the restore."""
+    data = Timeline((RESTORE, LATER), Archive(at(20), at(19)))  # type: ignore[arg-type]
+    metadata = Timeline((completed(BOOTSTRAP, at(built)),))
+    if is_of_the_rows:
+        check_index_is_of_the_rows(data, metadata)
+        return
+    with pytest.raises(UnsupportedTableError):
+        check_index_is_of_the_rows(data, metadata)
 
 
 def test_an_index_is_built_at_any_time_where_nothing_was_restored() -> None:
