@@ -13,10 +13,20 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
+from hudi_format.commit import heartbeat
+from hudi_format.storage import LocalStorage
+from hudi_format.timeline import Action
 from tests.hudi_rules import cleaning
 from tests.hudi_rules.archiving import Keep, to_archive
 from tests.hudi_rules.timeline import WRITES
-from tests.hudi_rules.undoing import check_rollback, files_of, forgotten_by_restore, to_restore
+from tests.hudi_rules.undoing import (
+    check_restore,
+    check_rollback,
+    files_of,
+    forgotten_by_restore,
+    to_restore,
+    written_after,
+)
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import (
     assert_cleaned,
@@ -26,6 +36,7 @@ from tests.interop.ruled_table import (
     newest,
 )
 from tests.interop.spark_operations import SparkOperations
+from tests.interop.test_rollback_with_hudi import died
 from tests.interop.test_timeline_with_hudi import rows
 
 pytestmark = pytest.mark.spark
@@ -134,6 +145,47 @@ def test_rollback_savepoint_and_restore(judge: HudiJudge, operations: SparkOpera
     # What the metadata table has for it alone.
     alone = metadata_timeline(table).instants.keys() - after.timeline.instants.keys()
     assert [each for each in alone if not each.startswith("0000")]
+
+
+def test_a_restore_over_a_clean_and_a_pending_write(judge: HudiJudge, operations: SparkOperations) -> None:
+    table, storage = operations.table, LocalStorage(operations.table)
+    operations.write(rows(0, 10, 1), "upsert")
+    kept = newest(table).requested
+    operations.savepoint(kept)
+    operations.compaction("schedule")
+    operations.compaction("execute")
+    operations.write(rows(0, 10, 2), "upsert")
+    plan = cleaning.plan_by_versions(look(table), 1)
+    operations.clean(cleaning.VERSIONS, 1)
+    pending, _ = died(storage, Action.DELTA_COMMIT, "data")
+    log = ".hoodie/metadata/record_index"
+    donor = next(each for each in storage.walk(log) if ".log." in each.name)
+    log = f"{log}/.record-index-0000-0_{pending}.log.1_0-0-0"
+    storage.create(log, storage.read(donor.path))
+
+    data, metadata = look(table).timeline, metadata_timeline(table)
+    targets = to_restore(data, kept)
+    check_restore(metadata, kept)
+    assert pending in {each.requested for each in targets}
+    cleaned = [each.requested for each in data.completed("clean")]
+    assert len(cleaned) == (plan is not None)
+    gone = written_after(metadata, kept)
+    assert {each.requested for each in gone} > set(cleaned)
+    operations.restore(kept)
+
+    after, metadata_after = look(table).timeline, metadata_timeline(table)
+    assert data.instants.keys() - after.instants.keys() == {each.requested for each in targets}
+    assert set(cleaned) <= after.instants.keys()
+    assert metadata.instants.keys() - metadata_after.instants.keys() == {each.requested for each in gone}
+    restored, synchronised = sorted(metadata_after.instants.keys() - metadata.instants.keys())
+    assert metadata_after.instants[restored].action == "restore"
+    assert metadata_after.instants[synchronised].action == "deltacommit"
+    assert not {restored, synchronised} & after.instants.keys()
+    # Of the pending write its files go; not what the metadata table does not know of, nor the heartbeat.
+    assert files_of(look(table).files, pending) == {}
+    assert storage.exists(log)
+    assert storage.exists(heartbeat.heartbeat_path(pending))
+    assert_slices(judge, table)
 
 
 def assert_archived(operations: SparkOperations, count: int, commits: int = 1) -> None:
