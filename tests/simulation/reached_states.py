@@ -66,6 +66,22 @@ REQUIRED: Final = frozenset({
     "foreign run-clustering in an attempt",
     "foreign savepoint",
     "foreign column in an attempt",
+    "foreign restore",
+    "foreign restore in an attempt",
+    "our commit after a foreign restore",
+    "foreign rollback-own",
+    "rollback of its own pending write",
+    "foreign plan-clustering in an attempt",
+    "foreign run-clustering over our commit",
+    "foreign run-clean over our commit",
+    "foreign compact-index over our commit",
+    "foreign fail-compaction",
+    "foreign fail-clustering",
+    "foreign fail-compact-index",
+    "foreign rollback-service",
+    "foreign service rolled back",
+    "foreign commit below what was there",
+    "foreign commit not seen by who claims",
 })  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """The checkers of the simulation, and Hudi's rules that they and the foreign engine follow, share no code
-with what they check.
+with what they check. The engine itself makes files with the product's encoders, and takes no more of it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,43 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+ENGINE = TESTS / "simulation" / "world" / "foreign"
 CHECKERS = TESTS / "simulation" / "world" / "checkers"
 RULES = TESTS / "hudi_rules"
 BY_NAME = {"importlib", "pkgutil", "runpy"}
 ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"} - BY_NAME
+# Bytes, names, and what is passed in. Nothing that reads a timeline, decides, or does a step of a commit.
+ENCODERS = {
+    "hudi_format.file_group.base_file": {"attach_meta_columns", "write_base_file"},
+    "hudi_format.file_group.changes": {"Deletes"},
+    "hudi_format.file_group.log_blocks": {"data_log_bytes"},
+    "hudi_format.file_group.names": {"BaseFileName", "LogFileName"},
+    "hudi_format.file_group.write_stats": {"log_append_stat", "new_base_file_stat"},
+    "hudi_format.hfile": {"write_hfile"},
+    "hudi_format.metadata_table.delta_commit": {
+        "MetadataLogFile", "delta_commit_metadata", "file_changes", "publish_files_log", "publish_log",
+        "record_index_log",
+    },
+    "hudi_format.metadata_table.files_partition": {"ALL_PARTITIONS_KEY", "FileChange", "FilesRecord"},
+    "hudi_format.metadata_table.record_index": {"DELETED", "RecordIndexEntries", "write_record_index_log"},
+    "hudi_format.metadata_table.record_schema": {
+        "RECORD_TYPE_ALL_PARTITIONS", "RECORD_TYPE_FILES", "metadata_record_schema",
+    },
+    "hudi_format.model": {"RecordLocation", "instant_from_ms", "instant_to_ms"},
+    "hudi_format.ordering": {"OrderingField"},
+    "hudi_format.record_index_hash": {"record_index_shard"},
+    "hudi_format.schema": {"TableSchema"},
+    "hudi_format.storage.base": {"join_path"},
+    "hudi_format.timeline.avro_container": {"encode_container"},
+    "hudi_format.timeline.avro_records": {
+        "SCHEMA_KEY", "CommitMetadata", "WriteStat", "encode_commit_metadata", "group_stats",
+    },
+    "hudi_format.timeline.service_records": {
+        "CompactionOperation", "CompactionPlan", "RollbackMetadata", "RollbackPartition", "RollbackPlan",
+        "RollbackRequest", "encode_compaction_plan", "encode_rollback_metadata", "encode_rollback_plan",
+    },
+    "stream_runtime.ids": {"IdSource"},
+}  # fmt: skip
 OWN = ("tests.simulation.world.checkers", "tests.hudi_rules")
 
 
@@ -42,3 +75,36 @@ def test_what_judges_imports_nothing_of_the_product(folder: Path, own: tuple[str
             if name.partition(".")[0] not in ALLOWED and not name.startswith(own)
         }
         assert foreign == set(), file.name
+
+
+def test_the_other_engine_takes_encoders_of_the_product_and_none_of_its_rules() -> None:
+    files = sorted(ENGINE.glob("*.py"))
+    assert len(files) >= 5
+    for file in files:
+        assert foreign_to_engine(file.read_text()) == set(), file.name
+
+
+def test_a_rule_of_the_product_in_the_other_engine_is_noticed() -> None:
+    assert foreign_to_engine("from hudi_format.commit.rollback import rollback_pending") != set()
+    assert foreign_to_engine("from hudi_format.timeline import load_timeline") != set()
+    assert foreign_to_engine("from hudi_format.model import InstantGenerator") != set()
+    assert foreign_to_engine("import hudi_format.commit") != set()
+    assert foreign_to_engine("import importlib") != set()
+
+
+def foreign_to_engine(text: str) -> set[str]:
+    """What a module of the engine imports and may not."""
+    tree = ast.parse(text)
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names if not _is_ours(each.name)}
+        elif isinstance(node, ast.ImportFrom) and not _is_ours(node.module or ""):
+            allowed = ENCODERS.get(node.module or "", set())
+            found |= {f"{node.module}.{each.name}" for each in node.names if each.name not in allowed}
+    return found
+
+
+def _is_ours(module: str) -> bool:
+    engine = ("tests.simulation.world.foreign", "tests.simulation.world.ports", "numpy")
+    return module.startswith((*OWN, *engine)) or module.partition(".")[0] in ALLOWED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -18,6 +18,7 @@ from hudi_format.record_index_hash import record_index_shard
 from stream_runtime.kafka.memory import EndFault
 from stream_runtime.kafka.ports import TopicPartition
 from stream_runtime.rpc.errors import RpcError
+from tests.hudi_rules.timeline import parse_name
 from tests.simulation.world.actors import (
     CoordinatorActor,
     StageActor,
@@ -25,6 +26,7 @@ from tests.simulation.world.actors import (
 )
 from tests.simulation.world.checkers.layout import SUB, zone_of
 from tests.simulation.world.checkers.model import Change, Row
+from tests.simulation.world.checkers.timelines import DATA_TIMELINE
 from tests.simulation.world.deadly_input import DECODED
 from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
@@ -33,6 +35,14 @@ from tests.simulation.world.town import Seat, Town
 
 _OPERATOR_STEP_S: Final = 0.2
 _TRY_S: Final = 0.1
+_BEGUN_BY: Final = {
+    "finish": "begin",
+    "run-compaction": "plan-compaction",
+    "run-clustering": "plan-clustering",
+    "run-clean": "plan-clean",
+    "compact-index": "plan-compact-index",
+}
+"""What is carried out later -> what it begins with."""
 _TRIES: Final = CLOCK_SKEW_MS // 100 + 2
 
 
@@ -285,17 +295,41 @@ class Events(Town):
             self.foreign.sees_note()
         if kind != "clock":
             self._wait_for_the_lock()
+        before = self._completions()
         if not self.foreign.act(kind, *words):
             self.log.append(f"    it does not: {self.foreign.said}")
             return
         self.reached[f"foreign {kind}"] += 1
         if plan is not None:
             self.reached[f"foreign {kind} in an attempt"] += 1
-        if kind in ("begin", "plan-compaction", "plan-clustering"):
+        if kind in _BEGUN_BY.values():
             self._begun[kind] = epoch
-        begun = {"finish": "begin", "run-compaction": "plan-compaction", "run-clustering": "plan-clustering"}
-        if kind in begun and self._begun.get(begun[kind], epoch) < epoch:
+        if kind.startswith("fail-"):
+            # It plans what is not planned.
+            self._begun.setdefault(kind.replace("fail-", "plan-"), epoch)
+        if kind == "restore":
+            self._restored_at = epoch
+        if kind in _BEGUN_BY and self._begun.pop(_BEGUN_BY[kind], epoch) < epoch:
             self.reached[f"foreign {kind} over our commit"] += 1
+        self._note_unseen(before)
+
+    def _completions(self) -> dict[str, str]:
+        """Requested -> completion time of what is completed on the data timeline."""
+        found = map(parse_name, self.storage.names(DATA_TIMELINE))
+        return {each[0]: each[1] for each in found if each is not None and each[1] is not None}
+
+    def _note_unseen(self, before: Mapping[str, str]) -> None:
+        """A commit that an assigner did not see that claims lanes now, or one below what all have seen."""
+        fresh = self._completions().keys() & self.foreign.commits - before.keys()
+        if any(self._completions()[each] < max(before.values(), default="") for each in fresh):
+            self.reached["foreign commit below what was there"] += 1
+        trails = [
+            actor.process.trail[-1]
+            for actor in self._actors()
+            if actor.process.status is Status.FROZEN and actor.process.name.startswith("assigner")
+        ]
+        if fresh and any("assign_claim" in each for each in trails):
+            self.reached["foreign commit not seen by who claims"] += 1
 
     def _wait_for_the_lock(self) -> None:
         """Hudi tries again and again. Meanwhile the coordinator's loop goes round, and gives a lock back that

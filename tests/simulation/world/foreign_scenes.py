@@ -41,6 +41,14 @@ def _planned(author: Author) -> None:
     author.say("step", "coordinator")
 
 
+def _committed(author: Author) -> None:
+    """An epoch of ours is committed, in all likelihood."""
+    author.feed()
+    author.say("hurry")
+    for _ in range(8):
+        author.say("round")
+
+
 def _rows(author: Author) -> None:
     kind = author.random.choice(("insert", "insert-into", "update", "update", "delete", "move"))
     words = {"insert": [_day(author)], "insert-into": [_day(author)], "move": [_key(author), _day(author)]}
@@ -52,15 +60,30 @@ def _in_flight(author: Author) -> None:
     words = {"fresh": [_day(author)], "move": [_key(author), _day(author)]}
     author.say("foreign", "begin", kind, *words.get(kind, [_key(author)]))
     author.work(author.random.randint(1, 6))
-    author.say("foreign", "finish")
+    author.say("foreign", author.random.choice(("finish", "finish", "finish", "die")))
     if author.random.random() < 0.5:
         author.say("foreign", "undo")
 
 
 def _compaction(author: Author) -> None:
+    """Planned, perhaps begun by one who dies, and carried out, each with our work before it."""
     author.say("foreign", "plan-compaction")
     author.work(author.random.randint(1, 6))
+    _dead_executor(author, "compaction")
     author.say("foreign", "run-compaction")
+
+
+def _dead_executor(author: Author, action: str, *words: str) -> None:
+    """Some times: somebody began to carry a plan out, and died; perhaps somebody takes back what is left."""
+    dice = author.random
+    if dice.random() < 0.5:
+        return
+    author.say("foreign", f"fail-{action}", *words, dice.choice(("files", "files", "metadata")))
+    author.work(dice.randint(1, 4))
+    author.say("foreign", "undo")
+    if dice.random() < 0.5:
+        author.say("foreign", "rollback-service", action)
+        author.work(dice.randint(0, 3))
 
 
 def _clean(author: Author) -> None:
@@ -68,11 +91,25 @@ def _clean(author: Author) -> None:
     policy = author.random.choice(
         (("commits", 1), ("commits", 2), ("versions", 1), ("versions", 2), ("time", 2))
     )
+    if author.random.random() < 0.5:
+        author.say("foreign", "plan-clean", *policy)
+        _committed(author)
+        author.say("foreign", "run-clean")
+        return
     author.say("foreign", "clean", *policy)
 
 
 def _index(author: Author) -> None:
-    author.say("foreign", "compact-index", *author.random.choice(([], ["clean"])))
+    """Compaction of the metadata table at once, or planned, or begun by one who dies; then archival."""
+    dice = author.random
+    begun = dice.choice(("", "", "plan-compact-index", "fail-compact-index", "fail-compact-index"))
+    if begun:
+        author.say("foreign", begun)
+        author.work(dice.randint(1, 4))
+        if dice.random() < 0.4:
+            author.say("foreign", "rollback-service", "index")
+            author.work(dice.randint(0, 3))
+    author.say("foreign", "compact-index", *dice.choice(([], ["clean"])))
     if author.random.random() < 0.5:
         author.work(1)
         author.say("foreign", "archive", author.random.choice((1, 2)))
@@ -93,6 +130,25 @@ def _clock(author: Author) -> None:
         author.say("foreign", "clock", 0)
 
 
+def _unseen(author: Author) -> None:
+    """A commit of its own while an assigner is about to claim lanes: what it knows of the table is older."""
+    dice = author.random
+    for seat in ("assigner-0", "assigner-1"):
+        author.say(dice.choice(("kill", "lose-disk")), seat)
+    # Their leases end, and the lanes are dealt out anew.
+    author.say("wait", 4_500)
+    author.say("round")
+    author.say("freeze", "assigner-0", 1, "assign_claim")
+    for _ in range(5):
+        author.say("round")
+    if dice.random() < 0.5:
+        author.say("foreign", "clock", dice.choice((-150, -700, -5_000)))
+    _rows(author)
+    author.say("thaw", "assigner-0")
+    author.say("foreign", "clock", 0)
+    author.work(dice.randint(1, 4))
+
+
 def _rollback(author: Author) -> None:
     author.say("foreign", "insert", _day(author))
     author.work(author.random.randint(0, 3))
@@ -100,24 +156,36 @@ def _rollback(author: Author) -> None:
 
 
 def _replacing(author: Author) -> None:
+    if author.random.random() < 0.5:
+        _planned(author)
     author.say("foreign", author.random.choice(("overwrite", "drop")), _day(author))
 
 
 def _clustering(author: Author) -> None:
     author.say("foreign", "plan-clustering", _day(author))
-    author.work(author.random.choice((0, 0, 1, 3)))
+    if author.random.random() < 0.5:
+        _committed(author)
+    _dead_executor(author, "clustering", _day(author))
     author.say("foreign", "run-clustering")
 
 
 def _column(author: Author) -> None:
+    if author.random.random() < 0.5:
+        _planned(author)
     author.say("foreign", "column", _key(author))
 
 
 def _restore(author: Author) -> None:
-    author.say("foreign", "savepoint")
-    _rows(author)
+    """Of its own commits, those before it among them; then our inserts, updates and deletes go on."""
+    dice = author.random
+    for _ in range(dice.randint(0, 2)):
+        _rows(author)
     author.say("foreign", "restore")
-    author.say("foreign", "delete-savepoints")
+    if dice.random() < 0.8:
+        author.say("foreign", "delete-savepoints")
+    for _ in range(dice.randint(2, 5)):
+        author.feed()
+    author.work(dice.randint(1, 5))
 
 
 KINDS: Final[Mapping[str, Callable[[Author], None]]] = MappingProxyType({
@@ -128,6 +196,7 @@ KINDS: Final[Mapping[str, Callable[[Author], None]]] = MappingProxyType({
     "savepoint": _savepoint,
     "clean": _clean,
     "clock": _clock,
+    "unseen": _unseen,
     "rollback of its own": _rollback,
     "replacing": _replacing,
     "clustering": _clustering,

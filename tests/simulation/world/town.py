@@ -78,6 +78,7 @@ class Town:
         self.seats = {name: Seat(name) for name in names}
         self.log: list[str] = []
         self._begun: dict[str, int] = {}
+        self._restored_at: int | None = None
         self._disks: dict[str, Disk] = {}
         self._call_faults: dict[tuple[str, str], str] = {}
         self._late_calls: list[tuple[str, Any]] = []

@@ -29,9 +29,12 @@ _HARMLESS: Final = frozenset(
     {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign", "skip"}
 )
 # What another engine does without moving a row or a key, and without taking anything back.
+_OWN_PENDING: Final = "rollback of its own pending write"
 _MOVES_NOTHING: Final = frozenset({
     "plan-compaction", "run-compaction", "compact", "compact-index", "clean", "archive", "savepoint",
-    "delete-savepoints", "lost to a commit",
+    "delete-savepoints", "lost to a commit", "fail-compaction", "fail-clustering", "rollback-service",
+    "plan-clean", "run-clean", "plan-compact-index", "fail-compact-index", "run-compact-index", "die",
+    _OWN_PENDING,
 })  # fmt: skip
 # A coordinator that is away may end the processes that need it; a broker ends all of them, some times.
 _ENDS_A_CAUSE: Final = 3
@@ -87,6 +90,10 @@ class World(Events):
         states = {
             **self.reached,
             "lost to a commit": self.foreign.done["lost to a commit"],
+            _OWN_PENDING: self.foreign.done[_OWN_PENDING],
+            "foreign service rolled back": self.foreign.services_rolled_back,
+            "our commit after a foreign restore": self._restored_at is not None
+            and self.judge.epoch > self._restored_at,
             "rewind": decisions.generation,
             "void": len(decisions.voided),
             "transaction that does not count": tagged - len(counted.tagged),
@@ -179,6 +186,8 @@ class World(Events):
         """G7: nobody rewinds, gives an attempt up or ends without a cause that the script has."""
         decisions, _ = self.judge.topics.counted()
         moved = sum(count for kind, count in self.foreign.done.items() if kind not in _MOVES_NOTHING)
+        # A rollback does not say whether what it takes back had been completed.
+        moved += self.foreign.services_rolled_back
         causes = moved + sum(event[0] in _REWINDING for event in self.script.events)
         if decisions.generation > causes:
             self.judge.say("G7", f"{decisions.generation} rewinds, the script has {causes} causes")

@@ -155,6 +155,11 @@ class Reader:
             if file.instant.startswith(_BOOTSTRAP) or not file.is_log:
                 return True
             committed = data.counts(file.instant) or file.instant in data.others
+            # A restore ends with a deltacommit that the data timeline never has.
+            committed = committed or any(
+                each.requested < file.instant < str(each.completion)
+                for each in data.hudi.completed("restore")
+            )
             return metadata.counts(file.instant) and committed
 
         def shown(file: DataFile) -> bool:
@@ -306,6 +311,12 @@ class Reader:
             for file in files
             if any(key in keys for key, _ in self._entries(file))
         }
+
+    def index_entries(self, path: str) -> list[tuple[str, tuple[bytes, str] | None]]:
+        """The records of a file of the metadata table, in its order: (key, (value, schema)), value None for
+        a delete.
+        """
+        return list(self._cached(path, self._metadata_entries))
 
     def _entries(self, file: DataFile) -> list[tuple[str, tuple[bytes, str] | None]]:
         """(key, (value, schema)), value None for a delete, in the file's order."""

@@ -10,8 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.commit.lock import read_lock
-from hudi_format.commit.markers import MarkerType, create_marker
 from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.log_blocks import data_log_bytes
@@ -19,8 +17,6 @@ from hudi_format.file_group.names import BaseFileName, LogFileName
 from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
 from hudi_format.metadata_table.delta_commit import (
     MetadataLogFile,
-    begin_delta_commit,
-    complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
     publish_log,
@@ -33,7 +29,6 @@ from hudi_format.ordering import OrderingField
 from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import join_path
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from hudi_format.timeline.avro_container import encode_container
 from hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
@@ -49,9 +44,11 @@ from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.layout import SUB, Layout, zone_of
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
 
 FOREIGN_KEY: Final = "sim.foreign"
+METADATA_PARTITIONS: Final = ("files", "record_index")
 NOTE: Final = "note"
 """The column that the engine adds."""
 Changes = dict[str, Row | None]
@@ -62,11 +59,12 @@ Place = tuple[str, str]
 @dataclass
 class Write:
     """A write that has begun. ``groups``: those that it changes or replaces; ``known``: what was completed
-    when it began; ``places``: key -> where it lives from then on, None: nowhere.
+    when it began; ``places``: key -> where it lives from then on, None: nowhere; ``token``: in the names of
+    its files, another one for each try.
     """
 
     instant: str
-    action: Action
+    action: str
     operation: str
     changes: Changes
     known: frozenset[str]
@@ -74,6 +72,7 @@ class Write:
     places: dict[str, RecordLocation | None] = field(default_factory=dict)
     groups: set[Group] = field(default_factory=set)
     replaced: dict[str, list[str]] = field(default_factory=dict)
+    token: str = "7-7-7"
 
 
 class Bench:
@@ -95,11 +94,12 @@ class Bench:
         self.storage, self.clock, self.ids, self.look = storage, clock, ids, look
         self.shards, self.is_log, self.has_note = shards, is_log, False
         self._schema, self._ordered = schema, ordered
-        self.action = Action.DELTA_COMMIT if is_log else Action.COMMIT
+        self.action = "deltacommit" if is_log else "commit"
+        self._tries = 0
 
     def may(self) -> bool:
         """Whether the table is there and its lock free."""
-        return self.storage.exists(".hoodie/hoodie.properties") and read_lock(self.storage) is None
+        return self.storage.exists(".hoodie/hoodie.properties") and not self.storage.exists(instants.LOCK)
 
     def table(self, look: Look) -> HudiTable:
         """The table's committed files, as Hudi's view of them."""
@@ -149,18 +149,23 @@ class Bench:
 
     # ------------------------------------------------------------ files
 
-    def base_file(self, write: Write, group: Group, rows: Mapping[str, Row], inserts: int) -> None:
-        """A base file of the write, with its marker."""
+    def token(self) -> str:
+        """A write token that no try had before."""
+        self._tries += 1
+        return f"{self._tries}-8-8"
+
+    def base_file(self, write: Write, group: Group, rows: Mapping[str, Row], is_cut: bool = False) -> None:
+        """A base file of the write, with its marker. ``is_cut``: its writer dies in the middle of it."""
         partition, file_id = group
-        name = str(BaseFileName(file_id, "7-7-7", write.instant, "parquet"))
+        name = str(BaseFileName(file_id, write.token, write.instant, "parquet"))
         data = write_base_file(self._rows(rows, partition, write.instant, name), self.schema)
         stat = new_base_file_stat(partition, file_id, name, len(data), len(rows))
-        self._file(write, name, data, stat)
+        self._file(write, name, data[: len(data) // 2] if is_cut else data, stat)
 
     def log_file(self, write: Write, group: Group, rows: Mapping[str, Row], deleted: Iterable[str]) -> None:
         """A log file of the write: rows, and deletes that hold whatever the ordering."""
         partition, file_id = group
-        name = str(LogFileName(file_id, write.instant, 1, "7-7-7"))
+        name = str(LogFileName(file_id, write.instant, 1, write.token))
         table = self._rows(rows, partition, write.instant, file_id) if rows else None
         gone = Deletes.without_ordering(pa.array(sorted(deleted), pa.string()))
         ordering = OrderingField.of(self.schema, "ts") if self._ordered else None
@@ -172,7 +177,7 @@ class Bench:
 
     def _file(self, write: Write, name: str, data: bytes, stat: WriteStat) -> None:
         path = join_path(stat.partition_path, name)
-        create_marker(self.storage, write.instant, path, MarkerType.CREATE)
+        instants.mark(self.storage, write.instant, path)
         self.storage.create(path, data)
         write.stats.append(stat)
         write.groups.add((stat.partition_path, stat.file_id))
@@ -214,9 +219,11 @@ class Bench:
         more: Iterable[MetadataLogFile] = (),
     ) -> None:
         """The metadata table's deltacommit of an instant."""
-        begun = begin_delta_commit(self.storage, instant)
+        instants.request(self.storage, instant, "deltacommit", root=instants.METADATA)
+        instants.start(self.storage, instant, "deltacommit", root=instants.METADATA)
         logs = [publish_files_log(self.storage, instant, changes), *self._index(instant, places), *more]
-        complete_delta_commit(self.storage, begun, completion, delta_commit_metadata(instant, logs))
+        content = encode_commit_metadata(delta_commit_metadata(instant, logs))
+        instants.complete(self.storage, instant, "deltacommit", completion, content, instants.METADATA)
 
     def _index(self, instant: str, places: Mapping[str, RecordLocation | None]) -> list[MetadataLogFile]:
         by_shard: dict[int, list[str]] = {}
@@ -250,33 +257,18 @@ class Bench:
             write_stats=group_stats(write.stats), extra_metadata=extra, operation_type=write.operation
         )
         content = encode_commit_metadata(metadata)
-        if write.action not in (Action.REPLACE_COMMIT, Action.CLUSTERING):
+        if write.action not in ("replacecommit", "clustering"):
             return content
         document = {**decode(content), "partitionToReplaceFileIds": write.replaced}
         return encode_container("replace-commit-metadata", document)
 
-    def delete_instant(self, requested: str, root: str) -> None:
-        """Removes an instant's files, the pending ones first."""
-        folder = f"{root}/timeline"
-        names = [n for n in self.storage.names(folder) if n.startswith((f"{requested}.", f"{requested}_"))]
-        order = sorted(
-            (name for name in names if not name.endswith((".savepoint", ".savepoint.inflight"))),
-            key=lambda name: (name.startswith(f"{requested}_"), not name.endswith("inflight")),
-        )
-        for name in order:
-            self.storage.delete(join_path(folder, name))
-        self.storage.sync_dir(folder)
-
     def metadata_files_of(self, instant: str) -> list[str]:
         """Paths of the metadata table's files that an instant wrote."""
         found = []
-        for partition in ("files", "record_index"):
+        for partition in METADATA_PARTITIONS:
             folder = f".hoodie/metadata/{partition}"
             for name in self.storage.names(folder):
                 file = parse_data_file(name)
                 if file is not None and file.instant == instant:
                     found.append(join_path(folder, name))
         return found
-
-
-METADATA_ROOT: Final = METADATA_TABLE_ROOT

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from hudi_format.model import instant_from_ms, instant_to_ms
@@ -30,6 +31,16 @@ class HudiClock:
         """Jumps to behind this time, unless it is there already: the process that chose it goes on."""
         ahead_ms = instant_to_ms(instant) + 1 - self._clock.now_ms()
         self.jump(max(self._skew_ms, ahead_ms))
+
+    @contextmanager
+    def beyond(self, instant: str) -> Iterator[None]:
+        """Another machine's clock, one that is behind no such time; afterwards it is this one's again."""
+        before = self._skew_ms
+        self.reach(instant)
+        try:
+            yield
+        finally:
+            self.jump(before)
 
     def take(self, taken: Collection[str] = ()) -> str:
         """A time, greater than the last one; none of those that instants have."""

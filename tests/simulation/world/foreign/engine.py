@@ -4,28 +4,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any, Final
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.lock import LOCK_PATH
-from hudi_format.model import InstantGenerator
 from hudi_format.schema import TableSchema
 from stream_runtime.ids import IdSource
 from tests.simulation.world.checkers.judge import Judge, Look
 from tests.simulation.world.checkers.layout import Layout
-from tests.simulation.world.checkers.model import Row
-from tests.simulation.world.foreign.bench import Bench, Changes, Write
+from tests.simulation.world.foreign import instants
+from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.clock import HudiClock
+from tests.simulation.world.foreign.index_compaction import IndexCompaction
+from tests.simulation.world.foreign.restoring import Restoring
+from tests.simulation.world.foreign.rows import Rows
 from tests.simulation.world.foreign.services import Services
+from tests.simulation.world.foreign.tidying import Tidying
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
 from tests.simulation.world.ports import WorldClock
 
 _WORDS: Final = dict.fromkeys(
-    ("insert", "insert-into", "overwrite", "drop", "half", "plan-clustering", "cluster"), ("d0",)
+    ("insert", "insert-into", "overwrite", "drop", "half", "plan-clustering", "cluster", "fail-clustering"),
+    ("d0",),
 )
-KEYS: Final = 6
-"""Our input has the keys k0 to k5; what the engine inserts in flight has keys of its own, f0, f1 …"""
+_LEAVES_INDEX: Final = frozenset({
+    "compact-index", "plan-compact-index", "fail-compact-index", "rollback-service", "plan-compaction",
+    "plan-clustering", "plan-clean", "archive", "savepoint", "delete-savepoints", "die",
+})  # fmt: skip
+"""What begins without a look at what is planned for the metadata table, or does it in a way of its own."""
+_PLANS: Final = ("compaction", "clustering", "clean")
+_UNDONE_BY_A_RESTORE: Final = (("insert", "d0"), ("update",), ("move", "d1"), ("delete",), ("insert", "d1"))
 
 
 class ForeignEngine:
@@ -46,19 +54,21 @@ class ForeignEngine:
         layout: Layout,
         at: Callable[[], int],
     ) -> None:
-        self._storage, self._judge, self._at = storage, judge, at
+        self._storage, self._judge = storage, judge
         self._layout = layout
         self._clock = HudiClock(clock)
-        self._instants = InstantGenerator(clock)
         bench = Bench(storage, self._clock, ids, schema, judge.look, shards, is_log, ordered, layout)
         self._bench, self._writes = bench, Writes(bench)
-        self._services = Services(bench, self._writes)
-        self._undoing = Undoing(bench, self._instants, judge.undone)
+        self._undoing = Undoing(bench, judge.undone)
+        self._restoring = Restoring(bench, self._undoing, judge.undone, judge.excuse)
+        self._services, self._tidying = Services(bench, self._writes, self._undoing), Tidying(bench)
+        self._index = IndexCompaction(bench, self._undoing)
         self._in_flight: Write | None = None
-        self.has_half = self._lock_left = False
+        self._begun = set[str]()
+        self._halves, self._lock_left = set[str](), False
         self.done = Counter[str]()
         self.said = ""
-        self._rows = self._fresh = self._inserted = 0
+        self._rows = Rows(layout, at, lambda: bench.has_note)
 
     def act(self, kind: str, *words: str) -> bool:
         """Does it, if the lock is free and Hudi would; returns whether it did."""
@@ -67,7 +77,7 @@ class ForeignEngine:
             self._clock.jump(int(words[0]))
             return True
         if kind == "undo":
-            with self._judge.elsewhere():
+            with self._judge.elsewhere(), suppress(LeftOutError):
                 self.undo()
             return True
         if not self._bench.may():
@@ -75,21 +85,37 @@ class ForeignEngine:
             return False
         words = tuple(map(self._as_written, words or _WORDS.get(kind, ())))
         operation: Callable[..., None] = getattr(self, f"_{kind.replace('-', '_')}")
-        try:
-            with self._judge.elsewhere():
-                self._instants.observe([])
+        # What it left out it may have begun: that is the engine's doing, too.
+        with self._judge.elsewhere():
+            try:
+                self._before(kind)
                 operation(self._judge.look(), *words)
-        except LeftOutError as error:
-            self.said = str(error)
-            if "changed the same file groups" in self.said:
-                self.done["lost to a commit"] += 1
-            return False
-        self.done[kind] += 1
-        return True
+                self.done[kind] += 1
+            except LeftOutError as error:
+                self.said = str(error)
+                self.done["lost to a commit"] += "changed the same file groups" in self.said
+        return not self.said
+
+    def _before(self, kind: str) -> None:
+        """Whoever writes the metadata table first carries out what is planned for it."""
+        look = self._judge.look()
+        if kind not in _LEAVES_INDEX and self._index.is_pending(look):
+            self._index.run(look, clean=False)
+            self.done["run-compact-index"] += 1
 
     def sees_note(self) -> None:
         """The table has the column that came later, by a commit of whomever."""
         self._bench.has_note = True
+
+    @property
+    def commits(self) -> set[str]:
+        """Instants of rows that it committed, whatever became of them."""
+        return self._writes.committed
+
+    @property
+    def services_rolled_back(self) -> int:
+        """How often it took back what the dead executor of a plan for the data table had left."""
+        return self._undoing.services
 
     def _as_written(self, word: str) -> str:
         """Days as partition paths, keys as record keys; all else as it is."""
@@ -99,48 +125,8 @@ class ForeignEngine:
 
     # ------------------------------------------------------------ rows
 
-    def _row(self, look: Look, key: str, day: str) -> Row:
-        """A new version of the key, above all that the input had, and above the one that is there."""
-        self._rows += 1
-        there = look.content.rows.get(key)
-        at = max(self._at(), there.at if there is not None else 0)
-        note = f"n{self._rows}" if self._bench.has_note else None
-        return Row(day, at, -self._rows, note)
-
-    def _known(self, look: Look, key: str) -> Row:
-        if key == "f":
-            fresh = (each for each in look.content.rows if self._layout.name(each).startswith("f"))
-            key = max(fresh, default=key)
-        if key not in look.content.rows:
-            raise LeftOutError(f"there is no {key}")
-        return look.content.rows[key]
-
-    def _absent(self, look: Look) -> str:
-        keys = [self._layout.record_key(f"k{n}") for n in range(KEYS)]
-        absent = [key for key in keys if key not in look.content.rows]
-        if not absent:
-            raise LeftOutError("every key is there")
-        return absent[self._inserted % len(absent)]
-
-    def _changes(self, look: Look, what: str, *words: str) -> Changes:
-        if what == "empty":
-            return {}
-        if what == "insert":
-            self._inserted += 1
-            key = self._absent(look)
-            return {key: self._row(look, key, *words)}
-        if what == "fresh":
-            self._fresh += 1
-            key = self._layout.record_key(f"f{self._fresh}")
-            return {key: self._row(look, key, *words)}
-        key, *rest = words
-        row = self._known(look, key)
-        if what == "delete":
-            return {key: None}
-        return {key: self._row(look, key, rest[0] if what == "move" else row.day)}
-
     def _commit(self, look: Look, *words: str) -> None:
-        self._writes.finish(self._writes.begin(look, self._changes(look, *words)), self._judge.look())
+        self._writes.finish(self._writes.begin(look, self._rows.changes(look, *words)), self._judge.look())
 
     def _insert(self, look: Look, day: str) -> None:
         self._commit(look, "insert", day)
@@ -161,7 +147,7 @@ class ForeignEngine:
         """An update with a column that the table did not have. Who asks for the table's columns asks the
         commit with the greatest completion time, so a column of another one is nowhere.
         """
-        self._known(look, key)
+        self._rows.known(look, key)
         newest = max((str(each.completion) for each in look.timeline.hudi.completed()), default="")
         if self._bench.instant(look) <= newest:
             raise LeftOutError("its clock is behind a commit that lacks the column")
@@ -183,19 +169,13 @@ class ForeignEngine:
         ]
         if not small:
             raise LeftOutError("no file group without log files in the partition")
-        changes = self._changes(look, "insert", day)
+        changes = self._rows.changes(look, "insert", day)
         self._writes.finish(self._writes.begin(look, changes, small[0]), self._judge.look())
 
     def _overwrite(self, look: Look, day: str) -> None:
         self._writes.finish(
-            self._writes.begin_replace(look, day, self._overwritten(look, day)), self._judge.look()
+            self._writes.begin_replace(look, day, self._rows.overwritten(look, day)), self._judge.look()
         )
-
-    def _overwritten(self, look: Look, day: str) -> dict[str, Row]:
-        """One row that was in the partition, or an absent one."""
-        there = sorted(key for key, row in look.content.rows.items() if row.day == day)
-        key = there[self._rows % len(there)] if there else self._absent(look)
-        return {key: self._row(look, key, day)}
 
     def _drop(self, look: Look, day: str) -> None:
         self._writes.finish(self._writes.begin_replace(look, day, {}), self._judge.look())
@@ -205,7 +185,8 @@ class ForeignEngine:
     def _begin(self, look: Look, *words: str) -> None:
         if self._in_flight is not None:
             raise LeftOutError("a write is in flight")
-        self._in_flight = self._writes.begin(look, self._changes(look, *words))
+        self._in_flight = self._writes.begin(look, self._rows.changes(look, *words))
+        self._begun.add(self._in_flight.instant)
         self._bench.clock.wait()
 
     def _finish(self, look: Look) -> None:
@@ -216,17 +197,37 @@ class ForeignEngine:
             raise LeftOutError("somebody rolled it back")
         self._writes.finish(write, look)
 
+    def _die(self, _: Look) -> None:
+        """What is in flight stays pending until somebody rolls it back."""
+        write, self._in_flight = self._in_flight, None
+        if write is None:
+            raise LeftOutError("nothing is in flight")
+        self._writes.stop(write)
+
     def _half(self, look: Look, day: str) -> None:
         """An insert that dies between the metadata table's commit and its own, holding the lock."""
-        write = self._writes.begin(look, self._changes(look, "insert", day))
+        write = self._writes.begin(look, self._rows.changes(look, "insert", day))
         self._writes.commit_metadata(write, self._bench.instant(look))
-        heartbeat.stop(self._storage, write.instant)
-        self._storage.create(LOCK_PATH, b"")
-        self.has_half = self._lock_left = True
+        instants.stop(self._storage, write.instant)
+        self._begun.add(write.instant)
+        self._dies(write.instant, "metadata")
+
+    def _dies(self, instant: str, where: str) -> None:
+        """Between its two commits it leaves the lock behind."""
+        if where == "metadata":
+            self._storage.create(instants.LOCK, b"")
+            self._halves.add(instant)
+            self._lock_left = True
+
+    @property
+    def has_half(self) -> bool:
+        """Whether something of the engine's is completed in the metadata table alone."""
+        names = self._storage.names(instants.DATA)
+        return any(name[:17] in self._halves and name.endswith(".inflight") for name in names)
 
     def machine_crashed(self, came_back: Collection[str]) -> None:
         """Hudi's lock provider syncs no deletion: the dead one's lock may be there again, and block us."""
-        self._lock_left = self._lock_left or LOCK_PATH in came_back
+        self._lock_left = self._lock_left or instants.LOCK in came_back
 
     def undo(self) -> None:
         """Somebody removes the dead one's lock, as our coordinator asks for, and rolls back what it left:
@@ -234,13 +235,13 @@ class ForeignEngine:
         """
         if self._lock_left:
             self._lock_left = False
-            self._storage.delete(LOCK_PATH)
+            self._storage.delete(instants.LOCK)
         if not self._bench.may():
             return
-        self.has_half = False
         for each in self._judge.look().timeline.hudi.pending("commit", "deltacommit", "replacecommit"):
-            if not self._storage.exists(heartbeat.heartbeat_path(each.requested)):
-                self._undoing.roll_back_pending(self._judge.look(), each.requested)
+            if not self._storage.exists(instants.heartbeat(each.requested)):
+                self._before("undo")
+                self._roll_back(each.requested)
 
     def settle(self) -> bool:
         """What is in flight is finished or rolled back, what is scheduled is carried out; False: not yet."""
@@ -248,11 +249,13 @@ class ForeignEngine:
         if not self._bench.may():
             return not self._storage.exists(".hoodie/hoodie.properties")
         self._clock.jump(0)
-        for each in self._judge.look().timeline.hudi.pending("compaction"):
+        look = self._judge.look()
+        for each in [*look.timeline.hudi.pending(*_PLANS), *look.metadata.hudi.pending("compaction")]:
             # Nobody carries out what is planned ahead of his clock; whoever planned it has such a clock.
             self._clock.reach(each.requested)
-        for kind in ("finish", "undo", "run-compaction", "run-clustering"):
-            self.act(kind)
+        for kind in ("finish", "undo", "compact-index", "run-compaction", "run-clustering", "run-clean"):
+            if kind != "compact-index" or self._index.is_pending(self._judge.look()):
+                self.act(kind)
         for each in self._judge.look().timeline.hudi.pending("clustering"):
             with self._judge.elsewhere():
                 self._undoing.cancel_plan(self._judge.look(), each)
@@ -260,25 +263,70 @@ class ForeignEngine:
 
     def _rollback(self, look: Look) -> None:
         """The oldest write of anybody that is pending."""
-        pending = look.timeline.hudi.pending(self._bench.action.value)
+        pending = look.timeline.hudi.pending(self._bench.action)
         if not pending:
             raise LeftOutError("nothing is pending")
         self._judge.excuse(pending[0].requested)
-        self._undoing.roll_back_pending(look, pending[0].requested)
+        self._roll_back(pending[0].requested)
+
+    def _roll_back(self, instant: str) -> None:
+        self._undoing.roll_back_pending(self._judge.look(), instant)
+        if instant in self._begun:
+            self.done["rollback of its own pending write"] += 1
 
     def _rollback_own(self, look: Look) -> None:
         self._undoing.roll_back_newest(look)
 
-    def _savepoint(self, look: Look) -> None:
-        self._undoing.savepoint(look)
+    # ------------------------------------------------------------ savepoints
 
-    def _delete_savepoints(self, look: Look) -> None:
-        self._undoing.delete_savepoints(look)
+    def _savepoint(self, look: Look) -> None:
+        self._restoring.savepoint(look)
+
+    def _delete_savepoints(self, _: Look) -> None:
+        self._restoring.delete_savepoints()
 
     def _restore(self, look: Look) -> None:
-        mine = {self._in_flight.instant} if self._in_flight is not None else set()
-        self._undoing.own_pending = frozenset(mine)
-        self._undoing.restore(look)
+        """To its newest savepoint, with commits of its own behind it. Where there is no savepoint to which
+        Hudi restores now it first makes all that such a restore needs.
+        """
+        with self._clock.beyond(max(look.timeline.hudi.newest, look.metadata.hudi.newest)):
+            if not self._has_restorable(look):
+                self._prepare_restore()
+            mine = self._in_flight.instant if self._in_flight is not None else None
+            self._restoring.restore(self._judge.look(), mine)
+
+    def _has_restorable(self, look: Look) -> bool:
+        try:
+            return any(each.completion is not None for each in self._restoring.targets(look))
+        except LeftOutError:
+            return False
+
+    def _prepare_restore(self) -> None:
+        """A savepoint of the newest commit, with one of its own before it where the metadata table was
+        compacted since; then commits that the restore takes back.
+        """
+        look = self._judge.look()
+        newest = look.timeline.hudi.writes()[-1:]
+        compacted = [each.requested for each in look.metadata.hudi.completed("compaction")]
+        if not newest or any(each >= newest[0].requested for each in compacted):
+            self._commit(look, "empty")
+            look = self._judge.look()
+        if look.timeline.hudi.writes()[-1].requested not in look.timeline.hudi.savepoints:
+            self._restoring.savepoint(look)
+        done = 0
+        for number in range(2 + self._rows.made % 3):
+            what, *words = _UNDONE_BY_A_RESTORE[(self._rows.made + number) % len(_UNDONE_BY_A_RESTORE)]
+            look = self._judge.look()
+            there = sorted(look.content.rows)
+            if what != "insert" and there:
+                words = [there[self._rows.made % len(there)], *words]
+            elif what != "insert":
+                what, words = "insert", ["d0"]
+            with suppress(LeftOutError):
+                self._commit(look, what, *(self._as_written(word) for word in words))
+                done += 1
+        if not done:
+            raise LeftOutError("there is nothing that it could take back")
 
     # ------------------------------------------------------------ services
 
@@ -287,6 +335,12 @@ class ForeignEngine:
 
     def _run_compaction(self, look: Look) -> None:
         self._services.run_compaction(look)
+
+    def _fail_compaction(self, look: Look, where: str = "files") -> None:
+        if not look.timeline.hudi.pending("compaction"):
+            self._services.plan_compaction(look)
+        instant = self._services.fail_compaction(self._judge.look(), where == "metadata")
+        self._dies(instant, where)
 
     def _compact(self, look: Look, *_: str) -> None:
         self._services.plan_compaction(look)
@@ -298,15 +352,48 @@ class ForeignEngine:
     def _run_clustering(self, look: Look) -> None:
         self._services.run_clustering(look)
 
+    def _fail_clustering(self, look: Look, day: str, where: str = "files") -> None:
+        if not look.timeline.hudi.pending("clustering"):
+            self._services.plan_clustering(look, day)
+        instant = self._services.fail_clustering(self._judge.look(), where == "metadata")
+        self._dies(instant, where)
+
     def _cluster(self, look: Look, day: str) -> None:
         self._services.plan_clustering(look, day)
         self._services.run_clustering(self._judge.look())
 
+    def _rollback_service(self, look: Look, action: str) -> None:
+        if action == "index":
+            self._index.roll_back(look)
+        else:
+            self._services.roll_back(look, action)
+
     def _clean(self, look: Look, policy: str, keep: str) -> None:
-        self._services.clean(look, policy, int(keep))
+        if not look.timeline.hudi.pending("clean"):
+            self._tidying.plan_clean(look, policy, int(keep))
+        self._tidying.run_clean(self._judge.look())
+
+    def _plan_clean(self, look: Look, policy: str, keep: str) -> None:
+        self._tidying.plan_clean(look, policy, int(keep))
+        self._clock.wait()
+
+    def _run_clean(self, look: Look) -> None:
+        self._tidying.run_clean(look)
 
     def _compact_index(self, look: Look, *words: str) -> None:
-        self._services.compact_index(look, "clean" in words)
+        if not self._index.is_pending(look):
+            self._index.plan(look)
+        self._index.run(self._judge.look(), "clean" in words)
+
+    def _plan_compact_index(self, look: Look) -> None:
+        self._index.plan(look)
+        self._clock.wait()
+
+    def _fail_compact_index(self, look: Look) -> None:
+        if not self._index.is_pending(look):
+            self._index.plan(look)
+        self._index.fail(self._judge.look())
+        self._clock.wait()
 
     def _archive(self, look: Look, least: str = "1") -> None:
-        self._services.archive(look, int(least))
+        self._tidying.archive(look, int(least))

@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.markers import delete_markers
 from hudi_format.metadata_table.delta_commit import file_changes
 from hudi_format.model import RecordLocation
-from hudi_format.timeline import Action, Instant, State
 from hudi_format.timeline.avro_container import encode_container
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tests.hudi_rules.slices import Group
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
 
 _COMPLETES_TWICE: Final = 2
@@ -29,11 +26,11 @@ class LeftOutError(Exception):
 
 
 class Writes:
-    """Commits of rows."""
+    """Commits of rows. ``committed``: the instants of those that completed."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self.newest: Write | None = None
+        self.committed = set[str]()
 
     # ------------------------------------------------------------ beginning
 
@@ -68,10 +65,10 @@ class Writes:
             self.new_group(write, day, rows)
         return write
 
-    def new_group(self, write: Write, day: str, rows: dict[str, Row]) -> None:
+    def new_group(self, write: Write, day: str, rows: dict[str, Row], is_cut: bool = False) -> None:
         """Rows in a file group of their own."""
         file_id = f"{self._bench.ids.uuid()}-0"
-        self._bench.base_file(write, (day, file_id), rows, len(rows))
+        self._bench.base_file(write, (day, file_id), rows, is_cut)
         write.places.update(dict.fromkeys(rows, RecordLocation(day, file_id)))
 
     def _change(
@@ -88,7 +85,7 @@ class Writes:
             return
         there = self._rows(look, group)
         live = {key: row for key, row in {**there, **rows}.items() if key not in deleted}
-        self._bench.base_file(write, group, live, len(rows))
+        self._bench.base_file(write, group, live)
 
     def _rows(self, look: Look, group: Group) -> dict[str, Row]:
         for place, files in look.view.merged:
@@ -97,7 +94,7 @@ class Writes:
         return {}
 
     def _request(
-        self, look: Look, action: Action, operation: str, changes: Changes, touched: Iterable[Group]
+        self, look: Look, action: str, operation: str, changes: Changes, touched: Iterable[Group]
     ) -> Write:
         bench = self._bench
         touched = set(touched)
@@ -109,7 +106,7 @@ class Writes:
         known = frozenset(each.requested for each in look.timeline.hudi.completed())
         write = Write(instant, action, operation, changes, known, groups=touched)
         plan = b""
-        if action is Action.REPLACE_COMMIT:
+        if action == "replacecommit":
             record: dict[str, Any] = {
                 "operationType": operation,
                 "clusteringPlan": None,
@@ -117,9 +114,9 @@ class Writes:
                 "version": 1,
             }
             plan = encode_container("requested-replace-metadata", record)
-        heartbeat.beat(bench.storage, instant)
-        requested = create_requested(bench.storage, instant, action, plan)
-        create_inflight(bench.storage, requested, encode_commit_metadata(CommitMetadata()))
+        instants.beat(bench.storage, instant)
+        instants.request(bench.storage, instant, action, plan)
+        instants.start(bench.storage, instant, action, encode_commit_metadata(CommitMetadata()))
         return write
 
     # ------------------------------------------------------------ whole partitions
@@ -134,7 +131,7 @@ class Writes:
         gone = [key for key, place in look.content.indexed.items() if place in set(replaced)]
         changes: Changes = {**dict.fromkeys(gone), **rows}
         operation = "INSERT_OVERWRITE" if rows else "DELETE_PARTITION"
-        write = self._request(look, Action.REPLACE_COMMIT, operation, changes, replaced)
+        write = self._request(look, "replacecommit", operation, changes, replaced)
         write.places.update(dict.fromkeys(gone))
         write.replaced = {day: [file_id for _, file_id in replaced]}
         if rows:
@@ -173,13 +170,13 @@ class Writes:
             if changed & write.groups:
                 self.stop(write)
                 raise LeftOutError(f"{each.name} changed the same file groups")
-        if look.timeline.clustered.keys() & write.groups and write.action is not Action.CLUSTERING:
+        if look.timeline.clustered.keys() & write.groups and write.action != "clustering":
             self.stop(write)
             raise LeftOutError("a clustering was scheduled for a file group that it changes")
 
     def stop(self, write: Write) -> None:
         """Its process ends; the instant stays until somebody rolls it back."""
-        heartbeat.stop(self._bench.storage, write.instant)
+        instants.stop(self._bench.storage, write.instant)
 
     def commit_metadata(self, write: Write, completion: str) -> None:
         """The first of its two commits."""
@@ -187,8 +184,8 @@ class Writes:
 
     def commit_data(self, write: Write, completion: str) -> None:
         """The second one; readers see it."""
-        inflight = Instant(write.instant, write.action, State.INFLIGHT)
-        complete(self._bench.storage, inflight, completion, self._bench.commit_document(write))
-        delete_markers(self._bench.storage, write.instant)
-        heartbeat.stop(self._bench.storage, write.instant)
-        self.newest = write
+        content = self._bench.commit_document(write)
+        instants.complete(self._bench.storage, write.instant, write.action, completion, content)
+        instants.unmark(self._bench.storage, write.instant)
+        instants.stop(self._bench.storage, write.instant)
+        self.committed.add(write.instant)

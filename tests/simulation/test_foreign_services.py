@@ -1,0 +1,98 @@
+"""Another engine's table services that are planned, begun by a process that dies, taken back and carried out
+by another one, with our commits in between; and restores. Afterwards our inserts, updates and deletes go on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.test_foreign_engine import BEGIN, GO_ON, PLANNED, SECOND, TYPES, must_hold, played
+
+UNDO = "foreign undo\nrounds 12"
+
+INDEX = {
+    "planned": f"foreign plan-compact-index\n{GO_ON}\nforeign compact-index clean",
+    "begun": f"foreign fail-compact-index\n{SECOND}\nforeign compact-index clean",
+    "begun between our plan and our write": f"{PLANNED}\nforeign fail-compact-index\nrounds 12",
+    "begun twice": "foreign fail-compact-index\nforeign fail-compact-index\nforeign compact-index",
+    "taken back": f"foreign fail-compact-index\n{SECOND}\nforeign rollback-service index\n{PLANNED}\n"
+    "rounds 12\nforeign compact-index",
+    "carried out by its next write": f"foreign fail-compact-index\n{SECOND}\nforeign insert d2",
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", INDEX)
+def test_a_compaction_of_the_metadata_table(name: str, kind: str) -> None:
+    must_hold(played(f"type={kind}", BEGIN, INDEX[name], GO_ON))
+
+
+CLUSTERING = {
+    "begun": "foreign fail-clustering d1\nforeign run-clustering",
+    "begun beside our commit": f"foreign fail-clustering d2\n{SECOND}\nforeign run-clustering",
+    "taken back": f"foreign fail-clustering d2\n{SECOND}\nforeign rollback-service clustering\n{SECOND}\n"
+    "foreign run-clustering",
+    "dead between its commits": f"foreign fail-clustering d2 metadata\nrounds 3\n{UNDO}\n"
+    "foreign run-clustering",
+    "dead twice": f"foreign fail-clustering d2\nforeign fail-clustering d2 metadata\nrounds 3\n{UNDO}\n"
+    "foreign rollback-service clustering\nforeign run-clustering",
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", CLUSTERING)
+def test_a_clustering(name: str, kind: str) -> None:
+    must_hold(played(f"type={kind}", BEGIN, "foreign insert d2", CLUSTERING[name], GO_ON))
+
+
+COMPACTION = {
+    "begun": f"foreign fail-compaction\n{SECOND}\nforeign run-compaction",
+    "begun between our plan and our write": f"{PLANNED}\nforeign fail-compaction\nrounds 12",
+    "taken back": f"foreign fail-compaction\n{SECOND}\nforeign rollback-service compaction\n{SECOND}\n"
+    "foreign run-compaction",
+    "dead between its commits": f"foreign fail-compaction metadata\nrounds 3\n{UNDO}\n{SECOND}\n"
+    "foreign run-compaction",
+    "dead twice": f"foreign fail-compaction\n{SECOND}\nforeign fail-compaction metadata\nrounds 3\n{UNDO}\n"
+    "foreign run-compaction",
+}
+
+
+@pytest.mark.parametrize("name", COMPACTION)
+def test_a_compaction(name: str) -> None:
+    must_hold(played("type=mor", BEGIN, SECOND, COMPACTION[name], GO_ON))
+
+
+RESTORE = {
+    "at once": "foreign restore",
+    "in an attempt": f"{PLANNED}\nforeign restore\nrounds 12",
+    "above a compaction of the metadata table": "foreign compact-index clean\nforeign restore",
+    "over a compaction of the metadata table": "foreign savepoint\nforeign insert d0\nforeign compact-index\n"
+    "foreign insert d1\nforeign restore",
+    "over a clean": "foreign savepoint\nforeign update k0\nforeign clean commits 1\nforeign restore",
+    "twice": f"foreign restore\n{SECOND}\nforeign restore",
+    "of a clock that is behind": "foreign clock -5000\nforeign restore\nforeign clock 0",
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", RESTORE)
+def test_a_restore(name: str, kind: str) -> None:
+    outcome = played(f"type={kind}", BEGIN, SECOND, RESTORE[name], GO_ON)
+    assert outcome.violations == ()
+    assert outcome.reached["foreign restore"] >= 1
+    assert outcome.reached["our commit after a foreign restore"]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_clean_that_is_planned_before_our_commit_and_done_after_it(kind: str) -> None:
+    rewritten = "foreign compact" if kind == "mor" else "foreign update k0"
+    cleaned = "foreign plan-clean versions 1", SECOND, "foreign run-clean"
+    must_hold(played(f"type={kind}", BEGIN, SECOND, rewritten, *cleaned, GO_ON))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_pending_write_whose_writer_died_is_rolled_back_by_its_markers(kind: str) -> None:
+    died = "foreign begin update k0", SECOND, "foreign die", "foreign undo"
+    outcome = played(f"type={kind}", BEGIN, *died, GO_ON)
+    must_hold(outcome)
+    assert outcome.reached["rollback of its own pending write"] == 1

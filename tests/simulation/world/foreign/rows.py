@@ -1,0 +1,72 @@
+"""Rows that the engine writes: versions of its own, above all that the input had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.checkers.layout import Layout
+from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.foreign.bench import Changes
+from tests.simulation.world.foreign.writes import LeftOutError
+
+KEYS: Final = 6
+"""Our input has the keys k0 to k5; what the engine inserts in flight has keys of its own, f0, f1 …"""
+
+
+class Rows:
+    """``at()`` gives an ordering value above all that the input had so far, ``has_note()`` whether the table
+    has the column that came later. ``made``: how many rows there were.
+    """
+
+    def __init__(self, layout: Layout, at: Callable[[], int], has_note: Callable[[], bool]) -> None:
+        self._layout, self._at, self._has_note = layout, at, has_note
+        self.made = self._fresh = self._inserted = 0
+
+    def row(self, look: Look, key: str, day: str) -> Row:
+        """A new version of the key, above all that the input had, and above the one that is there."""
+        self.made += 1
+        there = look.content.rows.get(key)
+        at = max(self._at(), there.at if there is not None else 0)
+        note = f"n{self.made}" if self._has_note() else None
+        return Row(day, at, -self.made, note)
+
+    def known(self, look: Look, key: str) -> Row:
+        if key == "f":
+            fresh = (each for each in look.content.rows if self._layout.name(each).startswith("f"))
+            key = max(fresh, default=key)
+        if key not in look.content.rows:
+            raise LeftOutError(f"there is no {key}")
+        return look.content.rows[key]
+
+    def _absent(self, look: Look) -> str:
+        keys = [self._layout.record_key(f"k{n}") for n in range(KEYS)]
+        absent = [key for key in keys if key not in look.content.rows]
+        if not absent:
+            raise LeftOutError("every key is there")
+        return absent[self._inserted % len(absent)]
+
+    def changes(self, look: Look, what: str, *words: str) -> Changes:
+        """What becomes of which key, by the words of a script."""
+        if what == "empty":
+            return {}
+        if what == "insert":
+            self._inserted += 1
+            key = self._absent(look)
+            return {key: self.row(look, key, *words)}
+        if what == "fresh":
+            self._fresh += 1
+            key = self._layout.record_key(f"f{self._fresh}")
+            return {key: self.row(look, key, *words)}
+        key, *rest = words
+        row = self.known(look, key)
+        if what == "delete":
+            return {key: None}
+        return {key: self.row(look, key, rest[0] if what == "move" else row.day)}
+
+    def overwritten(self, look: Look, day: str) -> dict[str, Row]:
+        """One row that was in the partition, or an absent one."""
+        there = sorted(key for key, row in look.content.rows.items() if row.day == day)
+        key = there[self.made % len(there)] if there else self._absent(look)
+        return {key: self.row(look, key, day)}
