@@ -96,3 +96,15 @@ def test_a_pending_write_whose_writer_died_is_rolled_back_by_its_markers(kind: s
     outcome = played(f"type={kind}", BEGIN, *died, GO_ON)
     must_hold(outcome)
     assert outcome.reached["rollback of its own pending write"] == 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_two_writes_to_the_key_of_a_write_that_was_in_flight(kind: str) -> None:
+    """The word `f` is the key f1: both writes change its file group, and the second to complete has lost."""
+    fresh = (
+        "foreign begin fresh d0\nforeign finish\nforeign begin move f d1\nforeign update f\nforeign finish"
+    )
+    outcome = played(f"type={kind}", BEGIN, fresh, GO_ON)
+    assert outcome.violations == ()
+    assert outcome.reached["foreign update"] == 1
+    assert outcome.reached["lost to a commit"] == 1

@@ -32,10 +32,17 @@ class Rows:
         note = f"n{self.made}" if self._has_note() else None
         return Row(day, at, -self.made, note)
 
+    def meant(self, look: Look, key: str) -> str:
+        """The record key of a script's word: `f` is the last of the keys f1, f2 … that is there."""
+        if key != "f":
+            return key
+        return max(
+            (each for each in look.content.rows if self._layout.name(each).startswith("f")), default=key
+        )
+
     def known(self, look: Look, key: str) -> Row:
-        if key == "f":
-            fresh = (each for each in look.content.rows if self._layout.name(each).startswith("f"))
-            key = max(fresh, default=key)
+        """The row of a key, or of what the word `f` means. Raises LeftOutError: there is none."""
+        key = self.meant(look, key)
         if key not in look.content.rows:
             raise LeftOutError(f"there is no {key}")
         return look.content.rows[key]
@@ -60,7 +67,7 @@ class Rows:
             key = self._layout.record_key(f"f{self._fresh}")
             return {key: self.row(look, key, *words)}
         key, *rest = words
-        row = self.known(look, key)
+        key, row = self.meant(look, key), self.known(look, key)
         if what == "delete":
             return {key: None}
         return {key: self.row(look, key, rest[0] if what == "move" else row.day)}
