@@ -210,6 +210,8 @@ class AssignWork:
         if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
             clock.sleep(timeout_s)
             return self._gathered(drained=False)
+        if any(each.ends_transaction for each in self._slices):
+            return self._gathered(drained=True)
         if self._slices:
             timeout_s = min(timeout_s, _QUIET_S)
         asked_s = clock.monotonic_s()

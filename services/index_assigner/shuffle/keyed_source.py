@@ -39,6 +39,10 @@ class KeyedSlice:
     passed_over: int = 0
     """Records that are about no row: neither rows nor dead letters."""
     dropped: FieldCounts = field(default_factory=Counter)
+    ends_transaction: bool = False
+    """Whether nothing more may be read before this range is published: it was skipped, and what lies behind
+    it may end whoever reads it. The skip would be lost with the process, and asked for again and again.
+    """
 
     @property
     def rows(self) -> int:
@@ -68,7 +72,8 @@ class KeyedSource(Protocol):
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         """At most one slice per lane; [] after ``timeout_s`` without any.
 
-        Slices start where the former one of the lane ended (or at the assigned position). Raises
+        Slices start where the former one of the lane ended (or at the assigned position). After a slice that
+        ``ends_transaction`` the next call comes when that slice is published. Raises
         IncompleteRangeError, OffsetOutOfRangeError, KafkaUnavailableError.
         """
         ...

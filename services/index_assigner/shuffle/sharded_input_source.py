@@ -75,6 +75,7 @@ class ShardedInputSource:
         self._reader = InputReader(client, self._admin, careful)
         self._deleted = DeletedInput(self._reader, self._admin, self._stops, ledger_read)
         self._next: dict[int, int] = {}
+        self._skipping: set[int] = set()
         self._undecoded: list[Message] = []
         self._record_bytes = _RECORD_BYTES_GUESS
 
@@ -91,6 +92,7 @@ class ShardedInputSource:
         self._stops.forget([lane])
         self._skips.forget([lane])
         self._deleted.forget([lane])
+        self._skipping.discard(int(lane))
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
             self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
@@ -98,6 +100,7 @@ class ShardedInputSource:
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
             return []
+        self._read_behind_skips()
         if self._skips.waiting() and self._is_stale():
             self._rest()
             return []
@@ -150,7 +153,9 @@ class ShardedInputSource:
             _log.error("lane %d stands still, the others go on: %s", lane, error)
 
     def _skipped(self, lane: str) -> KeyedSlice | None:
-        """The range that an operator wants passed over, as one dead letter; the lane is read behind it."""
+        """The range that an operator wants passed over, as one dead letter. The lane is not read before that
+        is published.
+        """
         taken, start = self._skips.take(lane), self._next.get(int(lane))
         if taken is None or start is None:
             return None
@@ -158,8 +163,13 @@ class ShardedInputSource:
         letters = dead_letters([record], [refusal], self._dead_letter_topic, self._record_bytes_max)
         after = result.last + 1
         self._next[int(lane)] = after
-        self._reader.add({self._partition(int(lane)): after})
-        return KeyedSlice(lane, start, after, [], letters)
+        self._skipping.add(int(lane))
+        return KeyedSlice(lane, start, after, [], letters, ends_transaction=True)
+
+    def _read_behind_skips(self) -> None:
+        """What was skipped in the former call is published: its lanes are read on."""
+        self._reader.add({self._partition(lane): self._next[lane] for lane in self._skipping})
+        self._skipping.clear()
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
         self._skips.follow(orders)

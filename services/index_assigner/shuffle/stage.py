@@ -106,6 +106,7 @@ class ShuffleWork:
         self._deleted = DeletedInput(self._reader, self._admin, self._stops, settings.ledger_read)
         self._lanes: dict[str, _Lane] = {}
         self._names: dict[TopicPartition, str] = {}
+        self._skipping: set[str] = set()
         self._gathered_bytes = 0
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
@@ -119,6 +120,7 @@ class ShuffleWork:
         self._stops.forget(lanes)
         self._skips.forget(list(lanes))
         self._deleted.forget(lanes)
+        self._skipping.difference_update(lanes)
         known = [name for name in lanes if name in self._lanes]
         self._reader.remove([_partition(name) for name in known])
         for name in known:
@@ -142,6 +144,7 @@ class ShuffleWork:
         """Nothing but the claims concerns this stage."""
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        self._read_behind_skips()
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
@@ -198,7 +201,8 @@ class ShuffleWork:
 
     def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
         """Ranges that an operator wants passed over, each as one dead letter: what came before them of their
-        lanes is in former transactions. The lanes are read behind them.
+        lanes is in former transactions. The lanes are not read before this one is published: what lies
+        behind a skipped range may end whoever fetches it, and the skip would be lost with the process.
         """
         records: list[Message] = []
         refused: list[Refusal] = []
@@ -215,11 +219,16 @@ class ShuffleWork:
             skipped.append(Skipped(name, result.first, result.last))
             consumed.append(Consumed(name, lane.start, result.last + 1))
             lane.start = result.last + 1
-            self._reader.add({_partition(name): lane.start})
+            self._skipping.add(name)
         if not consumed:
             return None
         keyed = replace(self._keyer.key_records([]), refused=refused)
         return self._transaction(nonce, records, keyed, consumed, skipped)
+
+    def _read_behind_skips(self) -> None:
+        """The former transaction is published: the lanes in which it skipped something are read on."""
+        self._reader.add({_partition(name): self._lanes[name].start for name in self._skipping})
+        self._skipping.clear()
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
         at = {

@@ -15,7 +15,7 @@ from epoch_protocol.stopped_lanes import SkipOrder, StopReason
 from index_assigner.assign.work import AssignWork
 from index_assigner.shuffle.careful_lanes import Found
 from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import Budget
+from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from stream_runtime.clock import ManualClock
@@ -121,7 +121,9 @@ def test_a_deadly_record_stops_its_lane_behind_the_good_ones_and_a_skip_goes_on_
         assert time.monotonic() < end, "not within 60 s"
         time.sleep(0.01)
     assert not work.stopped_lanes()
-    # What comes behind it may be deadly as well.
+    # Nothing is read before the skip is published. What comes behind it may be deadly as well.
+    assert careful.started == [(SUSPECT, 0)]
+    work.gather(PLENTY, 0.0)
     assert careful.started == [(SUSPECT, 0), (SUSPECT, 4)]
     careful.next.append(Found(SUSPECT, careful.records(4, 6)))
     assert consumed(world, work) == {"orders-in:1": (4, 6)}
@@ -205,3 +207,20 @@ def test_suspects_that_cannot_be_opened_yet_stay_suspects_when_others_start() ->
     assert assigned == []
     work.start({"2": 5})
     assert assigned == [("0", 3, False), ("1", 4, True), ("2", 5, False)]
+
+
+def test_no_lane_is_read_while_a_skipped_range_waits_to_be_published() -> None:
+    """What lies behind it may end the process, and the skip with it."""
+    letter: Any = SimpleNamespace(key=None, value=b"x")
+    ranges = [[KeyedSlice("0", 3, 5, [], [letter], ends_transaction=True)], []]
+    parts: Any = SimpleNamespace(
+        clock=ManualClock(),
+        folds=SimpleNamespace(fold=SimpleNamespace(state=FoldState())),
+        index=SimpleNamespace(uncommitted_entries=lambda: 0),
+        source=SimpleNamespace(poll=lambda *_: ranges.pop(0)),
+        uncommitted_entries_max=1,
+    )
+    work = AssignWork(parts)
+    for _ in range(3):
+        gathered = work.gather(PLENTY, 0.0)
+    assert (gathered.records, gathered.drained, len(ranges)) == (1, True, 1)

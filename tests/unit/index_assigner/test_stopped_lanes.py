@@ -138,6 +138,17 @@ def test_a_skip_is_a_consumed_range_with_one_dead_letter_and_the_lane_goes_on(wo
     assert consumed(world, work, 5) == {"orders-in:1": (5, 6)}
 
 
+def test_nothing_behind_a_skip_is_fetched_before_it_is_published(world: World) -> None:
+    """It may end whoever fetches it, and the skip would be lost with the process."""
+    work = shuffle(world)
+    consumed(world, work, 20)
+    skipped(work, ORDER)
+    with pytest.raises(KeyError):
+        work._reader.position(BROKEN)
+    work.gather(PLENTY, 0.0)
+    assert work._reader.position(BROKEN) >= 5
+
+
 def test_a_skip_whose_transaction_does_not_count_is_done_again(world: World) -> None:
     work = shuffle(world)
     consumed(world, work, 20)
@@ -188,5 +199,8 @@ def test_a_lane_of_input_partitioned_by_shard_is_skipped_alike(world: World) -> 
         time.sleep(0.05)
     (slice_,) = found
     assert (slice_.lane, slice_.start, slice_.next, slice_.records) == ("1", 2, 5, 1)
+    assert slice_.ends_transaction
+    with pytest.raises(KeyError):
+        source._reader.position(BROKEN)
     assert not source.stopped_lanes()
     assert [(each.start, each.next) for each in source.poll(PLENTY, 0.5)] == [(5, 6)]
