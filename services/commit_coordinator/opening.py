@@ -114,5 +114,5 @@ def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placeme
     snapshot = MetadataTableSnapshot.load(storage)
     view = TableView.of(storage, snapshot.data_timeline)
     if logs is not None:
-        logs.check(view.slices(snapshot.files.names()))
+        logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
     placement.load(snapshot.files, view)

@@ -99,7 +99,8 @@ def read_table(
     snapshot = MetadataTableSnapshot.load(storage)
     check_shards(file, snapshot.num_shards)
     logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
-    logs.check(TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names()))
+    view = TableView.of(storage, snapshot.data_timeline)
+    logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
     return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)
 
 

@@ -28,13 +28,9 @@ from hudi_format.file_group.base_file import (
 from hudi_format.file_group.changes import Deletes
 from hudi_format.file_group.key_versions import KeyReader
 from hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
+from hudi_format.file_group.readable_logs import ReadableLogs
 from hudi_format.file_group.slices import FileSlice
-from hudi_format.hfile import HFileReader
 from hudi_format.log_file import BlockType, decode_deletes, read_blocks
-from hudi_format.metadata_table.files_partition import FilesPartition
-from hudi_format.metadata_table.log_records import SourcedBlock
-from hudi_format.metadata_table.record_index import decode_entries
-from hudi_format.metadata_table.shard import decode_block
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import TableSchema
 from hudi_format.storage import InMemoryStorage
@@ -64,6 +60,7 @@ from hudi_format.timeline.service_records import (
     encode_rollback_plan,
 )
 from tests.fuzz.avro_examples import clean_metadata, clustering_plan, replaced_files
+from tests.fuzz.index_files import index_files
 from tests.fuzz.own_documents import own_documents
 from tests.fuzz.small_files import small_files
 from tests.fuzz.target import Target
@@ -78,7 +75,7 @@ _WRITE: Final = Instant(_INSTANT, Action.DELTA_COMMIT, State.COMPLETED, "2026010
 def targets() -> tuple[Target, ...]:
     """All of them, in a fixed order."""
     small = (*small_files(golden_file), *own_documents())
-    return (*_timeline(), *_archive(), *_data_files(), *_index_files(), *small)
+    return (*_timeline(), *_archive(), *_data_files(), *index_files(golden_file), *small)
 
 
 def golden_file(archive: str, path: str) -> bytes:
@@ -281,7 +278,7 @@ def _data_files() -> list[Target]:
     )
     spark = golden_file("slices/mor_long", ".log.1_0-43-31")
     base = write_base_file(_rows(50), _SCHEMA)
-    log = "p/.f_20260101000000000.log.1_0-0-0"
+    log = f"p/.f_{_INSTANT}.log.1_0-0-0"
     return [
         Target("base file", "p/f_0-0-0_20260101000000000.parquet", base, _base),
         Target(
@@ -296,8 +293,8 @@ def _data_files() -> list[Target]:
         ),
         Target("a key's row in a base file", "p/f_0-0-0_20260101000000000.parquet", base, _base_row, False),
         # Values inside a Parquet block have no checksum, block framing and counts have.
-        Target("our data and delete log", log, ours, _log),
-        Target("Avro data and delete log of Spark", log, spark, _blocks),
+        Target("our data and delete log", log, ours, _served(len(ours), _log)),
+        Target("Avro data and delete log of Spark", log, spark, _served(len(spark), _blocks)),
     ]
 
 
@@ -309,6 +306,18 @@ def _base_row(storage: InMemoryStorage, path: str) -> None:
     name = path.rpartition("/")[2]
     reader = KeyReader(storage, _SCHEMA, _MODE, _ORDERING, 1 << 20)
     reader.base_row(FileSlice("p", "f", name, _INSTANT), "key-7")
+
+
+def _served(size: int, read: Callable[[InMemoryStorage, str], int]) -> Callable[[InMemoryStorage, str], int]:
+    """Reads a log file that was committed with `size` bytes, as a table that is served: looked at before."""
+
+    def found(storage: InMemoryStorage, path: str) -> int:
+        partition, _, name = path.rpartition("/")
+        file_slice = FileSlice(partition, "f", None, _INSTANT, (name,))
+        ReadableLogs(storage, "ts").check([file_slice], lambda _: {name: size})
+        return read(storage, path)
+
+    return found
 
 
 def _log(storage: InMemoryStorage, path: str) -> int:
@@ -325,52 +334,3 @@ def _blocks(storage: InMemoryStorage, path: str) -> int:
         elif block.block_type is BlockType.AVRO_DATA:
             found += decode_avro_rows(block.content, block.schema, path).num_rows
     return found
-
-
-# -- metadata table
-
-
-def _index_files() -> list[Target]:
-    folder = ".hoodie/metadata"
-    return [
-        Target(
-            "record index base file",
-            f"{folder}/record_index/b.hfile",
-            golden_file("record_index/many_blocks", "record-index-0000-0_1-648-2682_20261121101224888.hfile"),
-            _hfile,
-        ),
-        Target(
-            "record index log file",
-            f"{folder}/record_index/.l.log",
-            golden_file("record_index/mor_global", ".record-index-0000-0_20261121101134902.log.1_1-18-30"),
-            _index_log,
-        ),
-        Target(
-            "files log file",
-            f"{folder}/files/.l.log",
-            golden_file("record_index/mor_global", ".files-0000-0_20261121101134902.log.1_0-22-38"),
-            _files_log,
-            False,
-        ),
-    ]
-
-
-def _hfile(storage: InMemoryStorage, path: str) -> int:
-    reader = HFileReader.open(storage, path)
-    content = reader.read_all()
-    reader.locate(pa.array(["a", "zz", "ключ"]))
-    return len(decode_entries(content.keys, content.values, reader.schema, path))
-
-
-def _index_log(storage: InMemoryStorage, path: str) -> int:
-    blocks = read_blocks(storage.read(path), path)
-    return sum(len(decode_block(each.block_type, SourcedBlock(each, path))) for each in blocks)
-
-
-def _files_log(storage: InMemoryStorage, path: str) -> int:
-    merged = FilesPartition()
-    for block in read_blocks(storage.read(path), path):
-        content = HFileReader.from_bytes(block.content, path).read_all()
-        for key, value in zip(content.keys.to_pylist(), content.values.to_pylist(), strict=True):
-            merged.apply(key, value, block.schema, path)
-    return sum(1 for _ in merged)

@@ -29,6 +29,7 @@ from hudi_format.log_file.blocks import (
     read_blocks,
     scan_blocks,
 )
+from hudi_format.lost_ends import check_empty, check_size
 from hudi_format.ordering import BoolArray, OrderingField
 from hudi_format.parsed_avro import parsed_json
 from hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
@@ -109,7 +110,10 @@ def read_data_log(
     """
     parts: list[LogContent] = []
     folds: set[str] = set()
-    for block in read_blocks(storage.read(path), path):
+    data = storage.read(path)
+    if not data:
+        check_empty(storage, path)
+    for block in read_blocks(data, path):
         refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
         folds.update(block.compacted_block_times)
         if block.block_type is BlockType.DELETE:
@@ -137,6 +141,8 @@ def read_log_deletes(
     """
     parts = [Deletes.none()]
     with storage.open_input(path) as file:
+        if not file.size():
+            check_empty(storage, path)
         for block in scan_blocks(file, path, _may_delete):
             if block.block_type is BlockType.DELETE:
                 parts.append(read_deletes(block.content, ordering, path))
@@ -162,9 +168,10 @@ def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool
     return in_rows or block_type is BlockType.DELETE
 
 
-def check_log_blocks(storage: Storage, path: str, ordering_field: str | None) -> None:
-    """Raises `UnsupportedTableError` where a block of the log file could not be read. Reads headers only;
-    else raises as `read_data_log`.
+def check_log_blocks(storage: Storage, path: str, ordering_field: str | None, committed: int = 0) -> None:
+    """Raises `UnsupportedTableError` where a block of the log file could not be read, `CorruptFileError`
+    where the file is shorter than `committed` (bytes; 0: not known). Reads headers only; else raises as
+    `read_data_log`.
     """
 
     def look(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
@@ -172,6 +179,7 @@ def check_log_blocks(storage: Storage, path: str, ordering_field: str | None) ->
         return False
 
     with storage.open_input(path) as file:
+        check_size(path, file.size(), committed)
         for _ in scan_blocks(file, path, look):
             pass
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hudi_format.errors import CorruptFileError, FileMissingError
 from hudi_format.log_file import BlockType, LogBlock, read_blocks
 from hudi_format.log_file.folding import merge_instants
+from hudi_format.lost_ends import check_empty
 from hudi_format.storage.base import Storage, join_path
 
 _DATA_TYPES = frozenset({BlockType.HFILE_DATA, BlockType.DELETE})
@@ -33,7 +34,10 @@ def read_log_blocks(storage: Storage, folder: str, names: Sequence[str]) -> list
     blocks: list[SourcedBlock] = []
     for name in names:
         path = join_path(folder, name)
-        blocks.extend(SourcedBlock(block, path) for block in read_blocks(storage.read(path), path))
+        data = storage.read(path)
+        if not data:
+            check_empty(storage, path)
+        blocks.extend(SourcedBlock(block, path) for block in read_blocks(data, path))
     return blocks
 
 

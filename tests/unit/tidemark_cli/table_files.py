@@ -54,7 +54,7 @@ def orders(*rows: tuple[str, str, int]) -> pa.Table:
 
 def new_table(path: Path, table_type: TableType = TableType.MERGE_ON_READ, shards: int = 2) -> NativeWriter:
     """An empty table that `write_config`'s configuration describes."""
-    schema = _schema()
+    schema = table_schema()
     definition = TableDefinition(
         name="orders",
         table_type=table_type,
@@ -68,8 +68,8 @@ def new_table(path: Path, table_type: TableType = TableType.MERGE_ON_READ, shard
 
 def existing_table(path: Path) -> NativeWriter:
     """A writer of a table that is there."""
-    return NativeWriter(path, _schema())
+    return NativeWriter(path, table_schema())
 
 
-def _schema() -> TableSchema:
+def table_schema() -> TableSchema:
     return TableSchema.from_avro(json.dumps(SCHEMA), "orders")
