@@ -94,7 +94,7 @@ def check_servable(
     if own_pending is not None:
         _check_pending(storage, own_pending)
     timeline = load_timeline(storage)
-    check_index_is_of_the_rows(timeline, load_timeline(storage, METADATA_TABLE_ROOT))
+    check_index_is_of_the_rows(storage, timeline, load_timeline(storage, METADATA_TABLE_ROOT))
     table_schema(storage, config, timeline)
     return config
 

@@ -144,7 +144,7 @@ def rewind(context: Context, action: Rewind) -> None:
     would rest on that, so the rewind waits until the index is built anew.
     """
     timelines = load_timelines(context.storage)
-    check_index_is_of_the_rows(timelines.data, timelines.metadata)
+    check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     if not action.hold_lock:
         context.log.append(*_rewound(context, action.reason, None))
         return
@@ -176,7 +176,7 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSee
     """
     check_not_undone(timelines, context.fold().state.committed)
     found = refuse_surprises(context, timelines, None)
-    check_index_is_of_the_rows(timelines.data, timelines.metadata)
+    check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
     return found.entries(context.term, handled=False)
 
 

@@ -10,17 +10,21 @@ restore a has no row and is in the index, b has a row and no entry, and c is in 
 upsert of b or c doubles the key; Hudi's own upserts on Spark do.
 
 So an index that was built after the newest commit that the restore kept, and before the restore completed,
-is not the one of the rows. (A restore that had nothing to take back is taken for such a one, too.) That
-commit may be archived by now: Hudi archives commits before a restore, and never the restore.
+is not the one of the rows. That commit may be archived by now: Hudi archives commits before a restore, and
+never the restore. A restore says what it took back. Where that is nothing (the savepoint was of the newest
+commit), the index that was built meanwhile is right, unless another restore began and has not ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hudi_format.commit.instants import instant_path
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.model import is_bootstrap_instant
+from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action, Instant, Timeline
+from hudi_format.timeline.service_records import decode_restored_instants
 
 _REMEDY = (
     "With Hudi on Spark drop the record index (an upsert of any row with "
@@ -29,16 +33,22 @@ _REMEDY = (
 )
 
 
-def check_index_is_of_the_rows(data: Timeline, metadata: Timeline) -> None:
+def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timeline) -> None:
     """Raises UnsupportedTableError where a restore on the active timeline left the index behind.
 
     Costs nothing without a restore there. With one it reads the metadata table's archive where there is one,
-    and the data table's where the active timeline has nothing from between the two.
+    and the data table's where the active timeline has nothing from between the two; then the restore's file.
+    Also raises CorruptFileError, and FileMissingError where that file was taken away meanwhile: list again.
     """
     restores = data.completed(Action.RESTORE)
     built = _built(metadata) if restores else ""
     for restore in restores:
-        if built and built < str(restore.completion) and not _is_kept_behind(data, built, restore):
+        if (
+            built
+            and built < str(restore.completion)
+            and not _is_kept_behind(data, built, restore)
+            and not _took_nothing_back(storage, data, restore)
+        ):
             raise UnsupportedTableError(
                 f"another engine's restore {restore.requested} took commits back that the record index still "
                 f"holds: Hudi built it anew (at {built}) before it took them back. Updates through it would "
@@ -67,3 +77,10 @@ def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
         return any(built <= time < restore.requested for time in times)
 
     return is_any(str(each.completion) for each in data.completed()) or is_any(_archived(data).values())
+
+
+def _took_nothing_back(storage: Storage, data: Timeline, restore: Instant) -> bool:
+    if data.pending(Action.RESTORE):
+        return False
+    path = instant_path(restore)
+    return not decode_restored_instants(storage.read(path), path)

@@ -221,6 +221,15 @@ def encode_compaction_plan(plan: CompactionPlan) -> bytes:
     return encode_container("compaction-plan", record)
 
 
+def decode_restored_instants(data: bytes, path: str = "restore") -> tuple[str, ...]:
+    """The requested instants that a completed restore took back; `path` is for messages. Raises
+    `CorruptFileError`.
+    """
+    found = _required(decode_container(data, path), "instantsToRollback", path)
+    with damage_in(path, "what the restore took back"):
+        return tuple(str(each) for each in found)
+
+
 def decode_compaction_plan(data: bytes, path: str = "compaction plan") -> CompactionPlan:
     """The plan of a compaction; `path` is for messages.
 

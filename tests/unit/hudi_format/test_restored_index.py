@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
+from hudi_format.commit.instants import instant_path
+from hudi_format.errors import CorruptFileError, UnsupportedTableError
 from hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
+from hudi_format.storage import InMemoryStorage
 from hudi_format.timeline import Action, Instant, State, Timeline
+from hudi_format.timeline.service_records import decode_restored_instants
+from tests.hudi_rules.documents import encode
 
 BOOTSTRAP = "00000000000000001"
 
@@ -23,6 +31,25 @@ class Archive:
 
     def completion_times(self) -> dict[str, str]:
         return self._times
+
+
+def restores(data: Timeline, took_back: Sequence[str] = ("20260102003000000",)) -> InMemoryStorage:
+    """The files of the timeline's restores, each of which took these instants back."""
+    storage = InMemoryStorage()
+    for each in data.completed(Action.RESTORE):
+        content = encode(
+            "restore",
+            {
+                "startRestoreTime": each.requested,
+                "timeTakenInMillis": 1,
+                "instantsToRollback": list(took_back),
+                "hoodieRestoreMetadata": {},
+                "version": 1,
+                "restoreInstantInfo": [],
+            },
+        )
+        storage.create(instant_path(each), content)
+    return storage
 
 
 def at(minute: int) -> str:
@@ -48,20 +75,20 @@ def test_an_index_that_was_built_before_a_restore_took_commits_back_is_refused(
     if not archived:
         metadata = Timeline((completed(BOOTSTRAP, at(built)), own))
     if is_of_the_rows:
-        check_index_is_of_the_rows(data, metadata)
+        check_index_is_of_the_rows(restores(data), data, metadata)
         return
     with pytest.raises(UnsupportedTableError, match=f"restore {at(50)} .*{at(built)}.*double keys"):
-        check_index_is_of_the_rows(data, metadata)
+        check_index_is_of_the_rows(restores(data), data, metadata)
 
 
 def test_a_second_restore_is_judged_by_what_it_kept() -> None:
     again = completed(at(80), at(90), Action.RESTORE)
     data = Timeline((*KEPT, RESTORE, LATER, again))
     for built in (65, 95):
-        check_index_is_of_the_rows(data, Timeline((completed(BOOTSTRAP, at(built)),)))
+        check_index_is_of_the_rows(restores(data), data, Timeline((completed(BOOTSTRAP, at(built)),)))
     for built in (55, 75, 85):
         with pytest.raises(UnsupportedTableError):
-            check_index_is_of_the_rows(data, Timeline((completed(BOOTSTRAP, at(built)),)))
+            check_index_is_of_the_rows(restores(data), data, Timeline((completed(BOOTSTRAP, at(built)),)))
 
 
 @pytest.mark.parametrize(("built", "is_of_the_rows"), [(5, True), (15, True), (45, False), (65, True)])
@@ -70,12 +97,50 @@ def test_what_the_restore_kept_may_be_archived_since(built: int, is_of_the_rows:
     data = Timeline((RESTORE, LATER), Archive(at(20), at(19)))  # type: ignore[arg-type]
     metadata = Timeline((completed(BOOTSTRAP, at(built)),))
     if is_of_the_rows:
-        check_index_is_of_the_rows(data, metadata)
+        check_index_is_of_the_rows(restores(data), data, metadata)
         return
     with pytest.raises(UnsupportedTableError):
-        check_index_is_of_the_rows(data, metadata)
+        check_index_is_of_the_rows(restores(data), data, metadata)
 
 
 def test_an_index_is_built_at_any_time_where_nothing_was_restored() -> None:
     data = Timeline((*KEPT, LATER))
-    check_index_is_of_the_rows(data, Timeline((completed(BOOTSTRAP, at(45)),)))
+    check_index_is_of_the_rows(restores(data), data, Timeline((completed(BOOTSTRAP, at(45)),)))
+
+
+@pytest.mark.parametrize("built", [45, 55])
+def test_a_restore_that_took_nothing_back_left_the_index_right(built: int) -> None:
+    """To a savepoint of the newest commit: the index that Hudi built meanwhile is that of the rows."""
+    data = Timeline((*KEPT, RESTORE))
+    metadata = Timeline((completed(BOOTSTRAP, at(built)),))
+    check_index_is_of_the_rows(restores(data, []), data, metadata)
+
+    # One that began and has not ended may have taken commits back after the index was built.
+    begun = Instant(at(40), Action.RESTORE, State.INFLIGHT)
+    data = Timeline((*KEPT, RESTORE, begun))
+    with pytest.raises(UnsupportedTableError):
+        check_index_is_of_the_rows(restores(data, []), data, metadata)
+
+
+def test_a_restore_that_cannot_be_read_is_named() -> None:
+    data = Timeline((*KEPT, RESTORE))
+    storage = InMemoryStorage()
+    storage.create(instant_path(RESTORE), b"")
+    with pytest.raises(CorruptFileError, match=rf"{at(50)}_{at(60)}\.restore"):
+        check_index_is_of_the_rows(storage, data, Timeline((completed(BOOTSTRAP, at(45)),)))
+
+
+GOLDEN = Path(__file__).parents[2] / "golden/operations/restored.zip"
+
+
+def test_what_sparks_restores_took_back_is_read() -> None:
+    """A restore of the data table that took one commit back, and one of the metadata table that took none."""
+    with zipfile.ZipFile(GOLDEN) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".restore")]
+        found = {
+            name.rpartition("/")[0]: decode_restored_instants(archive.read(name), name) for name in names
+        }
+    assert found == {
+        ".hoodie/timeline": ("20261122182043938",),
+        ".hoodie/metadata/.hoodie/timeline": (),
+    }
