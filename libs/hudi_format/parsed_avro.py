@@ -11,7 +11,7 @@ nested
 - A container holds the number of records that is asked for; its codec is null or deflate, and what it
 inflates
   to is limited.
-- A record ends where its bytes end.
+- A record ends where its bytes end, and has no negative index (`avro_indexes`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, Final
 import fastavro
 from fastavro.schema import SchemaParseException, UnknownType
 
+from hudi_format.avro_indexes import without_negative_indexes
 from hudi_format.errors import CorruptFileError, damage_in
 
 SCHEMA_BYTES_MAX: Final = 4 << 20
@@ -114,7 +115,7 @@ def _parsed(schema_json: str) -> ParsedSchema | str:
         if nodes > NODES_MAX:
             return f"a record of its schema has more than {NODES_MAX} values"
         with damage_in("", "the schema of its records"):
-            return ParsedSchema(fastavro.parse_schema(avro), not least)
+            return ParsedSchema(without_negative_indexes(fastavro.parse_schema(avro)), not least)
     except CorruptFileError as error:
         return str(error).removeprefix(": ")
     except (SchemaParseException, UnknownType) as error:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
+from hudi_format.avro_indexes import without_negative_indexes
 from index_assigner.formats.avro_columns import UnresolvedError, converter, fields_beyond
 from index_assigner.formats.avro_memory import HUNGRY_BYTES_MAX, HUNGRY_FROM, memory_per_byte
 from index_assigner.formats.avro_schema import (
@@ -55,7 +56,7 @@ class DatumReader:
         self._memory_per_byte = memory_per_byte(avro)
         self.schema_parts = count_parts(avro)
         try:
-            self._schema = parse_schema(plain_schema(avro))
+            self._schema = without_negative_indexes(parse_schema(plain_schema(avro)))
         except Exception as error:
             # Its errors have no common base.
             raise AvroSchemaError(f"{type(error).__name__}: {error}") from None

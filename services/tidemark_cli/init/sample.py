@@ -16,6 +16,7 @@ import fastavro
 import msgspec
 from google.protobuf.message import Message as ProtobufMessage
 
+from hudi_format.avro_indexes import without_negative_indexes
 from index_assigner.formats.avro_schema import AvroSchemaError, AvroType, plain_schema, read_avro_schema
 from index_assigner.formats.decode_protobuf import index_bytes
 from index_assigner.formats.protobuf_message import message_indexes
@@ -270,7 +271,8 @@ def _tree(schema_id: int, trees: dict[int, AvroType], registry: _AskedOnce) -> A
 
 def _avro_value(content: bytes, tree: AvroType) -> Any:
     try:
-        return fastavro.schemaless_reader(io.BytesIO(content), plain_schema(tree), None)
+        schema = without_negative_indexes(fastavro.parse_schema(plain_schema(tree)))
+        return fastavro.schemaless_reader(io.BytesIO(content), schema, None)
     except Exception as error:
         raise CliError(f"a value is not of the schema that it names: {error}") from None
 

@@ -237,6 +237,22 @@ def test_bytes_that_are_no_record_are_refused_alone():
     assert [reasons[n] for n in range(1, 8)] == [Reason.NOT_AVRO] * 4 + [Reason.NOT_FRAMED] * 3
 
 
+def test_a_record_with_a_negative_index_is_refused_alone():
+    """-1 is no branch and no symbol, though Python takes it for the last one."""
+    reads = Reads()
+    enum = {"type": "enum", "name": "e", "symbols": ["ON", "OFF"]}
+    schema = record_schema("w", {"status": enum, "l": ["null", "long"]})
+    reads.registry.register(1, schema)
+    good = framed(1, schema, {"status": "OFF", "l": 5})
+    assert good[5:] == b"\x02\x02\x0a"
+    wrong = [good[:5] + b"\x01" + good[6:], good[:6] + b"\x01" + good[7:], good[:6] + b"\x03"]
+    decoded = decode(reads.decoder, good, *wrong, good)
+    assert decoded.rows.column("status").to_pylist() == ["OFF", "OFF"]
+    assert [(each.position, each.reason) for each in decoded.refused] == [
+        (position, Reason.NOT_AVRO) for position in (1, 2, 3)
+    ]
+
+
 def test_a_schema_of_another_kind_or_of_no_record_is_refused():
     reads = Reads()
     reads.registry.schemas[1] = StoredSchema(JSON, "{}")
