@@ -12,7 +12,7 @@ from commit_coordinator.domain.actions import CleanVoided, CloseEmpty, OpenAttem
 from commit_coordinator.domain.next_action import AwaitedPlan
 from commit_coordinator.errors import AttemptLostError, DivergedError
 from commit_coordinator.staging import close_attempt, open_attempt, term_dir
-from commit_coordinator.table_state import Timelines, load_timelines, rollback_naming
+from commit_coordinator.table_state import Timelines, load_timelines
 from commit_coordinator.taken_groups import refuse_awaited
 from commit_coordinator.takeover import check_not_undone
 from commit_coordinator.timeline_look import TimelineLook, look
@@ -190,7 +190,7 @@ def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | 
 
 def refuse_rolled_back(context: Context, timelines: Timelines, instant: str) -> None:
     """Raises AttemptLostError (rewind) when a rollback, pending or completed, names the instant."""
-    rollback = rollback_naming(context.storage, timelines, instant)
+    rollback = context.rollbacks.naming(timelines, instant)
     if rollback is not None:
         raise AttemptLostError(f"rollback {rollback} names instant {instant}", rewind=True)
 
@@ -214,7 +214,7 @@ def _roll_back(context: Context, instant: str) -> None:
                 "decisions are another table's"
             )
         # Another engine that rolled it back took the markers; its writer may have made files since.
-        search = found is None and rollback_naming(context.storage, timelines, instant) is not None
+        search = found is None and context.rollbacks.naming(timelines, instant) is not None
         rollback_pending(
             context.storage, instant, context.instants, staging_dir=term_dir(context.term), search=search
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.step_times import StepTimes
+from commit_coordinator.table_state import Rollbacks
 from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
 from hudi_format.model import InstantGenerator
@@ -75,9 +76,11 @@ class Context:
     hit: Callable[[str], None]
     view: TableView | None = None
     steps: StepTimes = field(init=False)
+    rollbacks: Rollbacks = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
+        self.rollbacks = Rollbacks(self.storage)
 
     @property
     def term(self) -> int:

@@ -60,16 +60,27 @@ def load_timelines(storage: Storage) -> Timelines:
     return Timelines(data, load_timeline(storage, METADATA_TABLE_ROOT))
 
 
-def rollback_naming(storage: Storage, timelines: Timelines, instant: str) -> str | None:
-    """The rollback that names the instant, or None; pending ones by their plan, others by what they did."""
-    rollbacks = [
-        *timelines.data.pending(Action.ROLLBACK),
-        *timelines.data.completed(Action.ROLLBACK),
-    ]
-    for each in rollbacks:
-        if each.requested > instant and instant in rolled_back_by(storage, each):
-            return each.requested
-    return None
+class Rollbacks:
+    """What the rollbacks on the data timeline name; completed ones are read once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._completed: dict[str, list[str]] = {}
+
+    def naming(self, timelines: Timelines, instant: str) -> str | None:
+        """The rollback that names the instant, or None; pending ones by their plan, others by what they did.
+
+        Whatever their times are: another engine's clock may be behind the instant that it rolls back.
+        """
+        before, completed = self._completed, timelines.data.completed(Action.ROLLBACK)
+        self._completed = {
+            each.file_name: before.get(each.file_name) or rolled_back_by(self._storage, each)
+            for each in completed
+        }
+        pending = timelines.data.pending(Action.ROLLBACK)
+        named = {each.file_name: rolled_back_by(self._storage, each) for each in pending} | self._completed
+        found = (each.requested for each in (*pending, *completed) if instant in named[each.file_name])
+        return next(found, None)
 
 
 def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:

@@ -9,6 +9,8 @@ import pytest
 from epoch_protocol.batches import DataOp
 from hudi_format.commit.lock import LOCK_PATH, read_lock
 from hudi_format.table_config import TableType
+from hudi_format.timeline import Action, load_timeline
+from stream_runtime.clock import ManualClock
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import (
@@ -100,6 +102,28 @@ def test_our_pending_instant_is_rolled_back_by_another_engine(
     committed = path.state().committed
     assert committed.epoch == 2
     assert committed.instant != planned.instant
+    check_end(path)
+
+
+@BOTH_TYPES
+def test_a_rollback_whose_time_lies_before_the_instant_that_it_names_counts(
+    tmp_path: Path, table_type: TableType
+) -> None:
+    """The other engine's clock is five seconds behind ours. Were our instant completed below its rollback,
+    whoever finishes that rollback would delete the rows.
+    """
+    path, _ = planned_second(tmp_path, table_type)
+    planned = path.state().planned
+    assert planned is not None
+    assert planned.instant is not None
+    behind = ManualClock(path.clock.now_ms() - 5_000)
+    OtherEngine(path.storage, behind, path.action, follows=False).schedule_rollback(planned.instant)
+    (rollback,) = load_timeline(path.storage).pending(Action.ROLLBACK)
+    assert rollback.requested < planned.instant
+    tag_anew(path, 1)
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    assert path.state().committed.instant != planned.instant
     check_end(path)
 
 
