@@ -24,6 +24,7 @@ _PRODUCE_VERSION: Final = 8
 _TIMEOUT_S: Final = 60.0
 _MAGIC: Final = 2
 _LZ4_BLOCK: Final = 65_536
+_LOG_APPEND_TIME: Final = 1 << 3
 _CLIENT: Final = b"raw-producer"
 
 
@@ -106,9 +107,11 @@ def batch(
     timestamp_ms: int = 1_700_000_000_000,
     content: bytes | None = None,
     later_ms: Sequence[int] = (),
+    says_append_time: bool = False,
 ) -> bytes:
     """A record batch. `content`: compressed bytes to use in place of the records' own. `later_ms`: how much
-    later than `timestamp_ms` each record is, where they differ.
+    later than `timestamp_ms` each record is, where they differ. `says_append_time`: with the attribute that
+    is the broker's to set, where the topic has `message.timestamp.type=LogAppendTime`.
     """
     deltas = later_ms or [0] * len(records)
     if content is None:
@@ -118,7 +121,8 @@ def batch(
         content = compressed(codec, b"".join(parts))
     last = len(records) - 1
     newest = min(max(timestamp_ms + max(deltas, default=0), -(2**63)), 2**63 - 1)
-    tail = struct.pack(">hiqqqhii", codec, last, timestamp_ms, newest, -1, -1, -1, len(records))
+    attributes = codec | (_LOG_APPEND_TIME if says_append_time else 0)
+    tail = struct.pack(">hiqqqhii", attributes, last, timestamp_ms, newest, -1, -1, -1, len(records))
     tail += content
     head = struct.pack(">ibI", -1, _MAGIC, crc32c(tail))
     return struct.pack(">qi", 0, len(head) + len(tail)) + head + tail

@@ -31,12 +31,14 @@ MEMORY = 64 << 20
 GOOD = batch([RawRecord(b"good")])
 
 
-def made_topic(bootstrap: str, topic: str, *contents: bytes) -> ConfluentKafkaClient:
+def made_topic(
+    bootstrap: str, topic: str, *contents: bytes, timestamp_type: str = "CreateTime"
+) -> ConfluentKafkaClient:
     """With these batches in its one partition, through a listener that asks nobody who they are."""
     client = ConfluentKafkaClient({"bootstrap.servers": bootstrap})
     admin = client.admin()
-    settings = {"max.message.bytes": str(16 << 20), "retention.ms": "-1"}
-    admin.create_topics([TopicSpec(topic, 1, 1, settings)])
+    settings = {"max.message.bytes": str(16 << 20), "message.timestamp.type": timestamp_type}
+    admin.create_topics([TopicSpec(topic, 1, 1, {**settings, "retention.ms": "-1"})])
     admin.close()
     with RawProducer(bootstrap) as raw:
         for content in contents:
@@ -78,17 +80,21 @@ def test_the_end_of_a_deadly_batch_of_100_000_records_is_one_request(
     assert len(asked) == 4
 
 
-def test_the_header_says_first_and_last_offset_whatever_the_codec(kafka: EmbeddedKafka) -> None:
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_the_header_says_first_and_last_offset_whatever_the_codec_and_whoever_sets_times(
+    kafka: EmbeddedKafka, timestamp_type: str
+) -> None:
     contents = [batch([RawRecord(b"x")] * 7, codec) for codec in Codec]
-    client = made_topic(kafka.bootstrap_servers, "headers", *contents)
-    place, admin = TopicPartition("headers", 0), client.admin()
+    topic = f"headers-{timestamp_type}"
+    client = made_topic(kafka.bootstrap_servers, topic, *contents, timestamp_type=timestamp_type)
+    place, admin = TopicPartition(topic, 0), client.admin()
     settings = {"bootstrap.servers": kafka.bootstrap_servers}
     leader = admin.leader(place)
     admin.close()
     for offset in range(7 * len(Codec)):
         first = offset - offset % 7
         assert batch_offsets(settings, leader, place, offset) == BatchOffsets(first, first + 6)
-    for lacking in (TopicPartition("nobody", 0), TopicPartition("headers", 5)):
+    for lacking in (TopicPartition("nobody", 0), TopicPartition(topic, 5)):
         with pytest.raises(HeaderUnavailableError, match="error 3"):
             batch_offsets(settings, leader, lacking, 0)
     with pytest.raises(HeaderUnavailableError, match="no record batch|error 1"):
