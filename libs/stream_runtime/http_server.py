@@ -8,8 +8,8 @@ One thread accepts, reads requests and writes answers, for all connections; a ro
 own, at most `WORKING_MAX` at once. So a client that is slow costs a descriptor and no thread:
 
 * A handshake and a request may take `HEAD_S` and `HEAD_BYTES_MAX`, everything together `CONNECTION_S`.
-* There are at most `CONNECTIONS_MAX` connections. One more takes the place of that which has waited longest
-  for its own request; when every one is being answered, the new one is closed.
+* There are at most `CONNECTIONS_MAX` connections. One more takes the place of that which came first of those
+  that wait for their client; when every one is being answered, the new one is closed.
 * `QUICK_PATHS`, whose routes only look at a flag, are answered however many others are at work.
 
 Not its job: what a route shows, and who may see it (`guard`).
@@ -149,7 +149,9 @@ class _Answering:
 
 
 class _Connection:
-    """A client's connection, from its handshake on. `waits`: its request is not there yet."""
+    """A client's connection, from its handshake on. `waits`: for the client alone. Its request is not there
+    yet, or its answer is all sent and it has not hung up (over TLS that is a message of its own).
+    """
 
     def __init__(self, task: asyncio.Task[None]) -> None:
         self.task = task
@@ -216,12 +218,12 @@ class _Serving:
             task.add_done_callback(self._connections.pop)
 
     def _room_made(self) -> bool:
-        """Ends the connection that has waited longest for its request, if any waits."""
-        longest = next((each for each in self._connections.values() if each.waits), None)
-        if longest is None:
+        """Ends the connection that came first of those that wait for their client, if any does."""
+        first = next((each for each in self._connections.values() if each.waits), None)
+        if first is None:
             return False
-        longest.waits = False
-        longest.task.cancel()
+        first.waits = False
+        first.task.cancel()
         self._too_slow()
         return True
 
@@ -232,13 +234,11 @@ class _Serving:
             async with asyncio.timeout(CONNECTION_S):
                 async with asyncio.timeout(HEAD_S):
                     reader, writer = await self._opened(connection)
-                    head = await reader.readuntil(b"\r\n\r\n")
+                    head = await _head(reader)
                 await self._answered(writer, head, peer)
+                await self._hung_up(writer)
         except TimeoutError:
             self._too_slow()
-        except asyncio.LimitOverrunError:
-            if writer is not None:
-                await self._written(writer, text_answer(431, "this request has too many headers"), True)
         except (OSError, EOFError, ssl.SSLError) as error:
             _log.debug("connection of %s ended: %s", peer, error)
         finally:
@@ -258,10 +258,11 @@ class _Serving:
         transport.set_write_buffer_limits(high=1, low=0)
         return reader, asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
-    async def _answered(self, writer: asyncio.StreamWriter, head: bytes, peer: str) -> None:
-        current = asyncio.current_task()
-        assert current is not None
-        self._connections[current].waits = False
+    async def _answered(self, writer: asyncio.StreamWriter, head: bytes | None, peer: str) -> None:
+        self._connection.waits = False
+        if head is None:
+            await self._written(writer, text_answer(431, "this request has too many headers"), True)
+            return
         try:
             method, request = parsed_request(head, _certificate_names(writer), peer)
         except BadRequestError as error:
@@ -300,9 +301,27 @@ class _Serving:
         for begin in range(0, len(body), _PIECE_BYTES):
             writer.write(body[begin : begin + _PIECE_BYTES])
             await writer.drain()
+
+    async def _hung_up(self, writer: asyncio.StreamWriter) -> None:
         writer.close()
+        self._connection.waits = True
         with suppress(OSError):
             await writer.wait_closed()
+
+    @property
+    def _connection(self) -> _Connection:
+        """Of the task that runs."""
+        current = asyncio.current_task()
+        assert current is not None
+        return self._connections[current]
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes | None:
+    """Of a request; None: it is longer than `HEAD_BYTES_MAX`."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        return None
 
 
 def _set(answered: asyncio.Future[Answer], answer: Answer) -> None:

@@ -17,10 +17,11 @@ from stream_runtime.ids import SeededIds
 from stream_runtime.rpc.call_groups import CallGroup, CallGroups
 from stream_runtime.rpc.channel import call, open_channel
 from stream_runtime.rpc.server import RpcServer, start_server
-from stream_runtime.security.client import IN_THE_CLEAR, TOKEN_VARIABLE, client_security
+from stream_runtime.security.client import IN_THE_CLEAR, TOKEN_VARIABLE, ClientSecurity, client_security
 from stream_runtime.security.roles import Role
 from stream_runtime.security.server import ServerSecurity, open_security, server_security
 from stream_runtime.security.tokens import new_token, token_line
+from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
 
 ADMIN, COMMIT = "tidemark.admin.v1.Admin", "tidemark.commit.v1.CommitCoordinator"
@@ -43,14 +44,20 @@ def adding(service: str, method: str) -> Callable[[grpc.Server], None]:
 class World:
     """A server with the two services, its callers, and who holds calls open."""
 
-    def __init__(self, folder: Path, *, tokens: bool) -> None:
+    def __init__(self, folder: Path, *, tokens: bool, tls: bool = False) -> None:
+        """``tls``: with tokens alone."""
         self.ends = ExitStack()
         self.security: ServerSecurity = open_security()
         self.config: Any = None
         if tokens:
             lines = [token_line(READER, [Role.READ], "one"), token_line(SERVICE, [Role.SERVICE], "two")]
-            section = f"{{tokens: {{file: {secret_file(folder / 'tokens', chr(10).join(lines))}}}}}"
-            self.config = secured(folder, section)
+            section = f"tokens: {{file: {secret_file(folder / 'tokens', chr(10).join(lines))}}}"
+            if tls:
+                authority = Authority(folder / "ca")
+                own = authority.issue("localhost", "127.0.0.1")
+                files = f"certificate: {own.certificate}, key: {own.key}, ca: {authority.ca}"
+                section += f", tls: {{{files}}}"
+            self.config = secured(folder, f"{{{section}}}")
             self.security = server_security(self.config, CLOCK)
         group = CallGroup("calls of the admin service", frozenset({STATUS}), 10)
         too_many = self.security.access.refused
@@ -69,11 +76,13 @@ class World:
     def refused(self) -> dict[str, int]:
         return self.security.access.refused.counts()
 
+    def caller(self, token: str) -> ClientSecurity:
+        if self.config is None:
+            return IN_THE_CLEAR
+        return client_security(self.config, CLOCK, {TOKEN_VARIABLE: token})
+
     def ask(self, method: str, token: str, content: bytes = b"x", seconds: float = 60.0) -> Any:
-        security = IN_THE_CLEAR
-        if self.config is not None:
-            security = client_security(self.config, CLOCK, {TOKEN_VARIABLE: token})
-        with open_channel(self.server.address, security=security) as channel:
+        with open_channel(self.server.address, security=self.caller(token)) as channel:
             return call(channel.unary_unary(method), content, seconds)
 
     def hold(self, method: str, calls: int, token: str | None = None) -> list[Any]:
