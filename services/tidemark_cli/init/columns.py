@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hudi_format.avro_types import NESTING_DEPTH_MAX, is_avro_name
 from hudi_format.schema import META_COLUMNS
+from tidemark_cli.errors import CliError
 
 Row = Mapping[str, Any]
 Avro = Any
@@ -29,6 +30,7 @@ _MILLIS: Final = range(10**11, 10**14)
 _MICROS: Final = range(10**14, 10**17)
 _LONG: Final = range(-(2**63), 2**63)
 _KEYS_MAX: Final = 64
+_SHOWN_MAX: Final = 20
 TIMESTAMP_MICROS: Final = {"type": "long", "logicalType": "timestamp-micros"}
 TIMESTAMP_MILLIS: Final = {"type": "long", "logicalType": "timestamp-millis"}
 DATE: Final = {"type": "int", "logicalType": "date"}
@@ -40,6 +42,28 @@ class Columns:
 
     types: dict[str, Avro] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    _alike: dict[str, str] = field(default_factory=dict, repr=False)
+    """The column that was added first, by its name in lower case."""
+
+    def add(self, name: str, avro: Avro | None, note: str = "") -> None:
+        """A field of the records as a column; where it can be none, a note that begins with "left out".
+        ``avro`` None: for its type, as ``note`` says.
+        """
+        if name in META_COLUMNS or not is_avro_name(name) or name.startswith("_hoodie_"):
+            avro = None
+            note = "left out: a column's name has letters, digits and _, and is not Hudi's own"
+        elif avro is not None and (first := self._alike.setdefault(name.lower(), name)) != name:
+            avro, note = None, f"left out: Spark does not tell it from {first}"
+        if note:
+            self.notes[name] = note
+        if avro is not None:
+            self.types[name] = avro
+
+    def refuse_none(self) -> None:
+        """Raises CliError when no field of the records became a column."""
+        if not self.types:
+            why = [f"{name} ({note})" for name, note in self.notes.items()][:_SHOWN_MAX]
+            raise CliError(f"no field of the records can be a column: {', '.join(why) or 'they have none'}")
 
     def avro_fields(self, required: Iterable[str]) -> list[dict[str, Any]]:
         """As fields of an Avro record; those that are not required may be null."""
@@ -54,21 +78,20 @@ class Columns:
 
 def infer_columns(rows: Sequence[Row]) -> Columns:
     """The columns of all fields that can be stored; the others have a note that begins with "left out"."""
-    found, lower = Columns(), dict[str, str]()
+    found = Columns()
     for name, values in _by_field(rows).items():
-        if name in META_COLUMNS or not is_avro_name(name) or name.startswith("_hoodie_"):
-            found.notes[name] = "left out: a column's name has letters, digits and _, and is not Hudi's own"
-            continue
-        if name.lower() in lower:
-            found.notes[name] = f"left out: Spark does not tell it from {lower[name.lower()]}"
-            continue
-        avro, note = infer_type(name, values)
-        if note:
-            found.notes[name] = note
-        if avro is not None:
-            found.types[name] = avro
-            lower[name.lower()] = name
+        found.add(name, *infer_type(name, values))
     return found
+
+
+def nested_fields(types: Mapping[str, Avro | None]) -> list[dict[str, Any]]:
+    """Of a record within a column: its fields that can be stored, and of names that Spark does not tell apart
+    the first one.
+    """
+    first: dict[str, str] = {}
+    kept = (name for name, avro in types.items() if avro is not None)
+    names = [name for name in kept if first.setdefault(name.lower(), name) == name]
+    return [{"name": name, "type": ["null", types[name]], "default": None} for name in names]
 
 
 def infer_type(name: str, values: Sequence[Any], depth: int = 0) -> tuple[Avro | None, str]:
@@ -143,11 +166,9 @@ def _object(name: str, values: Sequence[Row], depth: int) -> tuple[Avro | None, 
     if len(fields) > _KEYS_MAX or not all(is_avro_name(each) for each in fields):
         value, note = infer_type(name, [each for items in fields.values() for each in items], depth + 1)
         return (None, note) if value is None else ({"type": "map", "values": ["null", value]}, note)
-    inner = []
-    for key, items in fields.items():
-        avro, _ = infer_type(key, items, depth + 1)
-        if avro is not None:
-            inner.append({"name": key, "type": ["null", avro], "default": None})
+    inner = nested_fields({key: infer_type(key, items, depth + 1)[0] for key, items in fields.items()})
+    if not inner:
+        return None, "left out: none of its fields can be stored"
     return {"type": "record", "name": f"{name}_{depth}", "fields": inner}, ""
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from hudi_format.avro_types import is_avro_name
 from hudi_format.schema import TableSchema
 from index_assigner.errors import SetupError
 from index_assigner.formats.columns import ColumnReader, fill_columns
@@ -28,7 +27,7 @@ from index_assigner.formats.protobuf_columns import (
 )
 from index_assigner.formats.protobuf_message import message_class, message_names
 from tidemark_cli.errors import WRONG_USE, CliError
-from tidemark_cli.init.columns import DATE, TIMESTAMP_MICROS, Avro, Columns, Row
+from tidemark_cli.init.columns import DATE, TIMESTAMP_MICROS, Avro, Columns, Row, nested_fields
 from tidemark_cli.init.draft import record_schema
 
 _SCALARS: Final = {
@@ -72,14 +71,13 @@ def message_columns(described: Any) -> Columns:
     """The columns of a message; what cannot be one has a note."""
     found = Columns()
     for field in described.fields:
-        name = str(field.name)
+        name, note = str(field.name), ""
         avro = _column(name, field, (described.full_name,))
-        if avro is None or not is_avro_name(name):
-            found.notes[name] = f"left out: {_shown(field)} cannot be a column"
-            continue
-        found.types[name] = avro
-        if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
-            found.notes[name] = "unsigned: a record with more than 2^63 - 1 becomes a dead letter"
+        if avro is None:
+            note = f"left out: {_shown(field)} cannot be a column"
+        elif field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
+            note = "unsigned: a record with more than 2^63 - 1 becomes a dead letter"
+        found.add(name, avro, note)
     return found
 
 
@@ -135,11 +133,10 @@ def _single(name: str, field: Any, within: tuple[str, ...]) -> Avro | None:
         return dict(DATE)
     if full_name in within:
         return None
-    fields = []
-    for each in described.fields:
-        avro = _column(f"{name}_{each.name}", each, (*within, full_name))
-        if avro is not None:
-            fields.append({"name": str(each.name), "type": ["null", avro], "default": None})
+    inner = {str(each.name): each for each in described.fields}
+    fields = nested_fields(
+        {key: _column(f"{name}_{key}", each, (*within, full_name)) for key, each in inner.items()}
+    )
     return {"type": "record", "name": name, "fields": fields} if fields else None
 
 

@@ -92,6 +92,7 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
             f"none of {len(messages)} records holds a row. JSON, Debezium's events and Confluent's Avro are "
             "understood by themselves; Protobuf needs --descriptor FILE and --message NAME"
         )
+    sample.columns.refuse_none()
     if said.format not in (None, sample.format):
         raise CliError(f"--format {said.format.value}: the records look like {sample.format.value}")
     return sample
@@ -217,6 +218,7 @@ def _read_protobuf(
             contents.append(value[start + len(prefix) :])
     sample.format = InputFormat.PROTOBUF
     sample.columns = message_columns(message.DESCRIPTOR)
+    sample.columns.refuse_none()
     for each, row in zip(taken, message_rows(message, sample.columns, contents), strict=True):
         if row is not None:
             sample.rows.append(row)

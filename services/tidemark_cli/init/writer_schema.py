@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hudi_format.avro_types import DECIMAL_PRECISION_MAX, is_avro_name
+from hudi_format.avro_types import DECIMAL_PRECISION_MAX
 from index_assigner.formats.avro_schema import AvroType
 from index_assigner.formats.meanings import Meaning, meaning_of, scale_in
-from tidemark_cli.init.columns import DATE, TIMESTAMP_MICROS, TIMESTAMP_MILLIS, Avro, Columns
+from tidemark_cli.init.columns import DATE, TIMESTAMP_MICROS, TIMESTAMP_MILLIS, Avro, Columns, nested_fields
 
 _BY_MEANING: Final[Mapping[Meaning, Avro]] = {
     Meaning.DATE: DATE,
@@ -36,13 +36,12 @@ def columns_of(record: AvroType) -> Columns:
     """The columns of a record; what cannot be one has a note."""
     found = Columns()
     for name, each in (record.fields or {}).items():
-        avro = _column(name, each)
-        if avro is None or not is_avro_name(name):
-            found.notes[name] = f"left out: {each.shown} cannot be a column"
-        else:
-            found.types[name] = avro
-            if each.not_null.meaning is Meaning.DECIMAL:
-                found.notes[name] = "the widest decimal of this scale: lower the precision if you know it"
+        avro, note = _column(name, each), ""
+        if avro is None:
+            note = f"left out: {each.shown} cannot be a column"
+        elif each.not_null.meaning is Meaning.DECIMAL:
+            note = "the widest decimal of this scale: lower the precision if you know it"
+        found.add(name, avro, note)
     return found
 
 
@@ -87,11 +86,6 @@ def _column(name: str, given: AvroType) -> Avro | None:
             return None
         return {"type": each.kind, "items" if each.kind == "array" else "values": ["null", item]}
     if each.kind == "record" and each.fields:
-        inner = {key: _column(f"{name}_{key}", field) for key, field in each.fields.items()}
-        fields = [
-            {"name": key, "type": ["null", avro], "default": None}
-            for key, avro in inner.items()
-            if avro is not None
-        ]
+        fields = nested_fields({key: _column(f"{name}_{key}", field) for key, field in each.fields.items()})
         return {"type": "record", "name": name, "fields": fields} if fields else None
     return None

@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +27,21 @@ from stream_runtime.config import InputFormat, TableConfigFile, load_config
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from stream_writer import rehearsal as writer
+from tests.schema_registry import RegistryServer
+from tests.unit.tidemark_cli.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
 from tidemark_cli.config_check import check_config_file
 from tidemark_cli.errors import CliError
+from tidemark_cli.init import session
 from tidemark_cli.init.ask import Asker
 from tidemark_cli.init.session import InitOptions, Written, initialise
 
 _USUAL = """
     id order_id uuid updated_at ts event_time created_ms version seq day dt region status amount name note at
-    lsn modified_date deleted_at payload tags is_open __deleted _deleted __op __source_ts_ms value Key
+    lsn modified_date deleted_at payload tags is_open __deleted _deleted __op __source_ts_ms value Key key
 """
 _START = 1_700_000_000_000
 _NAMES = st.sampled_from(_USUAL.split())
+_LACKING = ("--key", "holds a row", "no field of the records can be a column")
 
 
 def _values(name: str) -> st.SearchStrategy[Any]:
@@ -98,15 +103,92 @@ def initialised(
 
 
 def written_for(folder: Path, records: list[dict[str, Any]], format_: InputFormat) -> Written | None:
-    """None: the sample lacks what a sample may lack, a column that can be a key, or any record that is no
-    delete.
+    """None: the sample lacks what a sample may lack, a column that can be a key, any column, or any record
+    that is no delete.
     """
     try:
         return initialised(folder, records, format_)
     except CliError as error:
-        if "--key" not in str(error) and "holds a row" not in str(error):
+        if not any(text in str(error) for text in _LACKING):
             raise
         return None
+
+
+def initialised_from_topic(folder: Path, sample: TopicSample) -> Written | None:
+    """None as `written_for` has it."""
+    asker = Asker.of_terminal(lambda _: None, wanted=False)
+    kafka = {"bootstrap.servers": "127.0.0.1:1"}
+    options = InitOptions(out=folder / "orders.yaml", topic=TOPIC, kafka=kafka, **sample.options)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(session, "read_topic", lambda *_: sample.messages)
+        try:
+            return initialise(options, ManualClock(), asker, {})
+        except CliError as error:
+            if not any(text in str(error) for text in _LACKING):
+                raise
+            return None
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RegistryServer]:
+    with RegistryServer() as running:
+        yield running
+
+
+TOPIC_SAMPLES = pytest.mark.parametrize(
+    "samples_",
+    [avro_samples(debezium=False), avro_samples(debezium=True), protobuf_samples()],
+    ids=["avro", "debezium-avro", "protobuf"],
+)
+
+
+def check_topic_samples(
+    chosen: settings, of_format: st.SearchStrategy[Made], registry: RegistryServer, drawn: int | None = None
+) -> list[bool]:
+    """As `check_samples`; and each that was written is one that services start with."""
+    written_of_samples: list[bool] = []
+
+    @settings(chosen, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(of_format)
+    def holds(make: Made) -> None:
+        with tempfile.TemporaryDirectory() as temporary:
+            sample = make(Path(temporary), registry)
+            written = initialised_from_topic(Path(temporary), sample)
+            written_of_samples.append(written is not None)
+            if written is None:
+                return
+            config, _ = check_config_file(written.config, {})
+            assert config.input.format is sample.format
+            assert not written.refused
+            assert written.taken == len(sample.messages)
+            starts(load_config(written.config, {}))
+
+    if drawn is not None:
+        holds = seed(drawn)(holds)
+    holds()
+    return written_of_samples
+
+
+@TOPIC_SAMPLES
+def test_what_init_writes_for_a_topic_is_taken_by_what_reads_it_and_by_a_start(
+    samples_: st.SearchStrategy[Made], registry: RegistryServer
+) -> None:
+    written = check_topic_samples(settings(max_examples=50, derandomize=True), samples_, registry)
+    assert sum(written) > 50 // 3
+
+
+@TOPIC_SAMPLES
+def test_what_init_writes_for_a_topic_is_taken_for_other_samples_in_each_run(
+    samples_: st.SearchStrategy[Made], registry: RegistryServer
+) -> None:
+    assert any(check_topic_samples(settings(max_examples=15), samples_, registry, seed_of_this_run()))
+
+
+def seed_of_this_run() -> int:
+    """TIDEMARK_INIT_SEED is a seed of an earlier run, which pytest shows of a test that failed."""
+    number = int(os.environ.get("TIDEMARK_INIT_SEED") or time.time_ns() // 1_000_000)
+    sys.stdout.write(f"TIDEMARK_INIT_SEED={number}\n")
+    return number
 
 
 def check_samples(chosen: settings, format_: InputFormat, drawn: int | None = None) -> list[bool]:
@@ -143,10 +225,7 @@ def test_what_init_writes_is_taken_by_what_reads_it(format_: InputFormat, count:
 def test_what_init_writes_is_taken_by_what_reads_it_for_other_samples_in_each_run(
     format_: InputFormat,
 ) -> None:
-    """TIDEMARK_INIT_SEED is a seed of an earlier run, which pytest shows of a test that failed."""
-    number = int(os.environ.get("TIDEMARK_INIT_SEED") or time.time_ns() // 1_000_000)
-    sys.stdout.write(f"TIDEMARK_INIT_SEED={number}\n")
-    assert any(check_samples(settings(max_examples=30), format_, number))
+    assert any(check_samples(settings(max_examples=30), format_, seed_of_this_run()))
 
 
 def test_what_init_writes_is_taken_by_doctor_and_by_a_start() -> None:
