@@ -20,8 +20,8 @@ _CHANCE_HARDER: Final = 1 / 7
 _KEYS: Final = 6
 _MORE_KEYS: Final = 8
 _ENDS: Final = ("decoded", "decoded", "fetched")
-QUOTED: Final = frozenset({3, 11, 23, 91, 236, 2000, 2001, 2008, 2013, 2032})
-"""Seeds that docs/simulation.md quotes for what their world shows: they keep the usual one."""
+QUOTED: Final = frozenset({3, 11, 23, 91, 2000, 2001, 2008, 2013, 2032})
+"""Seeds that docs/simulation.md quotes for what their usual world shows: they keep it."""
 
 _Drawn = tuple[Setup, list[Event]]
 _Draw = Callable[[Random, Setup, list[Event]], _Drawn]
