@@ -12,7 +12,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 REACHED: Final = "reached"
-CHUNKS: Final = 40
+SEEDS: Final = 1_000
+"""As many fixed worlds run; they are to reach each required state together."""
+CHUNK: Final = 25
+CHUNKS: Final = SEEDS // CHUNK
 REQUIRED: Final = frozenset({
     "rewind",
     "void",

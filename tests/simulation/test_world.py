@@ -12,13 +12,11 @@ from collections.abc import Callable
 import pytest
 
 from stream_runtime.ids import SystemIds
-from tests.simulation.reached_states import REACHED
+from tests.simulation.reached_states import CHUNK, REACHED, SEEDS
 from tests.simulation.world.generate import generate
 from tests.simulation.world.seeds import report
 from tests.simulation.world.world import run_script
 
-SEEDS = 1_000
-CHUNK = 25
 CHUNKS = (
     [range(int(os.environ["TIDEMARK_SEED"]), int(os.environ["TIDEMARK_SEED"]) + 1)]
     if "TIDEMARK_SEED" in os.environ

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from stream_runtime.platform.java import find_java
-from tests.soak.gauges import GROWN_UP_S, Disk, allocated_bytes, jvms, process_figures
+from tests.soak import gauges
+from tests.soak.gauges import GROWN_UP_S, Disk, Gauges, allocated_bytes, jvms, process_figures
 from tests.soak.heaps import Heaps, Jvm, live_bytes
 
 HOLDER = """
@@ -117,3 +119,16 @@ def test_live_bytes_are_the_total_of_the_histogram():
     assert live_bytes(lines) == 800
     with pytest.raises(ValueError, match="no total"):
         live_bytes("nothing")
+
+
+def test_a_broker_that_does_not_answer_for_a_moment_does_not_end_the_gauges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A minute in which it never answers lacks the figures of topics, which fails the soak."""
+
+    def unanswered(*_: object) -> dict[str, float]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(gauges, "kept_messages", unanswered)
+    measured = Gauges(dict, {"here": Disk(tmp_path)}, "127.0.0.1:1", "orders", Heaps(tmp_path))
+    assert list(measured._sample(0)) == ["disk: here"]
