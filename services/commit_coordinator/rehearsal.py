@@ -6,6 +6,7 @@ are not made, and records that they would write are not written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any, cast
 
 from commit_coordinator.decisions_log import DecisionsLog
@@ -23,7 +24,21 @@ from stream_runtime.kafka.topics import TopicNames
 
 def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
     """Raises what keeps a coordinator from starting: DivergedError, TopicsChangedError, …"""
-    names, admin = TopicNames(config.table.name), client.admin()
+    with closing(client.admin()) as admin:
+        admin.check_broker()
+        check_ledger(config, storage, client, clock)
+        looking, unwritten = cast(Admin, _Looking(admin)), cast(Storage, _Unwritten(storage))
+        open_inputs(config, unwritten, looking)
+        check_recorded(unwritten, ensure_topics(config, looking))
+        check_lane_source(config, unwritten)
+
+
+def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
+    """Are the topics of the table's name those of the table at this place? Reads them and changes nothing.
+
+    Raises as `check_identity`.
+    """
+    names = TopicNames(config.table.name)
     reader = FoldReader(
         client,
         names.ledger,
@@ -34,17 +49,8 @@ def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClien
     log = DecisionsLog(
         client, names.epochs, f"{config.table.name}-rehearsal", reader, clock, lambda applied: None
     )
-    try:
-        admin.check_broker()
+    with closing(client.admin()) as admin, closing(reader), closing(log):
         check_identity(config, storage, admin, log, lambda: reader.fold)
-        looking, unwritten = cast(Admin, _Looking(admin)), cast(Storage, _Unwritten(storage))
-        open_inputs(config, unwritten, looking)
-        check_recorded(unwritten, ensure_topics(config, looking))
-        check_lane_source(config, unwritten)
-    finally:
-        log.close()
-        reader.close()
-        admin.close()
 
 
 class _Looking:

@@ -17,6 +17,8 @@ import grpc
 from commit_coordinator.dead_letter_desk import PAGE_MAX, DeadLetterDesk, LetterPage, all_letters
 from commit_coordinator.dead_letter_retention import retention_now
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
+from commit_coordinator.rehearsal import check_ledger
+from hudi_format.storage.locate import open_storage
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import read_run_file
@@ -115,7 +117,10 @@ class CoordinatorLetters:
 def reach_letters(
     config_file: str, clock: Clock, say: Callable[[str], None]
 ) -> Iterator[tuple[TableConfigFile, Letters]]:
-    """The loaded configuration and its table's dead letters. Raises CliError when none can be there."""
+    """The loaded configuration and its table's dead letters. Raises CliError when none can be there, and
+    without a coordinator, which compares as well, what `check_ledger` raises: a copy of the table's
+    configuration would have the letters of the other table, and replay them into its topics.
+    """
     loaded = load_config(config_file)
     client = _coordinator(loaded, config_file)
     if client is not None:
@@ -129,6 +134,7 @@ def reach_letters(
         )
     with reachable_kafka(loaded, clock, say, "tidemark dead-letter") as config:
         kafka = ConfluentKafkaClient.from_config(config, clock=clock)
+        check_ledger(config, open_storage(config.table.path), kafka, clock)
         yield config, KafkaLetters(kafka, config, clock)
 
 

@@ -75,13 +75,15 @@ def run_remove(options: argparse.Namespace) -> int:
     """Writes the table's record; no service may run."""
     from commit_coordinator.topics_setup import remove_topic
     from hudi_format.storage.locate import open_storage
+    from stream_runtime.clock import SystemClock
     from stream_runtime.config import load_config
-    from tidemark_cli.tables import refuse_while_serving
+    from tidemark_cli.tables import refuse_while_served_elsewhere, refuse_while_serving
 
-    config = load_config(options.config)
+    config, output = load_config(options.config), Output(options.json)
     refuse_while_serving(config)
+    refuse_while_served_elsewhere(config, SystemClock(), output.say)
     remove_topic(config, open_storage(config.table.path), options.topic)
-    Output(options.json).answer(
+    output.answer(
         {"topic": options.topic, "removed": True},
         [
             f"topic {options.topic} is read no more; what was taken from it stays. Named in input.topics "
