@@ -6,7 +6,9 @@ who knows better accepts it by `table.accept_properties`. The list was compared 
 writes (DataFrames and SQL; SIMPLE, COMPLEX and NON_PARTITION keys; with payload classes), and with the names
 in its `HoodieTableConfig`.
 
-`_INTERPRETED` are those that `validation` judges by their meaning: they cannot be accepted away.
+What is on the list cannot be accepted. `_INTERPRETED` are those that `validation` judges by their meaning.
+Another value of the rest is known to be wrong: slash-separated dates and timestamp-based keys would have
+their rows put elsewhere, another merge strategy would have them merged otherwise.
 """
 
 from __future__ import annotations
@@ -86,6 +88,8 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
         )
     ),
 }
+# Settings of timestamp-based keys, by which Hudi makes partition paths of a column's times.
+_TIMESTAMP_BASED: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 _GENERATOR_CLASSES: Final[Mapping[KeyGeneratorType, tuple[str, ...]]] = {
     kind: tuple(f"org.apache.hudi.keygen.{name}" for name in names)
     for kind, names in {
@@ -102,40 +106,64 @@ _STRATEGIES: Final[Mapping[MergeMode, tuple[str, ...]]] = {
 
 
 def check_properties(config: TableConfig, accepted: Collection[str] = ()) -> None:
-    """Raises `UnsupportedTableError` naming all properties that are not known, or have a value that is not
-    served, but for the `accepted` ones.
+    """Raises `UnsupportedTableError` naming all properties that are not known, but for the `accepted` ones,
+    and all that have a value that is not served, whatever is accepted.
     """
-    refused = [
-        f"{name} is {value!r} ({why})"
-        for name, value in sorted(config.properties.items())
-        if name not in accepted and (why := _why_not(name, value, config)) is not None
-    ]
-    fixed = sorted(_INTERPRETED.intersection(accepted))
-    if fixed:
+    known = sorted(filter(_is_known, accepted))
+    if known:
         raise UnsupportedTableError(
-            f"{CONFIG_KEY} names {', '.join(fixed)}, which says what kind of table this is and cannot be "
-            f"accepted",
+            f"{CONFIG_KEY} names {', '.join(known)}: what Tidemark knows is served by its value or refused, "
+            "and cannot be accepted",
             f"Take it out of {CONFIG_KEY}",
         )
-    if refused:
-        raise UnsupportedTableError(
-            f"hoodie.properties has what this release does not serve: {'; '.join(refused)}",
-            "If you know that a property changes neither where rows lie nor how they are keyed and "
-            "merged, name "
-            f"it in {CONFIG_KEY}; else create a new table with `tidemark table create` and copy the rows",
+    properties = sorted(config.properties.items())
+    wrong = [
+        f"{name} is {value!r} ({why})"
+        for name, value in properties
+        if (why := _why_not(name, value, config)) is not None
+    ]
+    unknown = [
+        f"{name} is {value!r} (not known)"
+        for name, value in properties
+        if not _is_known(name) and name not in accepted
+    ]
+    if not wrong and not unknown:
+        return
+    remedies = []
+    if unknown:
+        remedies.append(
+            "If you know that a property which is not known changes neither where rows lie nor how they are "
+            f"keyed and merged, name it in {CONFIG_KEY}"
         )
+    if wrong:
+        remedies.append("A value that is not served cannot be accepted")
+    raise UnsupportedTableError(
+        f"hoodie.properties has what this release does not serve: {'; '.join(wrong + unknown)}",
+        f"{'. '.join(remedies)}. Else create a new table with `tidemark table create` and copy the rows",
+    )
+
+
+def _is_known(name: str) -> bool:
+    return (
+        name in _INTERPRETED
+        or name in _ANY_VALUE
+        or name in _ONE_OF
+        or name in (keys.KEY_GENERATOR_CLASS, keys.MERGE_STRATEGY_ID)
+        or name.startswith(_TIMESTAMP_BASED)
+    )
 
 
 def _why_not(name: str, value: str, config: TableConfig) -> str | None:
-    if name in _INTERPRETED or name in _ANY_VALUE:
-        return None
+    """Of a property that is known, why its value is not served."""
     if name == keys.KEY_GENERATOR_CLASS:
         return _other_than(value, _GENERATOR_CLASSES.get(config.key_generator, ()))
     if name == keys.MERGE_STRATEGY_ID:
         return _other_than(value, _STRATEGIES.get(config.merge_mode, ()))
     if name in _ONE_OF:
         return _other_than(value, _ONE_OF[name])
-    return "not known"
+    if name.startswith(_TIMESTAMP_BASED):
+        return _other_than(value, ())
+    return None
 
 
 def _other_than(value: str, served: tuple[str, ...]) -> str | None:

@@ -152,7 +152,7 @@ def test_stats_have_one_remedy(table: InMemoryStorage) -> None:
 KEYGEN = "hoodie.table.keygenerator.class"
 EXTRACTOR = "hoodie.table.partition_extractor_class"
 STRATEGY = "hoodie.record.merge.strategy.id"
-NOT_KNOWN = [
+NOT_SERVED = [
     {"hoodie.datasource.write.slash.separated.date.partitioning": "true"},
     # All that a DataFrame of Hudi 1.2.0 leaves of slash-separated dates.
     {EXTRACTOR: "org.apache.hudi.hive.SlashEncodedDayPartitionValueExtractor"},
@@ -165,7 +165,6 @@ NOT_KNOWN = [
     {"hoodie.table.index.defs.path": "elsewhere.json"},
     {"hoodie.partition.metafile.use.base.format": "true"},
     {"hoodie.table.secondary.indexes.metadata": "x"},
-    {"hoodie.table.of.a.later.version": "1"},
 ]
 SERVED = [
     {KEYGEN: "org.apache.hudi.keygen.SimpleKeyGenerator", STRATEGY: "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"},
@@ -176,18 +175,36 @@ SERVED = [
 ]
 
 
-@pytest.mark.parametrize("changes", NOT_KNOWN)
+CHECKS = (check_servable, check_still_servable)
+
+
 def test_a_property_that_is_not_known_is_refused_by_name_unless_it_is_accepted(
-    table: InMemoryStorage, changes: dict[str, str]
+    table: InMemoryStorage,
 ) -> None:
-    update_properties(table, changes)
-    (name,) = changes
-    for check in (check_servable, check_still_servable):
+    name = "hoodie.table.of.a.later.version"
+    update_properties(table, {name: "1"})
+    for check in CHECKS:
         with pytest.raises(UnsupportedTableError, match=r"table\.accept_properties") as refused:
             check(table)
-        assert name in refused.value.reason
-        assert changes[name] in refused.value.reason
+        assert f"{name} is '1' (not known)" in refused.value.reason
         assert check(table, accepted=[name])
+
+
+@pytest.mark.parametrize("changes", NOT_SERVED)
+def test_a_value_that_would_misplace_rows_or_merge_them_otherwise_is_refused_whatever_is_accepted(
+    table: InMemoryStorage, changes: dict[str, str]
+) -> None:
+    update_properties(table, {**changes, "hoodie.of.later": "x"})
+    (name,) = changes
+    for check in CHECKS:
+        with pytest.raises(UnsupportedTableError, match="cannot be accepted") as refused:
+            check(table, accepted=["hoodie.of.later"])
+        assert f"{name} is {changes[name]!r} (served: " in refused.value.reason
+        assert "hoodie.of.later" not in refused.value.reason
+        assert "table.accept_properties" not in refused.value.remedy, "it would be refused as well"
+        with pytest.raises(UnsupportedTableError, match="cannot be accepted") as refused:
+            check(table, accepted=[name])
+        assert f"table.accept_properties names {name}" in refused.value.reason
 
 
 @pytest.mark.parametrize("changes", SERVED)
