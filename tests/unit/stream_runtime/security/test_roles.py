@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from stream_runtime.security.roles import EVERYTHING, METHOD_ROLES, OPEN, Role, is_allowed
+from stream_runtime.security.roles import EVERYTHING, GRANTS, METHOD_ROLES, OPEN, Role, is_allowed
 
 ROOT = Path(__file__).resolve().parents[4]
 PROTOS = sorted((ROOT / "proto").rglob("*.proto"))
@@ -51,6 +51,48 @@ def test_reflection_and_health_are_covered():
 )
 def test_method_without_a_line_is_refused_to_everybody(method: str):
     assert not is_allowed(method, EVERYTHING)
+
+
+# Written out: a method that moves to another role fails here, whatever the table of roles says.
+LOOKING = {
+    "Serves",
+    "Status",
+    "Lookup",
+    "ListEpochs",
+    "ShowEpoch",
+    "ListDeadLetters",
+    "ShowDeadLetter",
+    "LastVerification",
+    "DescribeTable",
+}
+CHANGING = {
+    "Flush",
+    "RetryEpoch",
+    "AcceptTopic",
+    "Pause",
+    "Resume",
+    "ReplayDeadLetters",
+    "SkipInput",
+    "Verify",
+}
+ADMIN = "/tidemark.admin.v1.Admin/"
+
+
+def test_the_lists_here_have_every_method_of_the_admin_service():
+    ours = {method.removeprefix(ADMIN) for method in our_methods() if method.startswith(ADMIN)}
+    assert ours == LOOKING | CHANGING
+    assert not LOOKING & CHANGING
+
+
+@pytest.mark.parametrize("name", sorted(LOOKING | CHANGING))
+def test_an_admin_method_asks_for_the_role_that_is_written_here(name: str):
+    needed = Role.READ if name in LOOKING else Role.OPERATE
+    assert [role for role in Role if is_allowed(f"{ADMIN}{name}", frozenset({role}))] == [needed]
+    operator, reader, service = (GRANTS[role] for role in (Role.OPERATE, Role.READ, Role.SERVICE))
+    assert is_allowed(f"{ADMIN}{name}", operator)
+    assert is_allowed(f"{ADMIN}{name}", reader) == (name in LOOKING)
+    assert not is_allowed(f"{ADMIN}{name}", service)
+    assert not is_allowed(f"{ADMIN}{name}", frozenset())
 
 
 def test_roles_reach_what_they_should():
