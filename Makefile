@@ -167,8 +167,8 @@ supply-chain-lock: $(INSTALL_STAMP) ## Resolve the tools of audit and sbom anew
 		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 		--output-file tools/supply-chain.lock tools/supply-chain.in
 
-clean: ## Remove what setup, tests and the demo made here (the cache outside the checkout stays)
-	rm -rf $(VENV) libs/tidemark build dist tidemark-demo
+clean: ## Remove what setup and tests made here; not the cache outside, nor ./tidemark-demo (end it, then: rm -r tidemark-demo)
+	rm -rf $(VENV) libs/tidemark build dist
 	find libs services tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- how setup builds

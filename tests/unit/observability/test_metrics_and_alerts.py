@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hudi_format.commit.lock import LOCK_PATH
 from stream_runtime.metrics import UNITS
 from tests.unit.observability.exposed_metrics import all_metrics, exposed_name
 
@@ -92,6 +93,15 @@ def test_every_alert_has_its_section_in_the_runbook_and_every_section_its_alert(
         assert f"*{rule['labels']['severity']}*" in said
         assert all(word in said for word in ("**Means:**", "**Look at:**", "**Do:**")), rule["alert"]
         assert rule["annotations"]["runbook_url"] == f"docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_the_runbook_tells_another_writers_lock_from_tidemarks_own() -> None:
+    """Another writer's is a file; the folder is what keeps a coordinator that lives from harm."""
+    text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+    section = text.partition("\n## TidemarkLockHeld\n")[2].partition("\n## ")[0]
+    assert f"delete the *file* `{LOCK_PATH}`" in section
+    assert f"folder `{LOCK_PATH}`" not in section
+    assert "never delete it" in section
 
 
 def test_every_alert_has_a_case_in_which_it_fires() -> None:
