@@ -95,16 +95,22 @@ class ArchivedTimeline:
         return sorted(distinct.values(), key=lambda instant: instant.requested)
 
     def _read(self, columns: list[str]) -> pa.Table:
-        error: FileMissingError | None = None
+        looked: list[tuple[int | None, FileMissingError]] = []
         for _ in range(_READ_ATTEMPTS_MAX):
+            version = self._version()
             try:
-                return self._read_manifest(columns)
+                return self._read_manifest(version, columns)
             except FileMissingError as missing:
-                error = missing
-        raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
+                looked.append((version, missing))
+        version, error = looked[-1]
+        if any(each != version for each, _ in looked):
+            raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
+        # Hudi makes a manifest known before it deletes what the former one names.
+        raise CorruptFileError(
+            f"{self._folder}: of what _version_ and manifest_{version} name a file is not there: {error}"
+        ) from error
 
-    def _read_manifest(self, columns: list[str]) -> pa.Table:
-        version = self._version()
+    def _read_manifest(self, version: int | None, columns: list[str]) -> pa.Table:
         if version is None:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
         manifest_path = join_path(self._folder, f"manifest_{version}")

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from hudi_format.errors import CorruptFileError
+from hudi_format.errors import CorruptFileError, ErrorKind, FileMissingError
 from hudi_format.storage import InMemoryStorage
-from tests.fuzz.run import MEMORY_MAX, campaign, read_bytes, summary
+from tests.fuzz.run import MEMORY_MAX, Outcome, campaign, read_bytes, summary
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
 
@@ -81,3 +81,41 @@ def test_the_limit_ends_with_the_reading_and_leaves_room_for_small_ones() -> Non
 
     assert read_bytes(Target("modest", "p/f", b"small", modest, False), b"small").violation is None
     assert len(bytearray(MEMORY_MAX + (64 << 20))) > MEMORY_MAX
+
+
+class OtherPackageError(Exception):
+    """As errors of packages that have their own base and their own kinds."""
+
+    def __init__(self, text: str, kind: ErrorKind) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+RIGHT = [CorruptFileError("p/f", "is cut"), OtherPackageError("p/f is cut", ErrorKind.CORRUPT)]
+WRONG = [
+    (CorruptFileError("is cut"), "does not name the file"),
+    (OtherPackageError("is cut", ErrorKind.CORRUPT), "does not name the file"),
+    (OtherPackageError("p/f is cut", ErrorKind.RETRYABLE), "asks to try again"),
+    (FileMissingError("p/f"), "asks to try again"),
+    (FileMissingError("p/g"), "does not name the file"),
+    (ValueError("p/f is cut"), "untyped"),
+]
+
+
+def _raises(error: Exception) -> Outcome:
+    def read(_: InMemoryStorage, __: str) -> int:
+        raise error
+
+    return read_bytes(Target("raises", "p/f", b"x", read, False), b"x")
+
+
+@pytest.mark.parametrize("error", RIGHT, ids=repr)
+def test_an_error_that_names_the_file_and_says_that_it_stays_damaged_is_right(error: Exception) -> None:
+    assert _raises(error).violation is None
+
+
+@pytest.mark.parametrize(("error", "says"), WRONG, ids=repr)
+def test_an_error_that_misleads_is_found_whatever_package_it_is_of(error: Exception, says: str) -> None:
+    violation = _raises(error).violation
+    assert violation is not None
+    assert says in violation

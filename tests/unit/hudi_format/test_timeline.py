@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hudi_format.errors import CorruptFileError, UnsupportedTableError
+from hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
 from hudi_format.storage import InMemoryStorage, Listing
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 from hudi_format.timeline.archived import ArchivedTimeline
@@ -176,6 +176,35 @@ def test_a_damaged_archive_is_reported_with_its_file() -> None:
     storage.replace(".hoodie/timeline/history/manifest_1", b'{"files":[{"fileName":"f.parquet"}]}')
     storage.create(".hoodie/timeline/history/f.parquet", b"not parquet")
     with pytest.raises(CorruptFileError, match=r"f\.parquet"):
+        ArchivedTimeline(storage).completion_times()
+
+
+def test_a_file_that_the_archive_names_and_that_is_not_there_is_damage_while_the_manifest_stays() -> None:
+    """To read again would not help, for ever."""
+    storage = InMemoryStorage()
+    archive(storage, [(2, 4, "commit")])
+    storage.replace(".hoodie/timeline/history/manifest_1", b'{"files":[{"fileName":"gone.parquet"}]}')
+    with pytest.raises(CorruptFileError, match=r"manifest_1 name a file is not there: .*gone\.parquet"):
+        ArchivedTimeline(storage).completion_times()
+    storage.replace(".hoodie/timeline/history/_version_", b"7")
+    with pytest.raises(CorruptFileError, match=r"_version_ .*manifest_7"):
+        ArchivedTimeline(storage).completion_times()
+
+
+class Rewritten(InMemoryStorage):
+    """Somebody archives all the while: at each look there is another manifest."""
+
+    def read(self, path: str) -> bytes:
+        found = super().read(path)
+        if path.endswith("/_version_"):
+            self.replace(path, b"%d" % (int(found) + 1))
+        return found
+
+
+def test_an_archive_that_is_rewritten_while_it_is_read_is_to_be_read_again() -> None:
+    storage = Rewritten()
+    storage.create(".hoodie/timeline/history/_version_", b"1")
+    with pytest.raises(FileMissingError, match="keep changing"):
         ArchivedTimeline(storage).completion_times()
 
 
