@@ -4,7 +4,7 @@ right all the same: only this judge tells.
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -14,8 +14,8 @@ from commit_coordinator.context import Report
 from commit_coordinator.domain.next_action import AttemptProblem
 from epoch_protocol import committing
 from stream_runtime.kafka.errors import KafkaError
-from tests.simulation.world import world as world_module
-from tests.simulation.world.actors import StageActor
+from tests.simulation.world.actors import CoordinatorActor, StageActor
+from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 
@@ -32,9 +32,9 @@ round
 
 def test_a_rewind_that_the_script_has_no_cause_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_script(parse(NOBODY_ASKED)).violations == ()
-    monkeypatch.setattr(world_module, "_REWINDING", frozenset())
+    monkeypatch.setattr(NeedlessWork, "wished", lambda _: None)
     found = run_script(parse(NOBODY_ASKED)).violations
-    assert found == ("G7: 1 rewinds, the script has 0 causes",)
+    assert found == ("G7: rewind 1 has no cause: an assigner asks for it",)
 
 
 _ROUNDS = 6 * "round\n"
@@ -52,41 +52,177 @@ def test_own_commits_that_are_taken_for_foreign_ones_are_found(monkeypatch: pyte
     for script in (SOME_EPOCHS, busy):
         found = run_script(parse(script)).violations
         assert found, "no rewind"
-        assert all(text.startswith("G7: ") for text in found), found
-        assert found[0].endswith("the script has 0 causes"), found
+        assert found[0].startswith("G7: rewind 1 has no cause: another writer"), found
 
 
-def test_processes_that_end_again_and_again_without_a_cause_are_found(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("actor", [StageActor, CoordinatorActor])
+def test_a_process_that_ends_without_a_cause_is_found(
+    actor: type[StageActor] | type[CoordinatorActor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run_script(parse(SOME_EPOCHS)).violations == ()
-    step, steps = StageActor.step, Counter[str]()
+    step, steps = actor.step, 0
 
-    def tired(self: StageActor) -> None:
-        steps[self.process.name] += 1
-        if steps[self.process.name] == 9:
+    def tired(self: Any) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 9:
             raise KafkaError("it had enough")
         step(self)
 
-    monkeypatch.setattr(StageActor, "step", tired)
+    monkeypatch.setattr(actor, "step", tired)
     found = run_script(parse(SOME_EPOCHS)).violations
-    assert found
-    assert found[0].endswith("processes ended, the script has cause for 0"), found
+    assert len(found) == 1
+    assert found[0].endswith("#0 ends without a cause: KafkaError: it had enough"), found
+    steps = 0
+    away = SOME_EPOCHS.replace("hurry", "round\nbroker down\nbroker up", 1)
+    assert run_script(parse(away)).violations == (), "the broker was away"
 
 
-def test_attempts_that_are_given_up_without_a_cause_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run_script(parse(SOME_EPOCHS)).violations == ()
-    report = AttemptDesk.report
+BESIDE = {
+    "nothing": "",
+    "faults of an assigner": "crash assigner-0 1\nend-fault assign-0 LOST_REQUEST\nround\nround\n",
+    "what ends no attempt": "foreign savepoint\nforeign compact-index\n",
+    "a job that failed before": "fail-job\nfeed up k2 d0 60\nhurry\n" + _ROUNDS + 5 * "wait 1000\nround\n",
+    "a claim before": "kill coordinator\nround\nround\n",
+    "another engine's commit before": f"foreign insert d1\n{_ROUNDS}{_ROUNDS}",
+}
 
-    def first_in_vain(desk: AttemptDesk, epoch: int, attempt: int, instant: str, written: Report) -> bool:
-        if attempt == 1:
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_one_attempt_that_is_given_up_without_a_cause_of_its_own_is_found(
+    beside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = parse(f"{SOME_EPOCHS}{BESIDE[beside]}feed up k3 d0 70\nhurry\n{_ROUNDS}")
+    assert run_script(script).violations == ()
+    report, last = AttemptDesk.report, run_script(script).epochs
+
+    def last_in_vain(desk: AttemptDesk, epoch: int, attempt: int, instant: str, written: Report) -> bool:
+        if (epoch, attempt) == (last, 1):
             return desk.fail(epoch, attempt, instant, AttemptProblem("no reason", rewind=False))
         return report(desk, epoch, attempt, instant, written)
 
-    monkeypatch.setattr(AttemptDesk, "report", first_in_vain)
-    found = run_script(parse(SOME_EPOCHS)).violations
-    assert len(found) == 1
-    assert found[0].endswith("attempts are void, the script has 0 causes"), found
+    monkeypatch.setattr(AttemptDesk, "report", last_in_vain)
+    found = run_script(script).violations
+    assert found == (f"G7: epoch {last} attempt 1 is given up without a cause: no reason",)
+
+
+FOREIGN = "20250101000000001_20250101000000002"
+CLUSTERING = "20250101000000003"
+
+
+class Decisions:
+    """A ledger of decisions, entry by entry; ``said``: what is needless of it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.names: list[str] = []
+        self.work = NeedlessWork(lambda _, text: self.said.append(text), lambda: self.names)
+        self._offset = self._generation = self._attempt = self.term = 0
+        self.term = self.add({"type": "coordinator_claimed"})
+
+    def add(self, *entries: dict[str, Any]) -> int:
+        """One transaction; its end takes an offset, too. Returns the offset of its first entry."""
+        first = self._offset
+        for entry in entries:
+            self.work.decided(self._offset, {"term": self.term, **entry})
+            self._offset += 1
+        self._offset += 1
+        return first
+
+    def plan(self) -> None:
+        self._attempt += 1
+        self.add({"type": "epoch_planned", "epoch": 1, "attempt": self._attempt, "instant": "9"})
+
+    def void(self) -> dict[str, Any]:
+        return {"type": "attempt_voided", "epoch": 1, "attempt": self._attempt, "reason": "so"}
+
+    def rewind(self) -> dict[str, Any]:
+        self._generation += 1
+        return {"type": "rewound", "generation": self._generation, "reason": "so"}
+
+    def seen(self, *names: str) -> dict[str, Any]:
+        return {"type": "timeline_seen", "added": list(names)}
+
+    def foreign(self, word: str) -> str:
+        self.names.append(f"{FOREIGN}.{word}")
+        self.work.foreign_completed(self.names[-1])
+        return self.names[-1]
+
+
+def test_what_another_engine_completes_excuses_the_attempt_that_is_open_and_one_rewind() -> None:
+    log = Decisions()
+    log.plan()
+    name = log.foreign("deltacommit")
+    log.add(log.void(), log.rewind(), log.seen(name))
+    log.plan()
+    assert log.said == []
+    log.add(log.void(), log.rewind())
+    log.plan()
+    assert log.said == ["epoch 1 attempt 2 is given up without a cause: so", "rewind 2 has no cause: so"]
+
+
+def test_a_broker_that_is_away_excuses_the_attempt_that_is_open() -> None:
+    log = Decisions()
+    log.work.broker(is_down=True)
+    log.plan()
+    log.work.broker(is_down=False)
+    log.add(log.void())
+    log.plan()
+    assert log.said == []
+    log.add(log.void())
+    log.plan()
+    assert log.said == ["epoch 1 attempt 2 is given up without a cause: so"]
+
+
+def test_a_clean_excuses_an_attempt_and_no_rewind_and_a_compaction_moves_nothing() -> None:
+    log = Decisions()
+    log.plan()
+    log.foreign("clean")
+    log.add(log.void())
+    log.names.append(f"{FOREIGN[:17]}.compaction.requested")
+    log.foreign("commit")
+    assert log.said == []
+    log.add(log.rewind())
+    assert log.said == ["rewind 1 has no cause: so"]
+
+
+def test_a_rewind_whose_transaction_was_torn_is_made_again() -> None:
+    log = Decisions()
+    name = log.foreign("replacecommit")
+    log.add(log.rewind())
+    log.add(log.rewind(), log.seen(name))
+    assert log.said == []
+    log.add(log.rewind())
+    assert log.said == ["rewind 3 has no cause: so"]
+
+
+def test_a_pending_clustering_excuses_one_attempt_of_an_epoch_and_one_that_is_tagged_anew() -> None:
+    log = Decisions()
+    log.names.append(f"{CLUSTERING}.clustering.requested")
+    log.plan()
+    log.add(log.void(), log.rewind())
+    log.plan()
+    log.add(log.void())
+    log.plan()
+    assert log.said == []
+    log.add(log.void())
+    log.plan()
+    assert log.said == ["epoch 1 attempt 3 is given up without a cause: so"]
+
+
+def test_a_process_ends_for_the_claim_of_another_one_an_outage_or_a_fault_that_is_aimed_at_it() -> None:
+    log = Decisions()
+    for name in ("coordinator#0", "assigner-0#0", "shuffler-0#0", "writer#0"):
+        log.work.begins(name, name.partition("#")[0].partition("-")[0])
+    log.work.ends("coordinator#0", "coordinator", log.term, "why")
+    log.work.aimed_at("assigner")
+    log.work.ends("assigner-0#0", "assigner", None, "why")
+    log.work.ends("shuffler-0#0", "shuffler", None, "why")
+    assert [each.partition(" ")[0] for each in log.said] == ["coordinator#0", "shuffler-0#0"]
+    former, log.term = log.term, log.add({"type": "coordinator_claimed"})
+    log.work.ends("coordinator#0", "coordinator", former, "why")
+    log.work.broker(is_down=True)
+    log.work.ends("writer#0", "writer", None, "why")
+    assert len(log.said) == 2
 
 
 def test_readers_that_die_again_and_again_of_a_record_that_is_known_are_found(

@@ -4,7 +4,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from commit_coordinator.bootstrap import CoordinatorService
@@ -70,6 +70,7 @@ class Surroundings:
     ) -> None:
         self.config, self.storage, self.kafka = config, storage, kafka
         self.clock, self.ids, self.edges = clock, ids, edges
+        self.job_failed: Callable[[], None] = lambda: None
 
 
 class Actor(Protocol):
@@ -217,8 +218,9 @@ class SimulatedEngine:
 
     slots = _SLOTS
 
-    def __init__(self, worker: _Worker) -> None:
+    def __init__(self, worker: _Worker, job_failed: Callable[[], None] = lambda: None) -> None:
         self._worker = cast(WorkerContext, worker)
+        self._job_failed = job_failed
         self.speculate = False
         self.fails = False
 
@@ -228,6 +230,7 @@ class SimulatedEngine:
             self.fails = False
             for task in tasks[: len(tasks) // 2]:
                 self._run(task)
+            self._job_failed()
             raise EngineFailedError("workers died again and again")
         outcomes = [self._run(task) for task in tasks]
         if self.speculate:
@@ -257,7 +260,7 @@ class WriterActor:
         self._storage: Storage = gated_storage(around.storage, process)
         self._uri = f"sim/{process.name}"
         around.edges.storages[self._uri] = self._storage
-        self.engine = SimulatedEngine(_Worker(self._kafka, self._clock))
+        self.engine = SimulatedEngine(_Worker(self._kafka, self._clock), around.job_failed)
         config = around.config
         with around.edges.building(process):
             coordinator = GrpcCoordinator(

@@ -165,6 +165,8 @@ class Events(Town):
         current = self._seat(name).current
         if current is not None:
             current.process.arm(cut, int(nth), " ".join(words))
+            if cut in (Cut.FAIL_BEFORE, Cut.FAIL_AFTER):
+                self._work.aimed_at_seat(name)
 
     def _do_crash(self, *words: str) -> None:
         self._arm(Cut.CRASH, *words)
@@ -220,13 +222,18 @@ class Events(Town):
     def _do_machine_crash(self, batches: str) -> None:
         for actor in self._actors():
             actor.process.kill()
-        self.foreign.machine_crashed(self.storage.crash())
+        came_back = self.storage.crash()
+        self.foreign.machine_crashed(came_back)
+        for path in came_back:
+            # What another engine had deleted of the timeline.
+            self._work.foreign_stored(path)
         self._deletions_lost = True
         for disk in self._disks.values():
             for folder in disk.folders:
                 folder.lose(int(batches))
 
     def _do_end_fault(self, identity: str, fault: str) -> None:
+        self._work.aimed_at_writers_of(identity)
         self.broker.faults.on_next_end(f"{TABLE}-{identity}", EndFault[fault])
 
     def _do_late_ends(self) -> None:
@@ -234,15 +241,18 @@ class Events(Town):
             self.broker.deliver_late_ends()
 
     def _do_lose_message(self, role: str) -> None:
+        self._work.aimed_at_writers_of(role)
         self.broker.faults.lose_messages(f"{TABLE}.{role}")
 
     def _do_lose_ack(self, role: str) -> None:
+        self._work.aimed_at_writers_of(role)
         self.broker.faults.lose_acknowledgements(f"{TABLE}.{role}")
 
     def _do_markers(self, milliseconds: str) -> None:
         self.broker.faults.marker_delay_max_s = int(milliseconds) / 1000
 
     def _do_broker(self, state: str) -> None:
+        self._work.broker(state == "down")
         if state == "down":
             self.broker.stop()
         else:
@@ -280,6 +290,7 @@ class Events(Town):
             assert context is not None
             # As a torn range would have an assigner say.
             generation = context.fold().state.generation
+            self._work.wished()
             actor.loop._coordinator.want_rewind("an assigner asks for it", generation)
 
     def _do_hurry(self) -> None:

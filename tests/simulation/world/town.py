@@ -38,6 +38,7 @@ from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.takeovers import Takeovers
 from tests.simulation.world.watched_caches import WatchedCaches
 from tests.simulation.world.watched_stops import WatchedStops
+from tests.simulation.world.watched_work import WatchedWork
 
 _TIMELINES: Final = (DATA_TIMELINE, METADATA_TIMELINE)
 _CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"
@@ -94,6 +95,8 @@ class Town:
         self.takeovers = Takeovers(self.judge, self.reached)
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
+        self._work = WatchedWork(self.judge, self.storage)
+        self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored
         is_log = setup.type == "mor"
         self.foreign = ForeignEngine(
@@ -133,6 +136,7 @@ class Town:
     def _make(self, seat: Seat) -> Actor:
         process = Process(f"{seat.name}#{seat.made}")
         seat.made += 1
+        self._work.begins(process.name)
         kind = seat.name.partition("-")[0]
         if kind == "coordinator":
             return CoordinatorActor(process, self.around)
@@ -163,12 +167,15 @@ class Town:
 
     def _stored(self, path: str) -> None:
         self.judge.stored(path)
+        if self.judge.is_elsewhere:
+            self._work.foreign_stored(path)
         if self._acting is not None and path.startswith(_TIMELINES):
             self.takeovers.stored(self._acting)
 
     def _happened(self) -> None:
         """After an event of the script, and after each round at rest."""
         self.judge.happened()
+        self._work.follow()
         self.takeovers.happened()
         self._stops.happened(self._actors())
 
@@ -183,14 +190,20 @@ class Town:
             # A coordinator that starts beside another engine's unfinished write refuses, by design.
             refuses = self.foreign.has_half and type(error).__name__ == "UnsupportedTableError"
             self._ended += 1
-            if not _may_end(error) and not refuses:
-                self.judge.say("unexpected", f"{actor.process.name} ends with {text}")
+            if not refuses:
+                self._ends(actor, error, text)
         finally:
             self._acting = None
         if actor.process.status is Status.FROZEN:
             self.log.append(f"    {actor.process.name} is frozen at {actor.process.trail[-1]}")
         elif not actor.process.alive and actor.process.trail:
             self.log.append(f"    {actor.process.name} is gone at {actor.process.trail[-1]}")
+
+    def _ends(self, actor: Actor, error: Exception, text: str) -> None:
+        if not _may_end(error):
+            self.judge.say("unexpected", f"{actor.process.name} ends with {text}")
+        else:
+            self._work.ends(actor, text)
 
     def _actors(self) -> list[Actor]:
         found = [actor for seat in self.seats.values() for actor in (seat.current, *seat.zombies)]

@@ -23,22 +23,10 @@ _ROUND_S: Final = 0.2
 # Longer than a coordinator waits at most before it tries an epoch again.
 _ROUNDS_MAX: Final = 60 + int(RETRY_MS_MAX / 1_000 / _ROUND_S)
 _RESTARTS_MAX: Final = 3
-# What may make a rewind necessary besides another engine: an assigner asks, or finds a range torn.
-_REWINDING: Final = frozenset({"rewind-wish", "lose-message", "lose-ack", "end-fault", "machine-crash"})
 _HARMLESS: Final = frozenset(
     {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign", "skip"}
 )
-# What another engine does without moving a row or a key, and without taking anything back.
 _OWN_PENDING: Final = "rollback of its own pending write"
-_MOVES_NOTHING: Final = frozenset({
-    "plan-compaction", "run-compaction", "compact", "compact-index", "clean", "archive", "savepoint",
-    "delete-savepoints", "lost to a commit", "fail-compaction", "fail-clustering", "rollback-service",
-    "plan-clean", "run-clean", "plan-compact-index", "fail-compact-index", "run-compact-index", "die",
-    _OWN_PENDING,
-})  # fmt: skip
-# A coordinator that is away may end the processes that need it; a broker ends all of them, some times.
-_ENDS_A_CAUSE: Final = 3
-_ENDS_A_BROKER: Final = 12
 _ZOMBIE_STEPS: Final = 3
 
 
@@ -125,7 +113,7 @@ class World(Events):
     def _settle(self) -> None:
         """No new faults; what is frozen goes on, and everything comes to an end."""
         self.log.append("     the world comes to rest")
-        self.broker.start()
+        self._do_broker("up")
         self.broker.faults.marker_delay_max_s = 0.0
         self._call_faults.clear()
         for seat in list(self.seats.values()):
@@ -171,7 +159,6 @@ class World(Events):
             self._round()
         if self.judge.violations:
             return
-        self._judge_work()
         self._judge_deaths()
         self._judge_skips()
         self.judge.at_rest(self._sent, len(self._sent) + self._broken, self._broken)
@@ -181,25 +168,6 @@ class World(Events):
         """Whether the coordinator says that an operator has to restart it: an epoch had too many attempts."""
         actor = self._coordinator()
         return actor is not None and bool(actor.loop._coordinator.seen.halted)
-
-    def _judge_work(self) -> None:
-        """G7: nobody rewinds, gives an attempt up or ends without a cause that the script has."""
-        decisions, _ = self.judge.topics.counted()
-        moved = sum(count for kind, count in self.foreign.done.items() if kind not in _MOVES_NOTHING)
-        # A rollback does not say whether what it takes back had been completed.
-        moved += self.foreign.services_rolled_back
-        causes = moved + sum(event[0] in _REWINDING for event in self.script.events)
-        if decisions.generation > causes:
-            self.judge.say("G7", f"{decisions.generation} rewinds, the script has {causes} causes")
-        causes += sum(event[0] not in _HARMLESS for event in self.script.events)
-        # What was compacted and cleaned after the plan, the writer cannot append to: it is planned anew.
-        causes += self.foreign.done.total() - moved
-        if len(decisions.voided) > causes:
-            self.judge.say("G7", f"{len(decisions.voided)} attempts are void, the script has {causes} causes")
-        causes = _ENDS_A_CAUSE * (causes + self.foreign.done["lost to a commit"])
-        causes += _ENDS_A_BROKER * sum(event[0] == "broker" for event in self.script.events)
-        if self._ended > causes:
-            self.judge.say("G7", f"{self._ended} processes ended, the script has cause for {causes}")
 
     def _judge_deaths(self) -> None:
         """G7: two readers die where a lane stands, the next one is told. Who was ended otherwise, or did not

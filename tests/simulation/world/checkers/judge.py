@@ -82,7 +82,8 @@ class Judge:
         self._applied: Counter[str] = Counter()
         self._foreign: list[ForeignRow] = []
         self._before: dict[str, dict[str, tuple[Row | None, int | None]]] = {}
-        self._undone, self._is_elsewhere = set[str](), False
+        self._undone = set[str]()
+        self.is_elsewhere = False
 
     def say(self, guarantee: str, text: str) -> None:
         """Notes a violation."""
@@ -99,11 +100,11 @@ class Judge:
         """Another engine acts: in which order it makes and deletes files, and what its clock says, is none of
         our doing. What it leaves is looked at.
         """
-        self._is_elsewhere = True
+        self.is_elsewhere = True
         try:
             yield
         finally:
-            self._is_elsewhere = False
+            self.is_elsewhere = False
         try:
             self._follow_timelines(is_ours=False)
             self._look("after another engine's step")
@@ -123,7 +124,7 @@ class Judge:
 
     def stored(self, path: str) -> None:
         """Something changed at the path."""
-        if self._is_elsewhere:
+        if self.is_elsewhere:
             return
         try:
             if path.startswith((DATA_TIMELINE, METADATA_TIMELINE)):

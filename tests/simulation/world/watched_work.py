@@ -1,0 +1,92 @@
+"""Tells the judge of needless work what a world did, with all decisions before it told first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from tests.simulation.world.actors import Actor, CoordinatorActor
+from tests.simulation.world.checkers.judge import Judge
+from tests.simulation.world.checkers.needless_work import NeedlessWork
+from tests.simulation.world.checkers.timelines import DATA_TIMELINE
+from tests.simulation.world.storage import WatchedStorage
+
+_WRITTEN_BY: Final = {
+    "coordinator": ("coordinator",),
+    "shuffle": ("shuffler",),
+    "assign": ("assigner",),
+    "epochs": ("coordinator",),
+    "keyed": ("shuffler",),
+    "ledger": ("shuffler", "assigner"),
+    "dead-letter": ("shuffler", "assigner"),
+    "data": ("assigner",),
+    "index": ("assigner",),
+    "tombstones": ("assigner",),
+}
+"""Transactional identity without its number, or topic's role -> kinds of processes that write with it."""
+
+
+class WatchedWork:
+    """One per world."""
+
+    def __init__(self, judge: Judge, storage: WatchedStorage) -> None:
+        self._topics = judge.topics
+        self._names: Callable[[], Collection[str]] = lambda: storage.names(DATA_TIMELINE)
+        self._work = NeedlessWork(judge.say, self._names)
+        self._read = 0
+
+    def follow(self) -> None:
+        """What is new in the decisions."""
+        self._topics.follow()
+        decisions = self._topics.decisions
+        for offset, entry in decisions[self._read :]:
+            self._work.decided(offset, entry)
+        self._read = len(decisions)
+
+    def foreign_stored(self, path: str) -> None:
+        """Another engine wrote or deleted something there, or it is there again."""
+        folder, _, name = path.rpartition("/")
+        if folder == DATA_TIMELINE and name in self._names():
+            self._told(lambda: self._work.foreign_completed(name))
+
+    def job_failed(self) -> None:
+        """A job of the writer failed for good."""
+        self._told(self._work.job_failed)
+
+    def wished(self) -> None:
+        """An assigner asked the coordinator for a rewind."""
+        self._told(self._work.wished)
+
+    def broker(self, is_down: bool) -> None:
+        """The broker stopped or started."""
+        self._told(lambda: self._work.broker(is_down))
+
+    def aimed_at_seat(self, seat: str) -> None:
+        """A call of the seat's process will fail."""
+        self._work.aimed_at(_kind(seat))
+
+    def aimed_at_writers_of(self, what: str) -> None:
+        """Something goes wrong with a message of this topic, or with a transaction of this identity."""
+        for kind in _WRITTEN_BY[what if what in _WRITTEN_BY else what.partition("-")[0]]:
+            self._work.aimed_at(kind)
+
+    def begins(self, process: str) -> None:
+        """A process was started."""
+        self._told(lambda: self._work.begins(process, _kind(process)))
+
+    def ends(self, actor: Actor, error: str) -> None:
+        """A process ended by itself."""
+        term: int | None = None
+        if isinstance(actor, CoordinatorActor) and actor.service._context is not None:
+            term = actor.service._context.term
+        name = actor.process.name
+        self._told(lambda: self._work.ends(name, _kind(name), term, error))
+
+    def _told(self, tell: Callable[[], None]) -> None:
+        self.follow()
+        tell()
+
+
+def _kind(process: str) -> str:
+    """Of a process or a seat: "assigner" of "assigner-1#0"."""
+    return process.partition("#")[0].partition("-")[0]
