@@ -16,7 +16,6 @@ import pytest
 
 from commit_coordinator import commit_metadata
 from commit_coordinator.configured_columns import CONFIGURED_COLUMNS
-from commit_coordinator.domain.reader_deaths import DeathsAt
 from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord
 from commit_coordinator.reader_death_record import READER_DEATHS, ReaderDeaths
 from commit_coordinator.staging import ROOT
@@ -25,12 +24,8 @@ from epoch_protocol import batches, dead_letter_headers
 from epoch_protocol.entries import (
     AttemptVoided,
     Decision,
-    LanesClaimed,
     LedgerEntry,
-    Stage,
     decode_decision,
-    decode_ledger_entry,
-    encode_entry,
 )
 from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
 from epoch_protocol.state import FoldState, VoidedAttempt
@@ -49,15 +44,6 @@ SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
 }
-NEWER = {
-    READER_DEATHS.rpartition("/")[2]: b'{"deaths":{"shuffle":{"in:0":[7,2]}},"serving":true}',
-}
-"""Documents that are newer than the newest recording, as today's code writes them; the next one has them."""
-NEWER_ENTRIES = {
-    "lanes_claimed": b'{"type":"lanes_claimed","stage":"shuffle","lanes":["in:0"],"generation":0,"slot":1,'
-    b'"owner":"o","protocol":1,"ledger":"8d3a"}',
-}
-"""Entries with fields that are newer, likewise."""
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 CACHE_KINDS = {
@@ -153,8 +139,6 @@ def test_every_field_of_every_entry_is_recorded(kinds: Kinds, entry: Any):
     tag = str(entry.__struct_config__.tag)
     if tag in SHORT_LIVED:
         kinds.hold(tag, json.loads(SHORT_LIVED[tag]))
-    if tag in NEWER_ENTRIES:
-        kinds.hold(tag, json.loads(NEWER_ENTRIES[tag]))
     assert lacking(kinds, tag, entry) == set(), f"record an entry {tag} that has these"
 
 
@@ -163,11 +147,8 @@ def test_every_field_of_the_fold_is_recorded(kinds: Kinds):
     assert lacking(kinds, "fold", FoldState) == set()
 
 
-def test_what_is_too_short_lived_or_too_new_to_be_recorded_is_read():
+def test_what_is_too_short_lived_to_be_recorded_is_read():
     assert decode_decision(SHORT_LIVED["attempt_voided"]) == AttemptVoided(7, 3, 1, "r")
-    claim = LanesClaimed(Stage.SHUFFLE, ["in:0"], 0, 1, "o", ledger="8d3a")
-    assert decode_ledger_entry(NEWER_ENTRIES["lanes_claimed"]) == claim
-    assert encode_entry(claim) == NEWER_ENTRIES["lanes_claimed"]
     voided = msgspec.json.decode(SHORT_LIVED["voided"], type=VoidedAttempt)
     assert voided == VoidedAttempt(3, 1, "20261123000000000")
 
@@ -223,21 +204,17 @@ def _text(node: ast.AST) -> str:
 def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
     named = documents_of_the_code()
     assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
-    assert named - PASSING - set(kinds.documents) - NEWER.keys() == set(), "record a table that has these"
-
-
-def test_a_document_that_is_newer_than_the_recordings_is_read(kinds: Kinds):
-    (content,) = NEWER.values()
-    read = msgspec.json.decode(content, type=ReaderDeaths)
-    assert read == ReaderDeaths(True, {"shuffle": {"in:0": DeathsAt(7, 2)}})
-    assert msgspec.json.encode(read, order="sorted") == content
-    kinds.hold("reader-deaths", json.loads(content))
-    assert lacking(kinds, "reader-deaths", ReaderDeaths) == set()
+    assert named - PASSING - set(kinds.documents) == set(), "record a table that has these"
 
 
 @pytest.mark.parametrize(
     ("path", "made_by"),
-    [(CREATION, Creation), (LEDGER_RECORD, LedgerRecord), (INPUT_TOPICS_PATH, InputTopics)],
+    [
+        (CREATION, Creation),
+        (LEDGER_RECORD, LedgerRecord),
+        (INPUT_TOPICS_PATH, InputTopics),
+        (READER_DEATHS, ReaderDeaths),
+    ],
     ids=lambda each: str(each).rpartition("/")[2],
 )
 def test_every_field_of_a_document_is_recorded(kinds: Kinds, path: str, made_by: Any):
@@ -245,6 +222,16 @@ def test_every_field_of_a_document_is_recorded(kinds: Kinds, path: str, made_by:
     msgspec.json.decode(content, type=made_by)
     kinds.hold(path, json.loads(content))
     assert lacking(kinds, path, made_by) == set()
+
+
+def test_the_recorded_deaths_of_readers_are_read(kinds: Kinds):
+    content = kinds.documents[READER_DEATHS.rpartition("/")[2]].read_bytes()
+    recorded = msgspec.json.decode(content, type=ReaderDeaths)
+    assert recorded.serving, "its coordinator was killed"
+    assert recorded.deaths.keys() == {"shuffle"}
+    counts = recorded.deaths["shuffle"]
+    assert counts.keys() == {"accounts-in:0", "accounts-in:1"}
+    assert all(each.deaths == 1 and each.position > 0 for each in counts.values())
 
 
 def test_the_recorded_columns_are_read(kinds: Kinds):

@@ -26,12 +26,10 @@ import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from commit_coordinator.staging import load_document
 from hudi_format.commit.lock import foreign_writer_options
+from hudi_format.schema import TableSchema
 from hudi_format.storage.local import LocalStorage
 from index_assigner.assign.wiring import table_identity
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import SystemClock
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses
 from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
@@ -43,11 +41,14 @@ from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from stream_runtime.platform.jars import KAFKA, ensure_jars
 from stream_runtime.platform.java import find_java
 from tests.e2e.account_events import AccountEvents, check_against_model
+from tests.e2e.running_table import SCHEMA as AVRO
 from tests.e2e.running_table import RunningTable
 from tests.golden.recipes.half_made_table import half_made
+from tests.golden.recipes.live_fold import fold_reader, leftover
 from tests.golden.recipes.product_commit import product_commit
 from tests.golden.recipes.recorded_state import cache_content, topic_lines
 from tests.interop.judge import HudiJudge
+from tests.interop.native_commit import NativeWriter
 from tests.interop.spark_session import start_spark
 from tests.raw_producer import Codec, RawProducer, RawRecord, batch
 from tidemark_cli.admin_client import AdminClient
@@ -113,20 +114,42 @@ class Recorder:
             check_against_model(self.running, self.events)
             assert self.running.cli("verify", "--full")["agrees"]
             assert self.running.stop() == 0
+            self._die_serving()
             self._die_decided()
         finally:
             self.running.abandon()
 
-    def facts(self) -> dict[str, Any]:
+    def record_extension(self) -> None:
+        """What formats got since the last whole recording: without Hudi on Spark beside us, and without input
+        that is hard to take. Its topics are trimmed, and it has a rewind, tombstones and a letter to be
+        replayed, so every test of recordings takes it.
+        """
+        self._create_input()
+        self.running.start()
+        try:
+            self._letters_to_replay()
+            self._epochs(2)
+            self._epochs_until_trimmed()
+            check_against_model(self.running, self.events)
+            assert self.running.cli("verify", "--full")["agrees"]
+            assert self.running.stop() == 0
+            self._another_writer()
+            self._die_serving()
+            self._die_decided()
+        finally:
+            self.running.abandon()
+
+    def facts(self, extension: bool) -> dict[str, Any]:
         """What the input says the table must become, all of the input committed."""
         model = self.events.model
+        more = {} if extension else {"more_reasons": ["record-too-large", "skipped"]}
         return {
             "rows": model.rows,
             "newest": model.newest,
             "broken": model.broken,
             "now": self.events.now,
             "replayable": 1,
-            "more_reasons": ["record-too-large", "skipped"],
+            **more,
         }
 
     def _create_input(self) -> None:
@@ -240,6 +263,23 @@ class Recorder:
         self._epochs(5)
         self.events.late_max = late_max
 
+    def _another_writer(self) -> None:
+        """A commit by the format library alone, while nothing of ours runs: a rewind at the next start."""
+        model = self.events.model
+        changed = [
+            {**model.rows[key], "at": self.events.now + 1, "balance": 0.25} for key in sorted(model.rows)[:3]
+        ]
+        writer = NativeWriter(self.table, TableSchema.from_avro(json.dumps(AVRO), "account"))
+        writer.commit(pa.Table.from_pylist(changed, schema=SCHEMA))
+        for row in changed:
+            model.apply((row["id"], row))
+
+    def _die_serving(self) -> None:
+        """Everything is killed at once, so the next coordinator counts a death of each lane's reader."""
+        self.running.start()
+        self._epochs(1)
+        self.running.stop(9)
+
     def _die_decided(self) -> None:
         """The coordinator freezes right after a decision; others tag on; then everything is killed."""
         self._start_with(f"after_commit_decided:{EPOCHS_BEFORE_THE_END}:stop")
@@ -253,35 +293,12 @@ class Recorder:
             time.sleep(0.1)
         # What is tagged now belongs to no planned epoch. Leases last three seconds: this has to be quick.
         self.running.feed(self.events.take(40))
-        while not _leftover(fold):
+        while not leftover(fold):
             assert time.monotonic() < end_s, "nothing was tagged after the decision: record again"
             fold.poll(0.2)
         fold.close()
         self.running.feed(self.events.take(40))
         self.running.stop(9)
-
-
-def fold_reader(config: TableConfigFile) -> FoldReader:
-    """Started and caught up."""
-    storage = LocalStorage(Path(config.table.path))
-    topics = TopicNames(config.table.name)
-    reader = FoldReader(
-        ConfluentKafkaClient.from_config(config),
-        topics.ledger,
-        topics.epochs,
-        lambda path, sha256: load_document(storage, path, sha256),
-        SystemClock(),
-    )
-    reader.start()
-    reader.catch_up()
-    return reader
-
-
-def _leftover(reader: FoldReader) -> bool:
-    state = reader.fold.state
-    if state.planned is None or state.decided is None:
-        return False
-    return any(each.offset > state.planned.through for each in state.tagged)
 
 
 def _at(config: TableConfigFile, kafka: EmbeddedKafka) -> TableConfigFile:
@@ -346,20 +363,23 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def main(output: Path) -> None:
+def main(output: Path, extension: bool) -> None:
     output.mkdir(parents=True)
     commit = product_commit()
     with tempfile.TemporaryDirectory(prefix="recording-") as place:
         folder, expected = Path(place) / "table", Path(place) / "expected"
         folder.mkdir()
         recorder = Recorder(folder)
-        recorder.record()
+        if extension:
+            recorder.record_extension()
+        else:
+            recorder.record()
         decided = write_down(folder, expected)
-        facts = {"commit": commit, "decided": decided, **recorder.facts()}
+        facts = {"commit": commit, "decided": decided, **recorder.facts(extension)}
         (output / "facts.json").write_text(json.dumps(facts, indent=0, sort_keys=True) + "\n")
         pack(folder, expected, output / "recording.tar.xz")
     sys.stdout.write(f"{output}: {(output / 'recording.tar.xz').stat().st_size / 1e6:.1f} MB\n")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute())
+    main(Path(sys.argv[1]).absolute(), "--extension" in sys.argv[2:])
