@@ -257,6 +257,9 @@ class Coordinator:
             if action.rewind:
                 self._tell_rewinding()
             void_attempt(context, action)
+            if action.rewind:
+                # Whoever asked for one has it.
+                seen.rewind_due = None
             seen.problem = seen.taken_back = None
             seen.last_problem = action.reason
             if not action.rewind and seen.awaited is None:

@@ -115,3 +115,17 @@ def test_a_wanted_rewind_is_made_once_per_generation(tmp_path: Path) -> None:
     coordinator.want_rewind("an index range is not there", 0)
     coordinator.step(0.0)
     assert path.state().generation == 1
+
+
+def test_a_rewind_that_was_wanted_is_served_by_the_one_that_an_attempt_is_given_up_with(
+    tmp_path: Path,
+) -> None:
+    path = committed_once(tmp_path)
+    second_epoch(path)
+    coordinator = path.start_coordinator()
+    path.step_coordinator()
+    coordinator.want_rewind("an index range is not there", 0)
+    path.fail_open_attempt(rewind=True)
+    for _ in range(6):
+        path.step_coordinator()
+    assert path.state().generation == 1

@@ -159,8 +159,8 @@ class NeedlessWork:
         due = is_clustered or bool(self._unhandled) or (is_alone and self._wished)
         if not due:
             self._say("G7", f"rewind {self._generation} has no cause: {entry['reason']}")
-        if is_alone:
-            self._wished = False
+        # Whoever wished for one has it, also where it goes with a void attempt.
+        self._wished = False
         # What is not there any more was seen in the history, or was taken back before anybody saw it.
         self._unhandled.intersection_update(self._names())
 
