@@ -77,6 +77,19 @@ def test_what_judges_imports_nothing_of_the_product(folder: Path, own: tuple[str
         assert foreign == set(), file.name
 
 
+@pytest.mark.parametrize("name", ["world.py", "watched_stops.py", "watched_work.py"])
+def test_bounds_on_the_product_are_not_its_own(name: str) -> None:
+    """A limit of the product that is raised must not raise what is asked of it."""
+    tree = ast.parse((CHECKERS.parent / name).read_text())
+    taken = [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("tests.")
+        for alias in node.names
+    ]
+    assert [each for each in taken if each.isupper()] == []
+
+
 def test_the_other_engine_takes_encoders_of_the_product_and_none_of_its_rules() -> None:
     files = sorted(ENGINE.glob("*.py"))
     assert len(files) >= 5

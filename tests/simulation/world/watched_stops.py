@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from commit_coordinator.domain.reader_deaths import DEATHS_OF_A_SUSPECT
 from epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from stream_runtime.kafka.memory import MemoryBroker
 from stream_runtime.kafka.ports import TopicPartition
@@ -14,6 +13,7 @@ from tests.simulation.world.actors import Actor, CoordinatorActor, StageActor
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.deadly_input import DeadlyInput
 
+_DEATHS_REMEMBERED: Final = 2
 _MEANT: Final = (StopReason.DEADLY, StopReason.UNREADABLE)
 
 
@@ -60,5 +60,5 @@ class WatchedStops:
             return
         self._coordinators.add(actor.process.name)
         found = actor.service.members.deaths._counts.values()
-        if any(each.deaths >= DEATHS_OF_A_SUSPECT for each in found):
+        if any(each.deaths >= _DEATHS_REMEMBERED for each in found):
             self._reached["readers' deaths remembered by the next coordinator"] += 1

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from commit_coordinator.domain.next_action import RETRY_MS_MAX
-from commit_coordinator.domain.reader_deaths import DEATHS_OF_A_SUSPECT
 from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.world.actors import (
     StageActor,
@@ -20,8 +18,10 @@ from tests.simulation.world.settings import inputs_of
 
 _EVENT_S: Final = 0.01
 _ROUND_S: Final = 0.2
-# Longer than a coordinator waits at most before it tries an epoch again.
-_ROUNDS_MAX: Final = 60 + int(RETRY_MS_MAX / 1_000 / _ROUND_S)
+# Longer than the 30 s that a coordinator waits at most before it tries an epoch again (docs/simulation.md).
+_ROUNDS_MAX: Final = 60 + int(30.0 / _ROUND_S)
+_DEATHS_MAX: Final = 2
+"""Readers of a lane that may die where it stands; the next one is told of them (ARCHITECTURE.md)."""
 _RESTARTS_MAX: Final = 3
 _HARMLESS: Final = frozenset(
     {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign", "skip"}
@@ -175,7 +175,7 @@ class World(Events):
         """
         causes = sum(event[0] not in _HARMLESS for event in self.script.events) + self._ended
         for (place, position), deaths in self.deadly.deaths.items():
-            if deaths > DEATHS_OF_A_SUSPECT + causes:
+            if deaths > _DEATHS_MAX + causes:
                 where = f"{place.topic}[{place.partition}] at {position}"
                 self.judge.say("G7", f"{deaths} readers of {where} died, the script has {causes} causes")
 
