@@ -64,6 +64,9 @@ class NeedlessWork:
         self._faults: dict[str, int] = {}
         self._begun: dict[str, _Begin] = {}
 
+    def _violated(self, text: str) -> None:
+        self._say("G7", text)
+
     # ------------------------------------------------------------ causes
 
     def foreign_completed(self, name: str) -> None:
@@ -144,8 +147,7 @@ class NeedlessWork:
             # What was given up for something else leaves the clustering its attempt.
             self._excused |= fresh
         if not (void.has_cause or fresh):
-            self._say(
-                "G7",
+            self._violated(
                 f"epoch {entry['epoch']} attempt {entry['attempt']} is given up without a cause: "
                 f"{entry['reason']}",
             )
@@ -158,7 +160,7 @@ class NeedlessWork:
         is_clustered = self._judge_void(tags_hold=is_alone) and not is_alone
         due = is_clustered or bool(self._unhandled) or (is_alone and self._wished)
         if not due:
-            self._say("G7", f"rewind {self._generation} has no cause: {entry['reason']}")
+            self._violated(f"rewind {self._generation} has no cause: {entry['reason']}")
         # Whoever wished for one has it, also where it goes with a void attempt.
         self._wished = False
         # What is not there any more was seen in the history, or was taken back before anybody saw it.
@@ -178,4 +180,4 @@ class NeedlessWork:
         superseded = self._term > term if term is not None else self._claims > begun.claims
         met = self._outages > begun.outages or self._faults.get(kind, 0) > begun.faults
         if not met and not (kind == "coordinator" and superseded):
-            self._say("G7", f"{process} ends without a cause: {error}")
+            self._violated(f"{process} ends without a cause: {error}")
