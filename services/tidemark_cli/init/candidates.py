@@ -89,7 +89,7 @@ def ordering_candidates(rows: Sequence[Row], columns: Columns, key: Sequence[str
         if not (moment or named):
             continue
         values = [row[name] for row in rows]
-        rising = sum(str(a) <= str(b) if isinstance(a, str) else a <= b for a, b in _in_turn(values))
+        rising = sum(_rises(a, b) for a, b in _in_turn(values))
         share = 100 * rising // max(len(values) - 1, 1)
         newest = 20 if re.search(r"(?i)updat|modif|chang|event|version|seq|lsn", name) else 0
         score = (40 if moment else 0) + (30 if named else 0) + newest + share // 10
@@ -194,6 +194,14 @@ def _is(avro: Avro, logical: str) -> bool:
 
 def _in_turn(values: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     return pairwise(values)
+
+
+def _rises(before: Any, after: Any) -> bool:
+    """Also of a broken record's value, which may be of any kind."""
+    try:
+        return bool(before <= after)
+    except TypeError:
+        return _text(before) <= _text(after)
 
 
 def _text(value: Any) -> str:

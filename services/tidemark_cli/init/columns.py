@@ -1,8 +1,8 @@
 """Columns and their Avro types, inferred from sample records.
 
-A type is proposed only if every value of the sample has it; where kinds are mixed the commonest one wins, and
-a note says what happens to the others. Every column may be null but those that the table's key, partition and
-order rest on: no sample shows that a value is never missing.
+Where kinds are mixed the commonest one wins, and a note says what happens to the others; `column_trial`
+leaves the column out if they are more than a few. Every column may be null but those that key, partition
+and order of the table rest on: no sample shows that a value is never missing.
 """
 
 from __future__ import annotations
@@ -59,11 +59,21 @@ class Columns:
         if avro is not None:
             self.types[name] = avro
 
+    def leave_out(self, name: str, why: str) -> None:
+        """A column that was added becomes none."""
+        del self.types[name]
+        self.notes[name] = f"left out: {why}"
+
     def refuse_none(self) -> None:
         """Raises CliError when no field of the records became a column."""
         if not self.types:
             why = [f"{name} ({note})" for name, note in self.notes.items()][:_SHOWN_MAX]
             raise CliError(f"no field of the records can be a column: {', '.join(why) or 'they have none'}")
+
+    def left_out_text(self) -> str:
+        """The end of a sentence that names columns; empty where every field is one."""
+        why = [f"{name} ({note})" for name, note in self.notes.items() if name not in self.types]
+        return f"; not {', '.join(why[:_SHOWN_MAX])}" if why else ""
 
     def avro_fields(self, required: Iterable[str]) -> list[dict[str, Any]]:
         """As fields of an Avro record; those that are not required may be null."""
@@ -102,8 +112,7 @@ def infer_type(name: str, values: Sequence[Any], depth: int = 0) -> tuple[Avro |
     if depth > NESTING_DEPTH_MAX:
         return None, "left out: nested too deep"
     if set(kinds) == {"int", "float"}:
-        kinds = Counter(float=sum(kinds.values()))
-        values = [float(each) if each is not None else None for each in values]
+        return "double", ""
     kind, count = kinds.most_common(1)[0]
     other = sum(kinds.values()) - count
     note = (

@@ -25,7 +25,8 @@ from stream_runtime.config.model import InputFormat
 from stream_runtime.kafka.ports import Message
 from stream_runtime.schema_registry.ports import AVRO, JSON, SchemaSource, StoredSchema, UnknownSchemaError
 from tidemark_cli.errors import WRONG_USE, CliError
-from tidemark_cli.init.columns import Columns, Row, infer_columns
+from tidemark_cli.init.column_trial import tried_columns
+from tidemark_cli.init.columns import Columns, Row
 from tidemark_cli.init.protobuf_sample import message_columns, message_rows
 from tidemark_cli.init.writer_schema import columns_of, connect_type, image_of
 
@@ -83,9 +84,11 @@ def understand(messages: Sequence[Message], registry: SchemaSource | None, said:
     else:
         framed = [(each, int(id_)) for each, id_ in zip(valued, ids, strict=True) if id_ != NOT_FRAMED]
         _read_registered(sample, framed, _AskedOnce(registry), said.format)
+    with_deletes = sample.rows
     _set_deletes_apart(sample, said.delete_field)
     if sample.format is InputFormat.JSON:
-        sample.columns = infer_columns(sample.rows)
+        # Deletes have no row, and fields that have to fit the columns all the same.
+        sample.columns = tried_columns([_without(row, sample.delete_field) for row in with_deletes])
     sample.passed_over = len(messages) - len(sample.rows)
     if not sample.rows:
         raise CliError(
@@ -168,7 +171,7 @@ def _read_json(sample: Sample, valued: Sequence[Message], wanted: InputFormat | 
         sample.format = InputFormat.DEBEZIUM_JSON
         _take_events(sample, events, [key for _, key in documents])
         schema = _image_schema(documents[-1][0])
-        sample.columns = columns_of(schema) if schema is not None else infer_columns(sample.rows)
+        sample.columns = columns_of(schema) if schema is not None else tried_columns(sample.rows)
         return
     sample.rows = [document for document, _ in documents]
     sample.keys = [key for _, key in documents]
@@ -240,7 +243,7 @@ def _set_deletes_apart(sample: Sample, wanted: str | None) -> None:
     kept = [
         (r, k) for r, k in zip(sample.rows, sample.keys, strict=True) if r.get(name) not in (True, "true")
     ]
-    sample.rows = [{field: value for field, value in row.items() if field != name} for row, _ in kept]
+    sample.rows = [_without(row, name) for row, _ in kept]
     sample.keys = [key for _, key in kept]
     sample.columns.types.pop(name, None)
     sample.columns.notes.pop(name, None)
@@ -324,12 +327,18 @@ def _image_schema(document: dict[str, Any]) -> AvroType | None:
     return image_of(connect_type(document["schema"])) if set(document) == {"schema", "payload"} else None
 
 
+def _without(row: Row, name: str | None) -> Row:
+    return {field: value for field, value in row.items() if field != name}
+
+
 def _delete_field(documents: Sequence[Row]) -> str | None:
+    """A field of a usual name that says true or false wherever it says something."""
+    said: dict[str, list[Any]] = {}
     for document in documents:
         for name, value in document.items():
-            if name.lower() in _DELETE_NAMES and _is_flag(value):
-                return name
-    return None
+            if value is not None and name.lower() in _DELETE_NAMES:
+                said.setdefault(name, []).append(value)
+    return next((name for name, values in said.items() if all(map(_is_flag, values))), None)
 
 
 def _is_flag(value: Any) -> bool:

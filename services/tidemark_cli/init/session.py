@@ -29,6 +29,7 @@ from tidemark_cli.config_check import check_config_file
 from tidemark_cli.errors import WRONG_USE, CliError
 from tidemark_cli.init.ask import Asker
 from tidemark_cli.init.candidates import is_millis, key_candidates, ordering_candidates, partition_candidates
+from tidemark_cli.init.columns import Columns
 from tidemark_cli.init.draft import Draft, candidate_lines, record_schema
 from tidemark_cli.init.existing_table import draft_of_table
 from tidemark_cli.init.neighbours import free_services
@@ -220,17 +221,19 @@ def _choose(draft: Draft, sample: Sample, options: InitOptions, asker: Asker) ->
     rows, columns = sample.rows, sample.columns
     names = list(columns.types)
     keys = key_candidates(rows, sample.keys, columns, draft.name)
-    draft.record_key = _named(options.record_key, names, "--key")
+    draft.record_key = _named(options.record_key, columns, "--key")
     if options.record_key is None:
         draft.record_key = asker.choose("Record key: what tells rows apart", keys, names, optional=False)
     if not draft.record_key:
         raise CliError(
-            f"no column looks like a record key: name one with --key; there are {', '.join(names)}", WRONG_USE
+            f"no column looks like a record key: name one with --key; there are {', '.join(names)}"
+            f"{columns.left_out_text()}",
+            WRONG_USE,
         )
     draft.note("table.record_key", *candidate_lines(keys, draft.record_key))
     _choose_ordering(draft, sample, options, asker)
     parts = partition_candidates(rows, columns, draft.record_key, draft.ordering)
-    draft.partition = _named(options.partition, names, "--partition")
+    draft.partition = _named(options.partition, columns, "--partition")
     if options.partition is None:
         sound = [each for each in parts if each.score > 0]
         draft.partition = asker.choose("Partition: the folders of the table", sound, names, optional=True)
@@ -249,7 +252,7 @@ def _choose_ordering(draft: Draft, sample: Sample, options: InitOptions, asker: 
         return
     names = list(sample.columns.types)
     found = ordering_candidates(sample.rows, sample.columns, draft.record_key)
-    named = _named(options.ordering, names, "--ordering")
+    named = _named(options.ordering, sample.columns, "--ordering")
     if options.ordering is None:
         named = asker.choose("Ordering: which of two records of a key is newer", found, names, optional=True)
     draft.ordering = named[0] if named else None
@@ -264,11 +267,13 @@ def _choose_ordering(draft: Draft, sample: Sample, options: InitOptions, asker: 
         draft.note("table.schema", _ORDERING_BY_ARRIVAL)
 
 
-def _named(given: tuple[str, ...] | None, columns: list[str], option: str) -> tuple[str, ...]:
-    unknown = [each for each in given or () if each.split(".")[0] not in columns]
+def _named(given: tuple[str, ...] | None, columns: Columns, option: str) -> tuple[str, ...]:
+    unknown = [each for each in given or () if each.split(".")[0] not in columns.types]
     if unknown:
         raise CliError(
-            f"{option}: there is no column {', '.join(unknown)}; there are {', '.join(columns)}", WRONG_USE
+            f"{option}: there is no column {', '.join(unknown)}; there are {', '.join(columns.types)}"
+            f"{columns.left_out_text()}",
+            WRONG_USE,
         )
     return given or ()
 

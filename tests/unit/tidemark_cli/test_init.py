@@ -148,7 +148,7 @@ def test_records_that_do_not_fit_are_counted_with_their_reason(
     done = init(capsys, "--sample", str(sample_file(here, rows)))
     assert done["taken"] == 99
     assert "amount" in done["refused"][0]
-    assert any("1 of 98 values are no float" in each for each in done["notes"]["table.schema"])
+    assert any("1 of 100 values are no float" in each for each in done["notes"]["table.schema"])
 
 
 def test_references_to_the_environment_stay_references(

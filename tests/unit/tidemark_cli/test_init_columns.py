@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stream_runtime.config import load_config
 from tests.unit.tidemark_cli.test_init import here, init, sample_file
 from tidemark_cli.main import main
 
@@ -33,3 +34,76 @@ def test_records_without_a_field_that_can_be_a_column_are_refused_with_the_reaso
     assert main(["init", "--sample", str(sample_file(here, [record]))]) == 1
     assert "no field of the records can be a column" in capsys.readouterr().err
     assert not (here / "orders.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1, "x"], "3 of 6 values do not fit"),
+        ([[1, "x"]], "6 of 6 values do not fit array"),
+        ([{"a": 1}, [1]], "3 of 6 values do not fit"),
+        ([{"a": 1}, {"a": "x"}], "3 of 6 values do not fit record"),
+        ([True, 5], "3 of 6 values do not fit"),
+        ([10**60], "6 of 6 values do not fit decimal"),
+    ],
+    ids=repr,
+)
+def test_a_column_that_no_type_takes_is_left_out_by_name_and_the_records_are_taken(
+    values: list[Any], said: str, here: Path, capsys: pytest.CaptureFixture[str]
+):
+    records = [{"id": n, "m": values[n % len(values)]} for n in range(6)]
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["refused"]) == (6, [])
+    (note,) = [each for each in done["notes"]["table.schema"] if each.startswith("m: ")]
+    assert note.startswith(f"m: left out: {said}")
+    fields = json.loads(Path(done["schema"]).read_text())["fields"]
+    assert [each["name"] for each in fields] == ["id"]
+    assert main(["init", "--sample", "orders.jsonl", "--key", "m"]) == 2
+    assert "m (left out: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["2024-02-30", "2024-01-01T25:00:00Z"])
+def test_texts_that_only_look_like_times_are_text(text: str, here: Path, capsys: pytest.CaptureFixture[str]):
+    records = [{"id": n, "seen": text} for n in range(5)]
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["refused"]) == (5, [])
+    fields = {each["name"]: each["type"] for each in json.loads(Path(done["schema"]).read_text())["fields"]}
+    assert fields["seen"] == ["null", "string"]
+
+
+def test_whole_numbers_of_any_size_beside_fractions_are_doubles_or_no_column(
+    here: Path, capsys: pytest.CaptureFixture[str]
+):
+    records = [{"id": n, "a": 0.5 if n else 10**20, "b": 0.5 if n % 2 else 10**400} for n in range(6)]
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["refused"]) == (6, [])
+    fields = {each["name"]: each["type"] for each in json.loads(Path(done["schema"]).read_text())["fields"]}
+    assert fields == {"id": "long", "a": ["null", "double"]}
+
+
+@pytest.mark.parametrize("stray", ["soon", [1], {"a": 1}, True])
+def test_one_broken_record_among_many_is_refused_and_its_column_stays(
+    stray: Any, here: Path, capsys: pytest.CaptureFixture[str]
+):
+    records: list[dict[str, Any]] = [{"id": n, "version": n} for n in range(100)]
+    records[7]["version"] = stray
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["ordering"]) == (99, "version")
+    assert "version" in done["refused"][0]
+
+
+def test_a_field_that_is_no_flag_everywhere_does_not_say_what_a_delete_is(
+    here: Path, capsys: pytest.CaptureFixture[str]
+):
+    records = [{"id": n, "_deleted": [True, 5][n % 2]} for n in range(6)]
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["refused"]) == (6, [])
+    assert load_config(Path(done["config"]), {}).input.delete_field is None
+
+
+def test_fields_of_deletes_count_for_the_type_of_a_column(here: Path, capsys: pytest.CaptureFixture[str]):
+    records = [{"id": n, "tags": [n] if n % 2 else [], "_deleted": n % 2 == 1} for n in range(6)]
+    done = init(capsys, "--sample", str(sample_file(here, records)), "--key", "id")
+    assert (done["taken"], done["refused"]) == (6, [])
+    fields = {each["name"]: each["type"] for each in json.loads(Path(done["schema"]).read_text())["fields"]}
+    assert fields["tags"][1]["items"] == ["null", "long"]

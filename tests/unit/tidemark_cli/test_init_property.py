@@ -44,8 +44,8 @@ _NAMES = st.sampled_from(_USUAL.split())
 _LACKING = ("--key", "holds a row", "no field of the records can be a column")
 
 
-def _values(name: str) -> st.SearchStrategy[Any]:
-    """What a producer would put there, in one of the ways in which producers do."""
+def _values() -> st.SearchStrategy[st.SearchStrategy[Any]]:
+    """What a producer would put into one field, in one of the ways in which producers do, or in several."""
     numbers = st.integers(-(2**40), 2**40)
     millis = st.integers(1_600_000_000_000, 1_800_000_000_000)
     micros = millis.map(lambda value: value * 1_000)
@@ -59,18 +59,18 @@ def _values(name: str) -> st.SearchStrategy[Any]:
         st.sampled_from(["true", "false"]),
     ]
     kinds += [st.lists(numbers, max_size=3), st.dictionaries(_NAMES, texts, max_size=3)]
-    return (
-        st.sampled_from(range(len(kinds)))
-        .flatmap(lambda at: st.just((name, at)))
-        .map(lambda chosen: kinds[chosen[1]])
-    )
+    kinds.append(st.lists(st.one_of(numbers, texts), max_size=3))
+    alone = st.sampled_from(range(len(kinds))).map(lambda at: kinds[at])
+    # Of several kinds, as of producers of several versions: one of three columns.
+    mixed = st.lists(alone, min_size=2, max_size=3).map(lambda chosen: st.one_of(chosen))
+    return st.integers(0, 2).flatmap(lambda of_three: mixed if of_three == 0 else alone)
 
 
 @st.composite
 def samples(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Records of one shape, some with null fields; four of five samples have what can be a key."""
     has_key = draw(st.integers(0, 4)) > 0
-    shape = {name: draw(_values(name)) for name in draw(st.sets(_NAMES, min_size=1, max_size=8))}
+    shape = {name: draw(_values()) for name in draw(st.sets(_NAMES, min_size=1, max_size=8))}
     records = []
     for number in range(draw(st.integers(1, 12))):
         record = {name: draw(kind) for name, kind in shape.items()}
