@@ -1,7 +1,8 @@
 """Avro, Protobuf and Debezium from a producer that writes what it likes, with a schema registry that answers
 what it likes, to running tables: no record and no schema stops one of them.
 
-`TIDEMARK_HOSTILE_SEED` replays a run, `TIDEMARK_HOSTILE_FORMAT_RECORDS` sets how many bad records a table
+Most records are of one seed, the same in each run, the last fourth of another, which is printed.
+`TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_FORMAT_RECORDS` sets how many bad records a table
 gets.
 """
 
@@ -13,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from typing import Any, Final
 
 import pytest
@@ -21,7 +22,7 @@ import pytest
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests import hostile_protobuf
 from tests.hostile_avro import Made, framed, head, reasons
-from tests.hostile_formats import SCHEMA, Hostile, hostile
+from tests.hostile_formats import AVRO_KEYS, FORMATS, SCHEMA, Hostile, hostile
 from tests.interop.verdict import hudi_rs_snapshot
 from tests.pipeline import Pipeline
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_FORMAT_RECORDS", "400"))
 BATCH: Final = 50
-FORMATS: Final = ("avro", "protobuf", "debezium-json")
+SEED: Final = 7
 _UNUSABLE: Final = reasons("unknown-schema")
 FLUSH_MS: Final = 900_000
 _SLOW_S: Final = 3.0
@@ -59,10 +60,8 @@ def registry() -> Iterator[RegistryServer]:
         yield server
 
 
-def fill(registry: RegistryServer, made: Hostile) -> dict[str, Callable[[Random], Made]]:
-    """The schemas, and kinds of records whose schemas this registry answers oddly for."""
-    for number, stored in made.schemas.items():
-        registry.put(number, stored.text, stored.kind)
+def odd_kinds(registry: RegistryServer) -> dict[str, Callable[[Random], Made]]:
+    """Kinds of records whose schemas this registry answers oddly for."""
     kinds = {}
     for number, (kind, answer) in enumerate(ODD_ANSWERS.items(), 9_000):
         registry.odd[f"/schemas/ids/{number}"] = answer
@@ -86,16 +85,27 @@ def _of_schema(number: int, become: frozenset[str] = _UNUSABLE) -> Callable[[Ran
     return lambda _: (framed(number, head("x")), become)
 
 
+def kinds_of(name: str, made: Hostile, registry: RegistryServer) -> dict[str, Callable[[Random], Made]]:
+    """Their schemas are in the registry afterwards."""
+    kinds = {kind: each for kind, each in made.kinds.items() if "references" not in kind}
+    for number, stored in made.schemas.items():
+        registry.put(number, stored.text, stored.kind)
+    return kinds | odd_kinds(registry) if name == "avro" else kinds
+
+
 def settings_of(name: str, registry: RegistryServer, folder: Path) -> dict[str, Any]:
     """Of `input`."""
-    if name == "avro":
-        return {"format": name, "schema_registry": {"url": registry.url, "timeout": "1s"}}
+    settings: dict[str, Any] = {"format": name}
+    if name in AVRO_KEYS:
+        settings["schema_registry"] = {"url": registry.url, "timeout": "1s"}
     if name == "protobuf":
         file = folder / "rows.desc"
         hostile_protobuf.write_descriptor(file)
         protobuf = {"descriptor": str(file), "message": hostile_protobuf.MESSAGE}
-        return {"format": name, "protobuf": protobuf, "framing": "confluent"}
-    return {"format": name, "debezium": {"ordering": "source.lsn"}}
+        settings |= {"protobuf": protobuf, "framing": "confluent"}
+    if name.startswith("debezium"):
+        settings["debezium"] = {"ordering": "source.lsn"}
+    return settings
 
 
 def send(raw: RawProducer, topic: str, content: bytes) -> int:
@@ -118,12 +128,11 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = int(os.environ.get("TIDEMARK_HOSTILE_SEED", "7"))
-    random, made = Random(seed), hostile(name)
-    with_references = {kind for kind in made.kinds if "references" in kind}
-    kinds = {kind: each for kind, each in made.kinds.items() if kind not in with_references}
-    if name == "avro":
-        kinds |= fill(registry, made)
+    seed = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(SystemRandom().randrange(2**32))))
+    fixed, drawn = Random(SEED), Random(seed)
+    made = hostile(name)
+    sys.stdout.write(f"{name}: seeds {SEED} and {seed}\n")
+    kinds = kinds_of(name, made, registry)
     table = {"name": f"hostile-{name}", "record_key": ["id"], "partition": ["region"], "ordering": "at"}
     pipeline = Pipeline(
         tmp_path,
@@ -139,10 +148,11 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
     good = set()
     with pipeline, RawProducer(kafka.bootstrap_servers) as raw:
         pipeline.start()
-        drawn = [kind for _, kind in zip(range(RECORDS), _cycled(list(kinds)), strict=False)]
-        random.shuffle(drawn)
+        mixed = [kind for _, kind in zip(range(RECORDS), _cycled(list(kinds)), strict=False)]
+        fixed.shuffle(mixed)
         for number, first in enumerate(range(0, RECORDS, BATCH)):
-            batch_kinds = drawn[first : first + BATCH]
+            batch_kinds = mixed[first : first + BATCH]
+            random = fixed if 4 * first < 3 * RECORDS else drawn
             values = [kinds[kind](random) for kind in batch_kinds]
             good.add(key := f"good-{first}")
             records = [RawRecord(value) for value, _ in values] + [RawRecord(made.sound(key))]
@@ -160,13 +170,13 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
         for offset, (kind, become) in sent.items()
         if letters.get(offset, "") not in become
     ]
-    assert not wrong, f"seed {seed}: {len(wrong)} records came to something else: {wrong[:10]}"
+    assert not wrong, f"seeds {SEED} and {seed}: {len(wrong)} records came to something else: {wrong[:10]}"
     assert letters.keys() <= sent.keys()
     assert len(letters) > RECORDS // 2
     with capsys.disabled():
         sys.stderr.write(
-            f"\n{name}: {RECORDS} records of {len(kinds)} kinds (seed {seed}), {len(letters)} dead letters: "
-            f"{dict(Counter(letters.values()))}\n"
+            f"\n{name}: {RECORDS} records of {len(kinds)} kinds (seeds {SEED} and {seed}), "
+            f"{len(letters)} dead letters: {dict(Counter(letters.values()))}\n"
         )
 
 
