@@ -37,7 +37,12 @@ class Candidate:
 
 def key_candidates(rows: Sequence[Row], keys: Sequence[Any], columns: Columns, table: str) -> list[Candidate]:
     """`keys`: what each record's Kafka key says, a value or a mapping of fields; None where there is none."""
-    possible = [name for name in _whole_columns(rows, columns) if _may_be_key(columns.types[name])]
+    possible = [
+        name
+        for name in _whole_columns(rows, columns)
+        # Records whose key is the empty text would be dead letters.
+        if _may_be_key(columns.types[name]) and all(row[name] != "" for row in rows)
+    ]
     found = list(_by_kafka_key(rows, keys, possible))
     for name in possible:
         if candidate := _key(name, rows, table):

@@ -107,3 +107,11 @@ def test_fields_of_deletes_count_for_the_type_of_a_column(here: Path, capsys: py
     assert (done["taken"], done["refused"]) == (6, [])
     fields = {each["name"]: each["type"] for each in json.loads(Path(done["schema"]).read_text())["fields"]}
     assert fields["tags"][1]["items"] == ["null", "long"]
+
+
+def test_a_column_that_is_empty_in_a_record_is_not_proposed_as_a_key(
+    here: Path, capsys: pytest.CaptureFixture[str]
+):
+    records = [{"id": str(n) if n else "", "code": f"c{n}"} for n in range(5)]
+    done = init(capsys, "--sample", str(sample_file(here, records)))
+    assert (done["record_key"], done["taken"], done["refused"]) == (["code"], 5, [])

@@ -49,7 +49,7 @@ def _values() -> st.SearchStrategy[st.SearchStrategy[Any]]:
     numbers = st.integers(-(2**40), 2**40)
     millis = st.integers(1_600_000_000_000, 1_800_000_000_000)
     micros = millis.map(lambda value: value * 1_000)
-    texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
+    texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
     moments = st.datetimes().map(lambda at: at.replace(year=2024).isoformat() + "Z")
     days = st.dates().map(lambda day: day.replace(year=2024).isoformat())
     kinds: list[st.SearchStrategy[Any]] = [numbers, millis, micros, texts, moments, days]
