@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from commit_coordinator.bootstrap import CoordinatorService
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import Outcome, run_script
 
@@ -255,3 +256,36 @@ def test_a_column_is_added_where_readers_look_for_it_alone(kind: str) -> None:
     assert outcome.violations == ()
     assert "    it does not: its clock is behind a commit that lacks the column" in outcome.log
     must_hold(played(f"type={kind}", BEGIN, f"{behind}wait 6000\nforeign column k0", GO_ON))
+
+
+# ---------------------------------------------------------------- we start beside a write in flight
+
+# In d1, where what is in flight changes no file group.
+ELSEWHERE = "feed up k2 d1 30\nfeed up k5 d1 31\nhurry\nrounds 12"
+RESTARTS = {
+    "killed": "kill coordinator",
+    "replaced, and not dead": "replace coordinator",
+    "killed with an attempt open": PLANNED.replace("k0 d0", "k2 d1").replace("k3 d0", "k3 d1")
+    + "kill coordinator",
+    "killed with an epoch decided": f"crash coordinator 1 after_commit_decided\n{ELSEWHERE}",
+    "killed between its two commits": f"crash coordinator 1 after_metadata_commit\n{ELSEWHERE}",
+    "all services killed": "kill coordinator\nkill shuffler-0\nkill assigner-0\nkill assigner-1\nkill writer",
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("what", ["update k0", "fresh d0"])
+@pytest.mark.parametrize("how", RESTARTS)
+def test_a_coordinator_starts_again_beside_a_write_in_flight(
+    how: str, what: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts, commits go on, and then the other engine completes what it has begun."""
+    restarted = f"foreign begin {what}", RESTARTS[how], "rounds 7", ELSEWHERE, "foreign finish", "rounds 7"
+    outcome = played(f"type={kind}", BEGIN, *restarted, GO_ON)
+    must_hold(outcome)
+    assert outcome.reached["foreign finish over our commit"] == 1
+    # One that asks for pending writes as at its first start does not start.
+    monkeypatch.setattr(CoordinatorService, "_has_begun", lambda _: False)
+    found = played(f"type={kind}", BEGIN, *restarted, GO_ON).violations
+    assert found, "no coordinator starts beside the write any more"
+    assert "ends with UnsupportedTableError: another writer's" in found[0], found[0]

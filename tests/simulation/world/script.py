@@ -112,6 +112,8 @@ class Setup:
 
     What comes behind ``tiny_cache`` makes richer worlds than the usual one: `input.partitioning`, `topics`
     and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
+    ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what is not committed, 0 for
+    the usual ones; with others a script waits for a second between two rounds.
     """
 
     type: str = "mor"
@@ -136,6 +138,9 @@ class Setup:
     cache_bytes: int = 0
     block_bytes: int = 0
     ids: int = 1
+    tagged: int = 0
+    tagged_bytes: int = 0
+    shuffled: int = 0
 
     @property
     def is_sharded(self) -> bool:

@@ -114,5 +114,8 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
             transaction_records=setup.records,
             transaction_interval_ms=50,
             uncommitted_entries=setup.uncommitted,
+            uncommitted_transactions=setup.tagged or limits.uncommitted_transactions,
+            uncommitted_bytes=setup.tagged_bytes or limits.uncommitted_bytes,
+            shuffled_transactions=setup.shuffled or limits.shuffled_transactions,
         ),
     )

@@ -21,6 +21,7 @@ from tests.simulation.world.actors import (
     Surroundings,
     WriterActor,
 )
+from tests.simulation.world.checkers.bounds import Bounds
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import Change
 from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELINE, Reader
@@ -44,6 +45,10 @@ _TIMELINES: Final = (DATA_TIMELINE, METADATA_TIMELINE)
 _CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"
 _ATTEMPTS_MAX: Final = 40
 _TTL_LONG_MS: Final = 3_600_000
+_BETWEEN_LEASES: Final = 7
+"""Transactions of a process until it hears that it has to rest: a round takes 0.2 s, or more where limits are
+so low that they matter, and a lease is renewed every second; the coordinator looks once a round.
+"""
 _CURABLE: Final = ("RETRYABLE", "FENCED", "CONFLICT")
 
 
@@ -110,12 +115,23 @@ class Town:
         sharded = Sharded(INPUT, self._by_lane) if setup.is_sharded else None
         common = (setup.lanes, min(setup.lanes, 16), setup.ordered, self.layout)
         topics = Topics(self._read, TABLE, *common, sharded)
-        # An assigner looks at the limit before it gathers; each may add one transaction.
-        entries_max = setup.uncommitted + (len(self.seats) + 1) * max(setup.records, 20) * 2
         return Judge(
-            reader, storage.memory.read, topics, setup.ordered, setup.lanes, entries_max, _ATTEMPTS_MAX,
+            reader, storage.memory.read, topics, setup.ordered, setup.lanes, self._bounds(), _ATTEMPTS_MAX,
             setup.ttl_ms < _TTL_LONG_MS,
         )  # fmt: skip
+
+    def _bounds(self) -> Bounds:
+        limits, setup = self.config.limits, self.setup
+        # An assigner looks at the limit before it gathers; each may add one transaction.
+        entries = setup.uncommitted + (len(self.seats) + 1) * max(setup.records, 20) * 2
+        spare = _BETWEEN_LEASES * max(setup.shufflers, setup.assigners)
+        return Bounds(
+            entries,
+            limits.uncommitted_transactions,
+            limits.uncommitted_bytes,
+            limits.shuffled_transactions,
+            spare,
+        )
 
     def _read(self, topic: str, partition: int, position: int) -> tuple[list[Sent], int]:
         log = self.broker._logs.get(TopicPartition(topic, partition))

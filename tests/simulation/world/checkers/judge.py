@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from tests.simulation.world.checkers import decode
+from tests.simulation.world.checkers.bounds import Bounds
 from tests.simulation.world.checkers.model import Change, ForeignRow, LastWriter, Row, replayed
 from tests.simulation.world.checkers.order import newest_completion, order_faults
 from tests.simulation.world.checkers.table import (
@@ -51,7 +52,7 @@ class Look(NamedTuple):
 
 
 class Judge:
-    """``limits``: the greatest number of uncommitted index entries, and of attempts at one epoch."""
+    """``bounds``: of what is not committed; ``attempts_max``: at one epoch."""
 
     def __init__(
         self,
@@ -60,14 +61,14 @@ class Judge:
         topics: Topics,
         ordered: bool,
         lanes: int,
-        entries_max: int,
+        bounds: Bounds,
         attempts_max: int,
         tombstones_end: bool = False,
     ) -> None:
         self.violations: list[str] = []
         self._reader, self._read, self.topics = reader, read, topics
         self._ordered, self._lanes = ordered, lanes
-        self._entries_max, self._attempts_max = entries_max, attempts_max
+        self._bounds, self._attempts_max = bounds, attempts_max
         self._model = LastWriter(ordered, tombstones_end)
         self._keyed_next = dict.fromkeys(map(str, range(lanes)), 0)
         self.epoch = 0
@@ -308,11 +309,8 @@ class Judge:
         self._entries = entries
         decisions, counted = self.topics.counted()
         self._check_transactions(counted)
-        through = decisions.through
-        held = [e for o, e in counted.tagged if o > through]
-        rows = sum(p["records"] for e in held for p in e["produced"] if p["topic"] == "index")
-        if rows > self._entries_max:
-            self.say("G7", f"{rows} index entries are uncommitted, at most {self._entries_max} may be")
+        for fault in self._bounds.faults(decisions, counted):
+            self.say("G7", fault)
         for plan in decisions.plans[self._plans :]:
             if plan["attempt"] > self._attempts_max:
                 self.say("G7", f"epoch {plan['epoch']} is tried for the {plan['attempt']}th time")
