@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from commit_coordinator.bootstrap import CoordinatorService
-from tests.simulation.world.script import parse
+from tests.simulation.world.script import Script, parse
 from tests.simulation.world.world import Outcome, run_script
 
 TYPES = ("mor", "cow")
@@ -62,11 +62,16 @@ step coordinator
 
 def played(setup: str, *parts: str) -> Outcome:
     """Runs the parts as one script."""
+    return run_script(script_of(setup, *parts))
+
+
+def script_of(setup: str, *parts: str) -> Script:
+    """The parts, one after the other."""
     lines: list[str] = []
     for line in "\n".join(parts).splitlines():
         word, _, count = line.partition(" ")
         lines += ["round"] * int(count) if word == "rounds" else [line]
-    return run_script(parse("\n".join([f"setup {setup}", *lines])))
+    return parse("\n".join([f"setup {setup}", *lines]))
 
 
 def must_hold(outcome: Outcome) -> None:

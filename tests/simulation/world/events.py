@@ -67,7 +67,7 @@ class Events(Town):
             when = words[1] if len(words) > 1 else DECODED
             self.deadly.add(*self._feed_unread(key, *words[:1]), when)
         elif kind == "up":
-            day, at, number = words[0], int(words[1]), len(self._sent)
+            day, at, number = words[0], int(words[1]), self.ground.records
             row = Row(self.layout.path(day), at, number, f"n{number}" if self._has_grown else None)
             document = {**self._key_fields(key), "day": day, "zone": zone_of(day), "ts": at, "v": number}
             if row.note is not None:
@@ -99,6 +99,7 @@ class Events(Town):
         return place, first, last
 
     def _send(self, change: Change, key: bytes | None, value: bytes | None) -> None:
+        self.ground.records += 1
         self._sent.append(change)
         place, offset = self._produce(change.key, key, value)
         if self.setup.is_sharded:
@@ -320,6 +321,9 @@ class Events(Town):
             self._begun.setdefault(kind.replace("fail-", "plan-"), epoch)
         if kind == "restore":
             self._restored_at = epoch
+        ours = {planned["instant"] for planned, _ in decisions.commits} - {None}
+        if kind == "archive" and ours and not ours & self._completions().keys():
+            self.reached["all our commits are archived"] += 1
         if kind in _BEGUN_BY and self._begun.pop(_BEGUN_BY[kind], epoch) < epoch:
             self.reached[f"foreign {kind} over our commit"] += 1
         self._note_unseen(before)

@@ -112,8 +112,8 @@ class Setup:
 
     What comes behind ``tiny_cache`` makes richer worlds than the usual one: `input.partitioning`, `topics`
     and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
-    ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what is not committed, 0 for
-    the usual ones; with others a script waits for a second between two rounds.
+    ``start``: `input.start`. ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what
+    is not committed, 0 for the usual ones; with others a script waits for a second between two rounds.
     """
 
     type: str = "mor"
@@ -138,6 +138,7 @@ class Setup:
     cache_bytes: int = 0
     block_bytes: int = 0
     ids: int = 1
+    start: str = "earliest"
     tagged: int = 0
     tagged_bytes: int = 0
     shuffled: int = 0

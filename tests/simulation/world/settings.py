@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from hudi_format.schema import TableSchema
-from stream_runtime.config import TableConfigFile, load_config
+from stream_runtime.config import InputStart, TableConfigFile, load_config
 from stream_runtime.config.model import InputPartitioning, TableType
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.encoding import input_settings
@@ -101,7 +101,11 @@ def config_of(setup: Setup, grown: bool = False) -> TableConfigFile:
     return replace(
         loaded,
         table=replace(loaded.table, type=kind, schema=_schema_file(layout, grown), index=index),
-        input=replace(loaded.input, partitioning=InputPartitioning(setup.partitioning)),
+        input=replace(
+            loaded.input,
+            partitioning=InputPartitioning(setup.partitioning),
+            start=InputStart(setup.start),
+        ),
         state=replace(
             loaded.state,
             disk_bytes=1 if setup.tiny_cache else 1 << 30,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from tests.simulation.world.checkers.bounds import Bounds
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.checkers.model import Change
 from tests.simulation.world.checkers.table import DATA_TIMELINE, METADATA_TIMELINE, Reader
-from tests.simulation.world.checkers.topics import Sent, Sharded, Topics
+from tests.simulation.world.checkers.topics import Sent, Sharded, Since, Topics
 from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.edges import Edges
 from tests.simulation.world.encoding import Encoding
@@ -33,7 +33,7 @@ from tests.simulation.world.foreign.engine import ForeignEngine
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.process import Process, Status
 from tests.simulation.world.rocks import Disk, LightRocks
-from tests.simulation.world.script import Script
+from tests.simulation.world.script import Script, Setup
 from tests.simulation.world.settings import INPUT, TABLE, config_of, inputs_of, layout_of, schema
 from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.takeovers import Takeovers
@@ -62,18 +62,36 @@ class Seat:
     made: int = 0
 
 
-class Town:
-    """All processes of a world, what they share, and who judges them."""
+class Ground:
+    """What there is without any process: time, Kafka, the table's folder and who reads it, local disks.
+    ``records``: fed so far. ``since``, ``gone``: what the ledger begins with (`Judge.goes_on`).
+    """
 
-    def __init__(self, script: Script) -> None:
-        self.script = script
-        setup = self.setup = script.setup
+    def __init__(self, setup: Setup) -> None:
         self.clock = WorldClock()
         self.ids = SeededIds(setup.ids)
         self.broker = MemoryBroker(self.clock, self.ids)
+        storage = self.storage = WatchedStorage(self.clock)
+        layout = layout_of(setup)
+        self.reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered, layout)
+        self.disks: dict[str, Disk] = {}
+        self.records = 0
+        self.since = Since()
+        self.gone: Mapping[str, int] = {}
+
+
+class Town:
+    """All processes of a world, what they share, and who judges them."""
+
+    def __init__(self, script: Script, ground: Ground | None = None) -> None:
+        self.script = script
+        setup = self.setup = script.setup
+        ground = self.ground = ground or Ground(setup)
+        self.clock, self.ids, self.broker, self.storage = (
+            ground.clock, ground.ids, ground.broker, ground.storage,
+        )  # fmt: skip
         self.client = MemoryKafkaClient(self.broker)
         self.config = config_of(setup)
-        self.storage = WatchedStorage(self.clock)
         self.reached = Counter[str]()
         self.deadly = DeadlyInput(self.client, self._position)
         self.edges = Edges(self._call, self._open_cache, WatchedCaches(self.reached), self.deadly)
@@ -85,7 +103,7 @@ class Town:
         self.log: list[str] = []
         self._begun: dict[str, int] = {}
         self._restored_at: int | None = None
-        self._disks: dict[str, Disk] = {}
+        self._disks = ground.disks
         self._call_faults: dict[tuple[str, str], str] = {}
         self._late_calls: list[tuple[str, Any]] = []
         self._sent: list[Change] = []
@@ -97,6 +115,8 @@ class Town:
         self._lost: list[tuple[str, int, int]] = []
         self.client.admin().create_topics([TopicSpec(name, setup.inputs) for name in inputs_of(setup)])
         self.judge = self._judge()
+        if ground.since.generation:
+            self.judge.goes_on(ground.since, ground.gone)
         self.takeovers = Takeovers(self.judge, self.reached)
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
@@ -111,13 +131,12 @@ class Town:
 
     def _judge(self) -> Judge:
         storage, setup = self.storage, self.setup
-        reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered, self.layout)
         sharded = Sharded(INPUT, self._by_lane) if setup.is_sharded else None
         common = (setup.lanes, min(setup.lanes, 16), setup.ordered, self.layout)
         topics = Topics(self._read, TABLE, *common, sharded)
         return Judge(
-            reader, storage.memory.read, topics, setup.ordered, setup.lanes, self._bounds(), _ATTEMPTS_MAX,
-            setup.ttl_ms < _TTL_LONG_MS,
+            self.ground.reader, storage.memory.read, topics, setup.ordered, setup.lanes, self._bounds(),
+            _ATTEMPTS_MAX, setup.ttl_ms < _TTL_LONG_MS,
         )  # fmt: skip
 
     def _bounds(self) -> Bounds:

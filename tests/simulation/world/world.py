@@ -45,7 +45,7 @@ class Outcome:
 
 
 class World(Events):
-    """One run of one script. Use `run_script`."""
+    """One run of one script. Use `run_script` or `run_world`."""
 
     # ------------------------------------------------------------ events
 
@@ -201,8 +201,12 @@ class World(Events):
 
 def run_script(script: Script) -> Outcome:
     """Runs a script from an empty table to rest, or to the first violation. Equal scripts, equal outcomes."""
+    return run_world(World(script))
+
+
+def run_world(world: World) -> Outcome:
+    """As `run_script`, from where the world's ground is."""
     for name in ("tidemark", "index_assigner", "commit_coordinator", "stream_writer"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    world = World(script)
-    with world.edges.in_place(script.setup):
+    with world.edges.in_place(world.setup):
         return world.run()

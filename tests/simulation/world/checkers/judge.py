@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,7 @@ from tests.simulation.world.checkers.table import (
 from tests.simulation.world.checkers.topics import (
     Counted,
     Decisions,
+    Since,
     Topics,
     keyed_positions,
 )
@@ -72,7 +73,6 @@ class Judge:
         self._model = LastWriter(ordered, tombstones_end)
         self._keyed_next = dict.fromkeys(map(str, range(lanes)), 0)
         self.epoch = 0
-        self._records = 0
         self._expected = _EMPTY
         self._timeline = self._metadata = NO_TIMELINE
         self._slow: tuple[Timeline, Content] | None = None
@@ -84,11 +84,26 @@ class Judge:
         self._foreign: list[ForeignRow] = []
         self._before: dict[str, dict[str, tuple[Row | None, int | None]]] = {}
         self._undone = set[str]()
+        self._start: Mapping[str, Row] = {}
+        self._gone: Mapping[str, int] = {}
         self.is_elsewhere = False
 
     def say(self, guarantee: str, text: str) -> None:
         """Notes a violation."""
         self.violations.append(f"{guarantee}: {text}")
+
+    def goes_on(self, since: Since, gone: Mapping[str, int]) -> None:
+        """The table is there already, as it should be; its ledger begins here. ``gone``: ordering values of
+        deletes that the former one had.
+        """
+        self.topics.since, self.epoch = since, since.epoch
+        if self.topics.is_sharded:
+            self._keyed_next.update(since.assign_next)
+        self._timeline, self._metadata = self._reader.data_timeline(), self._reader.metadata_timeline()
+        self._newest = max(newest_completion(self._timeline), newest_completion(self._metadata))
+        self._start, self._gone = dict(self.look().content.rows), gone
+        self._model.begin(self._start, gone)
+        self._expected = Content(dict(self._start), {}, {})
 
     def excuse(self, instant: str) -> None:
         """Another engine rolled a pending instant back that is being written: its files go when that is
@@ -268,7 +283,6 @@ class Judge:
         self._apply({lane: after for lane, (_, after) in keyed.items()})
         self._check_sources(epoch, extra, decisions, counted)
         records = json.loads(extra["tidemark.records"])
-        self._records += records["input"]
         words = ["inserts", "updates", "deletes", "superseded", "no_ops"]
         words += ["dead_letter"] if self.topics.is_sharded else []
         if records["input"] != sum(records[word] for word in words):
@@ -354,7 +368,8 @@ class Judge:
         """
         # The last epochs may have changed no row, and so no storage step followed on them.
         self._look("at rest")
-        wanted = replayed(changes, self._foreign, self._ordered, self._model.ends, self._expected.rows)
+        begun = self._expected.rows, self._start, self._gone
+        wanted = replayed(changes, self._foreign, self._ordered, self._model.ends, *begun)
         if wanted != self._expected.rows:
             self.say("G1", f"at rest: {_differences(self._expected.rows, wanted)}")
         decisions, counted = self.topics.counted()

@@ -66,6 +66,14 @@ class LastWriter:
     others: dict[str, set[State]] = field(default_factory=dict)
     ended: int = 0
 
+    def begin(self, rows: Mapping[str, Row], gone: Mapping[str, int]) -> None:
+        """There are these rows before the first event. ``gone``: ordering values of deletes that may hold,
+        or be forgotten.
+        """
+        self.rows.update(rows)
+        for key, at in gone.items():
+            self._may_be(key, {self._state(key)._replace(tombstone=at)})
+
     def put(self, key: str, row: Row | None) -> None:
         """What another engine made of the key, None: it deleted it, whatever its value."""
         may = {each._replace(row=row) for each in self.others.pop(key, ())}
@@ -138,12 +146,16 @@ def replayed(
     ordered: bool,
     ends: bool = False,
     found: Mapping[str, Row] = MappingProxyType({}),
+    start: Mapping[str, Row] = MappingProxyType({}),
+    gone: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, Row]:
     """The rows after all events in the input's order, other engines' inserts where they were committed.
 
-    ``found``: the table's rows: where it may be like this or like that, it is like that.
+    ``found``: the table's rows: where it may be like this or like that, it is like that. ``start``, ``gone``:
+    as `LastWriter.begin`.
     """
     writer, seen = LastWriter(ordered, ends), Counter[str]()
+    writer.begin(start, gone)
     waiting: dict[str, list[ForeignRow]] = {}
     for each in foreign:
         waiting.setdefault(each.key, []).append(each)

@@ -48,12 +48,16 @@ class _Void:
 
 
 class NeedlessWork:
-    """``say(guarantee, text)`` is told of each violation; ``names()``: files of the data timeline now."""
+    """``say(guarantee, text)`` is told of each violation; ``names()``: files of the data timeline now;
+    ``generation``: with which the ledger begins.
+    """
 
-    def __init__(self, say: Callable[[str, str], None], names: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, say: Callable[[str, str], None], names: Callable[[], Collection[str]], generation: int = 0
+    ) -> None:
         self._say, self._names = say, names
         self._term = -1
-        self._claims = self._generation = 0
+        self._claims, self._generation = 0, generation
         self._open: tuple[int, int] | None = None
         self._void: _Void | None = None
         self._wished = self._rewinds = False

@@ -7,9 +7,9 @@ which rewinds there were, then which claims and transactions stand, by their off
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.simulation.world.checkers import decode
 from tests.simulation.world.checkers.layout import Layout
@@ -56,10 +56,29 @@ class Decisions:
     wrong: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Since:
+    """Where a ledger begins: behind this epoch, in this generation, with these positions per lane."""
+
+    epoch: int = 0
+    generation: int = 0
+    shuffle_next: Mapping[str, int] = field(default_factory=dict)
+    assign_next: Mapping[str, int] = field(default_factory=dict)
+
+    def decisions(self) -> Decisions:
+        """What holds before any entry."""
+        begun = [(self.generation, -1)] if self.generation else []
+        return Decisions(committed=self.epoch, generation=self.generation, rewinds=begun)
+
+
+_FROM_NOTHING: Final = Since()
+
+
 @dataclass
 class Counted:
     """Transactions that count, with their ledger offsets; per lane where it stands."""
 
+    since: Since = _FROM_NOTHING
     shuffled: list[tuple[int, Entry]] = field(default_factory=list)
     tagged: list[tuple[int, Entry]] = field(default_factory=list)
     shuffle_next: dict[str, int] = field(default_factory=dict)
@@ -89,6 +108,7 @@ class Topics:
         self.ledger: list[tuple[int, Entry]] = []
         self.decisions: list[tuple[int, Entry]] = []
         self._counted: tuple[tuple[int, int], Decisions, Counted] | None = None
+        self.since = _FROM_NOTHING
 
     def follow(self) -> int:
         """Reads what is new; returns how many entries ledger and decisions have had."""
@@ -109,8 +129,8 @@ class Topics:
         """What holds by now."""
         at = (len(self.ledger), len(self.decisions))
         if self._counted is None or self._counted[0] != at:
-            decisions = _decisions(self.decisions)
-            self._counted = (at, decisions, _count(self.ledger, decisions.rewinds))
+            decisions = _decisions(self.decisions, self.since)
+            self._counted = (at, decisions, _count(self.ledger, decisions.rewinds, self.since))
         return self._counted[1], self._counted[2]
 
     def is_readable(self, entry: Entry) -> bool:
@@ -172,7 +192,7 @@ class Topics:
 
 def keyed_positions(counted: Counted, through: int) -> dict[str, int]:
     """Per lane the position after the transactions up to a ledger offset."""
-    return {p["lane"]: p["next"] for o, entry in counted.tagged if o <= through for p in entry["consumed"]}
+    return _positions(counted.since, ((o, entry) for o, entry in counted.tagged if o <= through))
 
 
 def source_positions(counted: Counted, keyed: dict[str, int], through: int) -> dict[str, int]:
@@ -181,7 +201,7 @@ def source_positions(counted: Counted, keyed: dict[str, int], through: int) -> d
 
     A lane stops at its first transaction that has a batch behind them, or lies behind ``through``.
     """
-    positions: dict[str, int] = {}
+    positions = dict(counted.since.shuffle_next)
     held: set[str] = set()
     for offset, entry in counted.shuffled:
         lanes = {part["lane"]: part["next"] for part in entry["consumed"]}
@@ -195,8 +215,8 @@ def source_positions(counted: Counted, keyed: dict[str, int], through: int) -> d
     return positions
 
 
-def _decisions(entries: list[tuple[int, Entry]]) -> Decisions:
-    holds = Decisions()
+def _decisions(entries: list[tuple[int, Entry]], since: Since) -> Decisions:
+    holds = since.decisions()
     term = -1
     for offset, entry in entries:
         kind = entry["type"]
@@ -263,8 +283,8 @@ def _replaces(held: Entry | None, entry: Entry) -> bool:
     return same and bool(named == held["data_completion"] < entry["metadata_completion"])
 
 
-def _count(entries: list[tuple[int, Entry]], rewinds: list[tuple[int, int]]) -> Counted:
-    counted = Counted()
+def _count(entries: list[tuple[int, Entry]], rewinds: list[tuple[int, int]], since: Since) -> Counted:
+    counted = Counted(since, shuffle_next=dict(since.shuffle_next), assign_next=dict(since.assign_next))
     terms: dict[tuple[str, str], int] = {}
     generation = 0
     for offset, entry in entries:
@@ -272,7 +292,7 @@ def _count(entries: list[tuple[int, Entry]], rewinds: list[tuple[int, int]]) -> 
         if in_force != generation:
             generation = in_force
             # What is committed stays; the lanes go back to it, and nobody holds them.
-            counted.assign_next = _positions(counted.tagged)
+            counted.assign_next = _positions(since, counted.tagged)
             terms = {lane: term for lane, term in terms.items() if lane[0] == "shuffle"}
         kind = entry["type"]
         if kind == "lanes_claimed":
@@ -300,5 +320,6 @@ def _stands(entry: Entry, stage: str, terms: dict[tuple[str, str], int], positio
     return True
 
 
-def _positions(tagged: list[tuple[int, Entry]]) -> dict[str, int]:
-    return {part["lane"]: part["next"] for _, entry in tagged for part in entry["consumed"]}
+def _positions(since: Since, tagged: Iterable[tuple[int, Entry]]) -> dict[str, int]:
+    after = {part["lane"]: part["next"] for _, entry in tagged for part in entry["consumed"]}
+    return {**since.assign_next, **after}
