@@ -227,6 +227,10 @@ class HudiJudge:
         finally:
             shutil.rmtree(target)
 
+    def scratch_file(self, name: str) -> Path:
+        """A path that nobody has used, below the judge's folder; nothing is there yet."""
+        return self._scratch / f"{name}-{next(self._serial)}"
+
     def _put(self, rows: pa.Table) -> Path:
         """A Parquet file for Spark to read; it stays, since frames read it only when they are run."""
         target = self._scratch / f"given-{next(self._serial)}.parquet"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.input_model import Delete, Event, Row, Upsert, messages
 from tests.interop.judge import HudiJudge
 from tests.interop.piped_table import ARROW, PARTITIONS, PipedTable
 from tests.interop.ruled_table import look
-from tests.interop.spark_operations import SMALL_FILES, SparkOperations
+from tests.interop.spark_operations import FAILS_BEFORE_COMMIT, SMALL_FILES, SparkOperations
 from tests.interop.verdict import assert_same_rows, assert_table_holds, assert_verify_agrees
 
 BATCH = 60
@@ -31,17 +31,24 @@ class OperatedTable:
         self.touched: list[str] = []
         self._schema = ARROW
         self._serial = 0
-        self._in_flight = False
+        self._in_flight: list[Event] = []
 
     # ------------------------------------------------------------ ours
 
     def goes_on(self, extra: Sequence[Event] = ()) -> None:
         """An epoch of ours with updates, deletes and inserts where Spark was; then everybody agrees."""
-        events = [*extra, *self._events()]
-        self._send(events)
-        self.model.apply(events)
+        self.commit([*extra, *self.events()])
+
+    def commit(self, events: Sequence[Event]) -> None:
+        """One epoch or several; then everybody agrees."""
+        self.send(events)
         self.table.pipeline.flush()
         self.agrees()
+
+    def send(self, events: Sequence[Event]) -> None:
+        """To the input, and to the model."""
+        self._send(events)
+        self.model.apply(events)
 
     def meanwhile(self) -> None:
         """An epoch of ours, where none is in flight anyway."""
@@ -51,16 +58,22 @@ class OperatedTable:
     @contextmanager
     def epoch_in_flight(self) -> Iterator[None]:
         """Tagged and planned, its instant on the timeline; written after this, on top of what Spark did."""
-        pipeline, events = self.table.pipeline, self._events()
+        pipeline, events = self.table.pipeline, self.events()
         pipeline.stop("writer")
         self._send(events)
         pipeline.wait("a planned epoch", lambda: bool(pipeline.status()["in_flight"]["instant"]))
-        self._in_flight = True
+        self._in_flight = events
         yield
-        self._in_flight = False
-        self.model.apply(events)
-        pipeline.start("writer")
+        self.write_what_is_in_flight()
         pipeline.flush()
+
+    def write_what_is_in_flight(self) -> bool:
+        """The epoch in flight, where there is one, gets its writer; else during what is done beside it."""
+        events, self._in_flight = self._in_flight, []
+        if events:
+            self.model.apply(events)
+            self.table.pipeline.start("writer")
+        return bool(events)
 
     def agrees(self) -> None:
         """The files as `tidemark verify` reads them, and the rows as Spark does."""
@@ -86,7 +99,8 @@ class OperatedTable:
         regions = {self._region_of(key) for key in self.touched} or {"region-1"}
         return [*events, *(Upsert(row) for region in sorted(regions) for row in self.fresh(region, 2))]
 
-    def _events(self) -> list[Event]:
+    def events(self) -> list[Event]:
+        """The next of the stream."""
         return list(self.table.stream.events(BATCH))
 
     def _send(self, events: Sequence[Event]) -> None:
@@ -205,18 +219,19 @@ class OperatedTable:
         self.spark.delete_partition("region-2", self._as_table(gone))
 
     def clean_by_commits(self) -> None:
-        self._clean("KEEP_LATEST_COMMITS")
+        self.clean("KEEP_LATEST_COMMITS")
 
     def clean_by_versions(self) -> None:
-        self._clean("KEEP_LATEST_FILE_VERSIONS")
+        self.clean("KEEP_LATEST_FILE_VERSIONS")
 
-    def _clean(self, policy: str) -> None:
+    def clean(self, policy: str, ahead_hours: int = 0) -> None:
         """After a slice of its own, so that there is something to delete."""
         self.touched = self.some(6)
         self.upsert(self.changed(self.touched))
         if look(self.table.path).timeline.writes()[0].action == "deltacommit":
             self.spark.compaction("schedule")
             self.spark.compaction("execute")
+        self.spark.set_clock(self.spark.ahead_hours + ahead_hours)
         self.upsert(self.changed(self.touched))
         files = look(self.table.path).files
         self.spark.clean(policy, 1)
@@ -235,9 +250,15 @@ class OperatedTable:
             self._updated_in_place(**FAILS_BEFORE_COMMIT)
         left = {each.requested for each in look(self.table.path).timeline.pending()} - ours
         assert left
+        self.taken_back_by_a_clean(left)
+
+    def taken_back_by_a_clean(self, left: Set[str]) -> None:
+        """What another process of Spark's left pending."""
         for each in left:
-            # Its process died long ago.
-            os.utime(self.table.path / ".hoodie" / ".heartbeat" / each, (0, 0))
+            heartbeat = self.table.path / ".hoodie" / ".heartbeat" / each
+            if heartbeat.exists():
+                # Its process died long ago.
+                os.utime(heartbeat, (0, 0))
         self.spark.clean("KEEP_LATEST_COMMITS", 1)
         assert not left & look(self.table.path).timeline.instants.keys()
 
@@ -260,9 +281,3 @@ class OperatedTable:
             self.upsert(self.changed(self.touched), **compact)
         self.spark.archive(2, 3)
         assert set(look(self.table.path).archived) > before
-
-
-FAILS_BEFORE_COMMIT = {
-    "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator",
-    "hoodie.precommit.validators.single.value.sql.queries": "select count(*) from <TABLE_NAME>#-1",
-}

@@ -7,7 +7,9 @@ A procedure takes them by `options` where it has that argument, else by the sess
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -20,24 +22,49 @@ from tests.interop.judge import HudiJudge, Rows
 SMALL_FILES: Final = {"hoodie.parquet.small.file.limit": "104857600"}
 """Inserts go into the file groups that are there."""
 _SERIAL: Final = itertools.count()
+_WAIT_S: Final = 600.0
+_PAUSES: Final = "pauses"
 # Hudi cannot roll back what its metadata table's compaction has passed, and the procedure begins with one.
 _NO_METADATA_COMPACTION: Final = {"hoodie.metadata.compact.max.delta.commits": "1000000"}
 
 
 class SparkOperations:
     """``settings``: lock and concurrency, for a table that others write. The table has a name in the
-    session's catalog while this lives; `close` forgets it.
+    session's catalog while this lives; `close` forgets it. ``ahead_hours``: how far the clock that Hudi's
+    instants come from is ahead of the machine's.
     """
 
     def __init__(self, judge: HudiJudge, table: Path, settings: Mapping[str, str]) -> None:
         self._judge, self._spark, self.table = judge, judge.spark, table
         self._name = f"operated_{next(_SERIAL)}"
         self._settings = {**GLOBAL_RECORD_INDEX, **settings}
+        self.ahead_hours = 0
         self._spark.sql(f"create table {self._name} using hudi location '{table}'")
 
     def close(self) -> None:
-        """The session forgets the table's name."""
+        """The session forgets the table's name, and its clock is right again."""
+        self.set_clock(0)
         self._spark.sql(f"drop table {self._name}")
+
+    def set_clock(self, ahead_hours: int) -> None:
+        """From now on Hudi's requested and completion times in this JVM are so many hours ahead, also what a
+        clean takes for now: what a machine with such a clock writes.
+
+        No option does it: the time of an instant cannot be given, and Hudi refuses a write with another
+        `hoodie.table.timeline.timezone` than the table's. So the zone that Hudi takes for UTC is another one.
+        """
+        if ahead_hours == self.ahead_hours:
+            return
+        self.ahead_hours = ahead_hours
+        jvm = self._spark._jvm
+        name = f"GMT{ahead_hours:+03d}:00" if ahead_hours else "UTC"
+        jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone(name))
+        hudi = jvm.org.apache.hudi.common
+        utc = hudi.model.HoodieTimelineTimeZone.valueOf("UTC")
+        _private(utc, "zoneId").set(utc, jvm.java.time.ZoneId.of(name))
+        # The JVM waits until its clock has passed the newest instant that it ever made, of any table.
+        generator = hudi.table.timeline.HoodieInstantTimeGenerator()
+        _private(generator, "LAST_INSTANT_TIME").get(None).set("0")
 
     # ------------------------------------------------------------ writes
 
@@ -45,6 +72,39 @@ class SparkOperations:
         """One write with the table's own settings: upsert, delete, insert_overwrite …"""
         options = {**existing_table_options(self.table), **self._settings, **_NO_SERVICES, **more}
         self._judge._write(self.table, rows, operation, options)
+
+    @contextmanager
+    def in_flight(self, rows: pa.Table, operation: str) -> Iterator[None]:
+        """A write whose files are written in here, and that takes the lock and commits at the end: a check
+        before its commit runs until then.
+        """
+        written, go_on = (self._judge.scratch_file(name) for name in ("written", "go-on"))
+
+        def pauses(written: str, go_on: str, most_s: float) -> int:
+            # In Spark's own worker, which knows nothing of this module.
+            import os
+            import time
+
+            os.close(os.open(written, os.O_CREAT))
+            end = time.monotonic() + most_s
+            while not os.path.exists(go_on) and time.monotonic() < end:
+                time.sleep(0.05)
+            return int(os.path.exists(go_on))
+
+        self._spark.udf.register(_PAUSES, pauses, "int")
+        check = f"select {_PAUSES}('{written}', '{go_on}', {_WAIT_S:.0f}d)#1"
+        with ThreadPoolExecutor(1) as pool:
+            write = pool.submit(self.write, rows, operation, **{**CHECKED_BY_SQL, _QUERIES: check})
+            try:
+                end = time.monotonic() + _WAIT_S
+                while not written.exists():
+                    assert not write.done(), write.result()
+                    assert time.monotonic() < end, f"waited {_WAIT_S} s for the files of a write"
+                    time.sleep(0.05)
+                yield
+            finally:
+                go_on.touch()
+            write.result(_WAIT_S)
 
     def delete_partition(self, partition: str, like: pa.Table) -> None:
         """DELETE_PARTITION; ``like`` gives the columns."""
@@ -126,6 +186,11 @@ class SparkOperations:
                 self._spark.conf.unset(key)
 
 
+_QUERIES: Final = "hoodie.precommit.validators.single.value.sql.queries"
+CHECKED_BY_SQL: Final = {
+    "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQuerySingleResultPreCommitValidator"
+}
+FAILS_BEFORE_COMMIT: Final = {**CHECKED_BY_SQL, _QUERIES: "select count(*) from <TABLE_NAME>#-1"}
 _NO_SERVICES: Final = {
     "hoodie.clean.automatic": "false",
     "hoodie.archive.automatic": "false",
@@ -133,6 +198,12 @@ _NO_SERVICES: Final = {
     "hoodie.parquet.small.file.limit": "0",
     **_NO_METADATA_COMPACTION,
 }
+
+
+def _private(of: Any, name: str) -> Any:
+    field = of.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field
 
 
 def _literal(value: Any) -> str:

@@ -1,8 +1,8 @@
 """What Spark does to a table, between two of our epochs and while one is in flight: our inserts, updates and
 deletes go on, nothing is invisible, the index is the data.
 
-Each operation is done between our epochs in one kind of table, and during an epoch in another one;
-`make operations` does all of them both ways in all four.
+Each operation is done between our epochs in one kind of table, and during an epoch in another one; those that
+take longer (`LONG`) once, between our epochs. `make operations` does all of them both ways in all four.
 """
 
 from __future__ import annotations
@@ -19,6 +19,13 @@ from hudi_format.commit.lock import foreign_writer_options
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, InputModel
 from tests.interop.judge import HudiJudge
+from tests.interop.long_operations import (
+    clean_by_hours,
+    clock_apart,
+    clustering_across_an_epoch,
+    write_in_flight,
+    write_in_flight_that_loses,
+)
 from tests.interop.operated_table import BATCH, OperatedTable
 from tests.interop.piped_table import PipedTable
 from tests.interop.spark_operations import SparkOperations
@@ -34,6 +41,7 @@ TABLES: tuple[tuple[str, str | None], ...] = (
     ("merge_on_read", None),
     ("copy_on_write", None),
 )
+ALL = os.environ.get("TIDEMARK_OPERATIONS") == "all"
 Operation = Callable[[OperatedTable], None]
 OPERATIONS: tuple[Operation, ...] = (
     OperatedTable.update,
@@ -52,14 +60,22 @@ OPERATIONS: tuple[Operation, ...] = (
     OperatedTable.archive,
     OperatedTable.add_column,
 )
+# Epochs of ours are a part of most. Hours and clocks leave Spark's clock ahead of ours, for what comes after.
+LONG: tuple[Operation, ...] = (
+    clustering_across_an_epoch,
+    write_in_flight,
+    clean_by_hours,
+    clock_apart,
+    write_in_flight_that_loses,
+)
 
 
-def chosen(number: int) -> tuple[Operation, ...]:
-    """The operations of a table: every fourth, or all that it can have."""
-    if os.environ.get("TIDEMARK_OPERATIONS") != "all":
-        return OPERATIONS[number % len(TABLES) :: len(TABLES)]
+def chosen(number: int, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """What a table gets of these: every fourth, or all that it can have."""
+    if not ALL:
+        return operations[number % len(TABLES) :: len(TABLES)]
     is_log = TABLES[number % len(TABLES)][0] == "merge_on_read"
-    return tuple(each for each in OPERATIONS if is_log or each is not OperatedTable.compaction)
+    return tuple(each for each in operations if is_log or each is not OperatedTable.compaction)
 
 
 @contextmanager
@@ -102,11 +118,11 @@ def test_we_go_on_after_what_spark_did(
     judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, number: int
 ) -> None:
     with operated(judge, kafka, tmp_path, *TABLES[number]) as table:
-        for operation in chosen(number):
+        for operation in (*chosen(number, OPERATIONS), *chosen(number, LONG)):
             with named(f"between our epochs: {operation.__name__}"):
                 operation(table)
                 table.goes_on(table.after())
-        for operation in chosen(number + 2):
+        for operation in (*chosen(number + 2, OPERATIONS), *(chosen(number + 2, LONG) if ALL else ())):
             with named(f"during an epoch of ours: {operation.__name__}"):
                 with table.epoch_in_flight():
                     operation(table)
