@@ -1,6 +1,6 @@
 """A restore that leaves the record index behind: Hudi deletes the metadata table and builds it anew *before*
 it takes commits back, when the oldest compaction there is newer than the savepoint. Hudi's own upserts double
-keys then; ours wait until the index is built anew.
+keys then; ours wait until the index is built anew. A restore that takes nothing back leaves it right.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import foreign_writer_options
+from hudi_format.model import is_bootstrap_instant
 from hudi_format.storage.local import LocalStorage
+from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from hudi_format.timeline.service_records import decode_restored_instants
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from table_verification.findings import Kind
 from table_verification.verify import verify_table
@@ -86,5 +90,30 @@ def test_we_wait_while_a_restore_left_the_record_index_behind(
         pipeline.flush()
         table.model.apply(events)
         table.agrees()
+        table.goes_on(table.after())
+        table.agrees_with_everybody()
+
+
+def test_a_restore_that_takes_nothing_back_stops_nothing(
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """To a savepoint of the newest commit. Hudi builds the index anew here too, of the rows as they stay."""
+    with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
+        table.touched = table.some(3)
+        table.upsert(table.changed(table.touched), **COMPACT_INDEX)
+        kept = table.newest()
+        table.spark.savepoint(kept)
+        table.spark.restore(kept)
+        table.spark.delete_savepoint(kept)
+
+        storage = LocalStorage(table.table.path)
+        timeline = load_timeline(storage)
+        [restore] = timeline.completed(Action.RESTORE)
+        assert decode_restored_instants(storage.read(instant_path(restore))) == ()
+        metadata = load_timeline(storage, METADATA_TABLE_ROOT)
+        built = [
+            str(each.completion) for each in metadata.completed() if is_bootstrap_instant(each.requested)
+        ]
+        assert str(timeline.completion_time(kept)) < max(built) < str(restore.completion)
         table.goes_on(table.after())
         table.agrees_with_everybody()
