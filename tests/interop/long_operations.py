@@ -16,6 +16,7 @@ from tests.interop.ruled_table import look
 
 HOUR_MS = 3_600_000
 CLUSTERED = "region-4"
+HOURS_AHEAD = 2
 
 
 def clustering_across_an_epoch(table: OperatedTable) -> None:
@@ -88,7 +89,7 @@ def _around_an_epoch(table: OperatedTable, rows: list[Row], extra: Sequence[Even
 
 def clean_by_hours(table: OperatedTable) -> None:
     """By a cleaner whose clock is two hours ahead: but for a write of its own all is older than an hour."""
-    table.clean("KEEP_LATEST_BY_HOURS", ahead_hours=2)
+    table.clean("KEEP_LATEST_BY_HOURS", ahead_hours=HOURS_AHEAD)
 
 
 def clock_apart(table: OperatedTable) -> None:
@@ -97,7 +98,7 @@ def clock_apart(table: OperatedTable) -> None:
     that it changes.
     """
     path, spark = table.table.path, table.spark
-    ahead, before = spark.ahead_hours + 2, look(path).timeline.newest
+    ahead, before = spark.ahead_hours + HOURS_AHEAD, look(path).timeline.newest
     spark.set_clock(ahead)
     changed = table.some(6)
     table.upsert([*table.changed(changed), *table.fresh("region-1")])

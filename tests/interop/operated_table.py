@@ -32,6 +32,7 @@ class OperatedTable:
         self._schema = ARROW
         self._serial = 0
         self._in_flight: list[Event] = []
+        self._left_to_clean = False
 
     # ------------------------------------------------------------ ours
 
@@ -185,7 +186,9 @@ class OperatedTable:
     def insert_into_our_groups(self) -> None:
         rows = self.fresh("region-1")
         self.touched = [row["id"] for row in rows]
+        groups = look(self.table.path).groups
         self.upsert(rows, **SMALL_FILES)
+        assert look(self.table.path).groups.keys() == groups.keys()
 
     def add_column(self) -> None:
         self._schema = self._schema.append(NOTE) if NOTE.name not in self._schema.names else self._schema
@@ -225,7 +228,16 @@ class OperatedTable:
         self.clean("KEEP_LATEST_FILE_VERSIONS")
 
     def clean(self, policy: str, ahead_hours: int = 0) -> None:
-        """After a slice of its own, so that there is something to delete."""
+        """Of slices that were left before an epoch of ours got in flight, else of some that are left now."""
+        if not self._left_to_clean:
+            self.leave_something_to_clean(ahead_hours)
+        self._left_to_clean = False
+        files = look(self.table.path).files
+        self.spark.clean(policy, 1)
+        assert look(self.table.path).files != files
+
+    def leave_something_to_clean(self, ahead_hours: int = 0) -> None:
+        """Two slices of the same file groups; the newer one by a clock that is so far ahead."""
         self.touched = self.some(6)
         self.upsert(self.changed(self.touched))
         if look(self.table.path).timeline.writes()[0].action == "deltacommit":
@@ -233,9 +245,7 @@ class OperatedTable:
             self.spark.compaction("execute")
         self.spark.set_clock(self.spark.ahead_hours + ahead_hours)
         self.upsert(self.changed(self.touched))
-        files = look(self.table.path).files
-        self.spark.clean(policy, 1)
-        assert look(self.table.path).files != files
+        self._left_to_clean = True
 
     def rollback(self) -> None:
         """Of its own newest commit."""

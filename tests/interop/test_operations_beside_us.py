@@ -7,6 +7,7 @@ take longer (`LONG`) once, between our epochs. `make operations` does all of the
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, InputModel
 from tests.interop.judge import HudiJudge
 from tests.interop.long_operations import (
+    HOURS_AHEAD,
     clean_by_hours,
     clock_apart,
     clustering_across_an_epoch,
@@ -41,6 +43,7 @@ TABLES: tuple[tuple[str, str | None], ...] = (
     ("merge_on_read", None),
     ("copy_on_write", None),
 )
+_SERIAL = itertools.count()
 ALL = os.environ.get("TIDEMARK_OPERATIONS") == "all"
 Operation = Callable[[OperatedTable], None]
 OPERATIONS: tuple[Operation, ...] = (
@@ -68,6 +71,12 @@ LONG: tuple[Operation, ...] = (
     clock_apart,
     write_in_flight_that_loses,
 )
+# What a clean deletes is there before our epoch gets in flight. The hours that the cleaner's clock is ahead.
+CLEANS: dict[Operation, int] = {
+    OperatedTable.clean_by_commits: 0,
+    OperatedTable.clean_by_versions: 0,
+    clean_by_hours: HOURS_AHEAD,
+}
 
 
 def chosen(number: int, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -84,7 +93,8 @@ def operated(
 ) -> Iterator[OperatedTable]:
     """A pipeline with a table of two epochs, and Spark beside it."""
     settings: dict[str, Any] = {
-        "name": f"operated-{type_[:4]}-{ordering or 'arrival'}",
+        # Tables of several tests share a broker: each has topics of its own.
+        "name": f"operated-{next(_SERIAL)}",
         "type": type_,
         "record_key": ["id"],
         "partition": ["region"],
@@ -124,6 +134,8 @@ def test_we_go_on_after_what_spark_did(
                 table.goes_on(table.after())
         for operation in (*chosen(number + 2, OPERATIONS), *(chosen(number + 2, LONG) if ALL else ())):
             with named(f"during an epoch of ours: {operation.__name__}"):
+                if operation in CLEANS:
+                    table.leave_something_to_clean(CLEANS[operation])
                 with table.epoch_in_flight():
                     operation(table)
                 table.agrees()
