@@ -158,9 +158,9 @@ class OperatedTable:
         yield
         self.model.rows, self.model.tombstones = rows, tombstones
 
-    def _updated_in_place(self, **more: str) -> None:
+    def _updated_in_place(self, keys: Sequence[str] = (), **more: str) -> None:
         self.touched = self.some(6)
-        self.upsert([{**self.model.rows[key], "name": "of Spark"} for key in self.touched], **more)
+        self.upsert([{**self.model.rows[key], "name": "of Spark"} for key in keys or self.touched], **more)
 
     def newest(self) -> str:
         """Requested time of the newest completed write."""
@@ -235,6 +235,20 @@ class OperatedTable:
         files = look(self.table.path).files
         self.spark.clean(policy, 1)
         assert look(self.table.path).files != files
+
+    def compaction_and_clean(self) -> None:
+        """Takes away the slices that an epoch in flight was planned on; the file groups stay."""
+        former = look(self.table.path).read_slices()
+        self.touched = self.some(6)
+        if any(logs for _, logs in former.values()):
+            self.spark.compaction("schedule")
+            self.spark.compaction("execute")
+        else:
+            self._updated_in_place(self.some(10_000))
+        self.spark.clean("KEEP_LATEST_FILE_VERSIONS", 1)
+        now = look(self.table.path)
+        gone = [group for group, (base, _) in former.items() if base and base not in now.groups[group]]
+        assert gone and now.groups.keys() >= former.keys()
 
     def leave_something_to_clean(self, ahead_hours: int = 0) -> None:
         """Two slices of the same file groups; the newer one by a clock that is so far ahead."""

@@ -61,6 +61,7 @@ OPERATIONS: tuple[Operation, ...] = (
     OperatedTable.restore,
     OperatedTable.rollback_of_a_pending_write,
     OperatedTable.archive,
+    OperatedTable.compaction_and_clean,
     OperatedTable.add_column,
 )
 # Epochs of ours are a part of most. Hours and clocks leave Spark's clock ahead of ours, for what comes after.
