@@ -173,13 +173,16 @@ class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed")
     """A coordinator takes over; the entry's offset is its term. Older terms' later entries are ignored.
 
     ``ledger``: the identity of table and ledger, the same in the table's folder; ``location``: where that
-    folder was when it was claimed. "" and None: of a version that kept neither.
+    folder was when it was claimed. "" and None: of a version that kept neither. ``shards``: how many the
+    table's record index has, for which topics and tombstones are made; 0: not said, as by former versions and
+    by commands that claim to end what is open.
     """
 
     owner: str
     protocol: int = PROTOCOL_VERSION
     ledger: str = ""
     location: TableLocation | None = None
+    shards: int = 0
 
 
 class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):

@@ -149,6 +149,7 @@ class Fold:
         state.coordinator_term = offset
         state.ledger = entry.ledger or state.ledger
         state.location = entry.location or state.location
+        state.shards = entry.shards or state.shards
         return Verdict.CLAIMED
 
     def _claim(self, offset: int, entry: LanesClaimed) -> Verdict:

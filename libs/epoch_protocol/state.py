@@ -120,6 +120,7 @@ class FoldState(msgspec.Struct):
     pause_reason: str = ""
     ledger: str = ""
     location: TableLocation | None = None
+    shards: int = 0
     last_snapshot: LastSnapshot | None = None
     tombstones: CommittedTombstones = msgspec.field(default_factory=CommittedTombstones)
 

@@ -42,7 +42,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
     committed something that was not handled yet, DivergedError when one undid our last commit,
     UnsupportedTableError when one changed the table's indexes, properties or schema in a way that is not
-    served, or restored the table and left the record index behind.
+    served, built the record index anew with another number of shards, or restored the table and left the
+    index behind.
     """
     if not action.has_rows:
         # What changes nothing was judged by the table, too: a delete of a key that was not there is lost for
@@ -140,11 +141,13 @@ def clean_voided(context: Context, action: CleanVoided) -> None:
 def rewind(context: Context, action: Rewind) -> None:
     """All lanes back to the last committed epoch; what other writers did is taken into account.
 
-    Raises UnsupportedTableError where it was a restore that left the record index behind: what is tagged anew
-    would rest on that, so the rewind waits until the index is built anew.
+    Raises UnsupportedTableError where it was a restore that left the record index behind, or built it with
+    another number of shards: what is tagged anew would rest on that, so the rewind waits until the index is
+    built anew.
     """
     timelines = load_timelines(context.storage)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
+    context.shards.check(timelines.metadata, anew=True)
     if not action.hold_lock:
         context.log.append(*_rewound(context, action.reason, None))
         return
@@ -172,11 +175,12 @@ def free_kept_lock(context: Context) -> None:
 
 def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSeen]:
     """Raises AttemptLostError, DivergedError, UnsupportedTableError (a restore left the record index
-    behind); returns what the fold has to learn of the timeline.
+    behind, or it has another number of shards); returns what the fold has to learn of the timeline.
     """
     check_not_undone(timelines, context.fold().state.committed)
     found = refuse_surprises(context, timelines, None)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
+    context.shards.check(timelines.metadata)
     return found.entries(context.term, handled=False)
 
 

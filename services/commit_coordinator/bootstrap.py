@@ -116,6 +116,7 @@ class CoordinatorService:
             lambda path, sha256: load_document(ports.storage, path, sha256),
             ports.clock,
         )
+        self._fold = lambda: self._reader.fold
         self._history = EpochHistory()
         self._board = ViewBoard(self._show_health)
         self._desk = AttemptDesk()
@@ -167,7 +168,7 @@ class CoordinatorService:
         """Opens the table, answers calls, takes the table over; the caller runs the rounds, and closes."""
         ports, config = self._ports, self._config
         self._admin.check_broker()
-        check_identity(config, ports.storage, self._admin, self._log, lambda: self._reader.fold)
+        check_identity(config, ports.storage, self._admin, self._log, self._fold)
         table = open_beside_predecessor(
             lambda pending: open_table(config, ports.storage, ports.clock, pending), self._has_begun
         )
@@ -186,7 +187,7 @@ class CoordinatorService:
         schemas = SchemaRegistry.of(config, ports.storage, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
         self._shown_owner = owner = f"coordinator-{ports.ids.uuid()}"
-        folder = take_over(ports.storage, self._log, lambda: self._reader.fold, owner, self._ledger)
+        folder = take_over(ports.storage, self._log, self._fold, owner, self._ledger, table.num_shards)
         show_owner(ports.storage, folder, owner)
         table.keep_columns(ports.storage, folder)
         self._inputs.took_over(folder, opened.recorded)
@@ -357,8 +358,7 @@ class CoordinatorService:
         self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, folder: str
     ) -> tuple[Coordinator, Context, Trimmer]:
         config, ports, topics = self._config, self._ports, self._topics
-        timelines = load_timelines(ports.storage)
-        state = self._reader.fold.state
+        state, timelines = self._reader.fold.state, load_timelines(ports.storage)
         check_agreement(ports.storage, timelines, state)
         schemas.resume({counted.entry.schema_id for counted in state.tagged})
         action = Action.DELTA_COMMIT if table.config.is_merge_on_read else Action.COMMIT
@@ -375,7 +375,7 @@ class CoordinatorService:
             log=self._log,
             lock=own_lock(ports.storage, ports.clock, ports.ids, self._log.term, folder, self._ledger),
             instants=InstantGenerator(ports.clock),
-            fold=lambda: self._reader.fold,
+            fold=self._fold,
             lock_wait_ms=LOCK_WAIT_MS,
             hit=lambda name: ports.failpoints.hit(CoordinatorFailpoint(name)),
         )

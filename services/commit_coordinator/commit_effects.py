@@ -53,6 +53,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
     try:
         timelines = load_timelines(context.storage)
         check_still_servable(context.storage, context.table.accepted_properties)
+        context.shards.check(timelines.metadata)
         _check_pending(context, planned, timelines)
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
@@ -178,6 +179,7 @@ def _why_lost(
         refuse_taken_groups(context, timelines, report)
         if newer:
             check_still_servable(context.storage, context.table.accepted_properties)
+            context.shards.check(timelines.metadata)
     except (AttemptLostError, UnsupportedTableError) as error:
         return str(error)
     return None

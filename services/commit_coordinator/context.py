@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.index_shards import IndexShards
 from commit_coordinator.input_positions import InputPositions
 from commit_coordinator.step_times import StepTimes
 from commit_coordinator.table_state import Rollbacks
@@ -77,10 +78,12 @@ class Context:
     view: TableView | None = None
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
+    shards: IndexShards = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
+        self.shards = IndexShards(self.storage, self.table.num_shards)
 
     @property
     def term(self) -> int:

@@ -53,17 +53,20 @@ class DecisionsLog:
         self._unsettled = False
         self.term = -1
 
-    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
+    def claim(
+        self, owner: str, ledger: str = "", location: TableLocation | None = None, shards: int = 0
+    ) -> int:
         """Takes the coordinatorship: fences the predecessor's producer, claims, reads everything before it.
 
-        Returns the term. ``owner`` is this claim's alone; ``ledger`` and ``location``: of the table that it
-        is about. Raises SupersededError when somebody else claimed meanwhile, DivergedError when the topics
-        are another ledger's, DeadlineExceededError when no claim of ours could be committed, KafkaError when
-        the broker refuses for good or answers no new producer.
+        Returns the term. ``owner`` is this claim's alone; ``ledger``, ``location`` and ``shards``: of the
+        table that it is about, as `CoordinatorClaimed` has them. Raises SupersededError when somebody else
+        claimed meanwhile, DivergedError when the topics are another ledger's, DeadlineExceededError when no
+        claim of ours could be committed, KafkaError when the broker refuses for good or answers no new
+        producer.
         """
         self._replace_producer()
         self.catch_up()
-        claim = CoordinatorClaimed(owner=owner, ledger=ledger, location=location)
+        claim = CoordinatorClaimed(owner=owner, ledger=ledger, location=location, shards=shards)
         for _ in range(_TRIES_MAX):
             ours = self._try_claim(claim)
             if ours is None:

@@ -10,11 +10,15 @@ from contextlib import closing
 from typing import Any, cast
 
 from commit_coordinator.decisions_log import DecisionsLog
+from commit_coordinator.index_shards import check_number
 from commit_coordinator.ledger_identity import check_identity
 from commit_coordinator.staging import load_document
 from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics, open_inputs
+from epoch_protocol.state import FoldState
 from hudi_format.errors import AlreadyExistsError
+from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
+from hudi_format.table_config import PROPERTIES_PATH
 from ledger_client.fold_reader import FoldReader
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
@@ -23,18 +27,23 @@ from stream_runtime.kafka.topics import TopicNames
 
 
 def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
-    """Raises what keeps a coordinator from starting: DivergedError, TopicsChangedError, …"""
+    """Raises what keeps a coordinator from starting: DivergedError, TopicsChangedError, UnsupportedTableError
+    (the index has another number of shards than the topics are made for), …
+    """
     with closing(client.admin()) as admin:
         admin.check_broker()
-        check_ledger(config, storage, client, clock)
+        known = check_ledger(config, storage, client, clock)
+        if known.shards and storage.exists(PROPERTIES_PATH):
+            check_number(known.shards, MetadataTableSnapshot.load(storage).num_shards)
         looking, unwritten = cast(Admin, _Looking(admin)), cast(Storage, _Unwritten(storage))
         open_inputs(config, unwritten, looking)
         check_recorded(unwritten, ensure_topics(config, looking))
         check_lane_source(config, unwritten)
 
 
-def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
+def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> FoldState:
     """Are the topics of the table's name those of the table at this place? Reads them and changes nothing.
+    Returns what they say.
 
     Raises as `check_identity`.
     """
@@ -51,6 +60,7 @@ def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient,
     )
     with closing(client.admin()) as admin, closing(reader), closing(log):
         check_identity(config, storage, admin, log, lambda: reader.fold)
+        return reader.fold.state
 
 
 class _Looking:

@@ -47,8 +47,8 @@ def describe_table(storage: Storage, accepted: Collection[str]) -> dict[str, Any
         "lock": None if holder is None else {"term": holder.term, "since_ms": holder.since_ms},
         "servable": why_not is None,
         "not_servable": why_not,
-        "foreign_writer_options": foreign_writer_options(storage.base_uri),
-        "procedure_options": procedure_options(),
+        "foreign_writer_options": foreign_writer_options(storage.base_uri, snapshot.num_shards),
+        "procedure_options": procedure_options(snapshot.num_shards),
     }
 
 

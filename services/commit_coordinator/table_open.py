@@ -148,7 +148,8 @@ def check_shards(file: TableConfigFile, shards: int) -> None:
         raise TableMismatchError(
             f"{file.file}: table.index.shards is {wanted}, the record index of {file.table.path} has "
             f"{shards} shards: the number counts only when the index is made. Set it to {shards}, or leave "
-            "it out"
+            "it out. If another engine built the index anew since, the index has to get its former number: "
+            'docs/hudi-beside.md, "A record index with another number of shards"'
         )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from commit_coordinator.decisions_log import DecisionsLog
 from commit_coordinator.errors import DivergedError, SupersededError
+from commit_coordinator.index_shards import check_number
 from commit_coordinator.ledger_identity import location_of
 from commit_coordinator.staging import end_older_terms, open_term, remove_ended, term_dir
 from commit_coordinator.table_state import Timelines
@@ -22,15 +23,24 @@ EPOCH_KEY: Final = "tidemark.epoch"
 
 
 def take_over(
-    storage: Storage, log: DecisionsLog, fold: Callable[[], Fold], owner: str, ledger: str = ""
+    storage: Storage,
+    log: DecisionsLog,
+    fold: Callable[[], Fold],
+    owner: str,
+    ledger: str = "",
+    shards: int = 0,
 ) -> str:
     """Claims, ends all older terms, opens this term's folder; returns the folder. ``ledger``: the table's
-    (`ledger_identity`); the claim names it, and where the table lies now.
+    (`ledger_identity`); the claim names it, and where the table lies now. ``shards``: the number that the
+    table's record index has, of who serves the table; raises UnsupportedTableError, and claims nothing, where
+    the topics are made for another one.
 
     The second look at the topics closes the gap between claim and folder: a coordinator that was frozen in
     between, and replaced, stops here instead of opening a door for its writers.
     """
-    term = log.claim(owner, ledger, location_of(storage) if ledger else None)
+    if shards:
+        check_number(fold().state.shards, shards)
+    term = log.claim(owner, ledger, location_of(storage) if ledger else None, shards)
     end_older_terms(storage, term)
     try:
         folder = open_term(storage, term)

@@ -153,9 +153,10 @@ class SparkOperations:
         """… no more."""
         return self._in_session("delete_savepoint", {}, instant_time=instant)
 
-    def restore(self, instant: str) -> Rows:
+    def restore(self, instant: str, **more: str) -> Rows:
         """To a savepoint."""
-        return self._in_session("rollback_to_savepoint", _NO_METADATA_COMPACTION, instant_time=instant)
+        options = {**_NO_METADATA_COMPACTION, **more}
+        return self._in_session("rollback_to_savepoint", options, instant_time=instant)
 
     # ------------------------------------------------------------ inside
 

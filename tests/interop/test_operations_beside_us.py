@@ -35,7 +35,7 @@ from tests.pipeline import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 
-KEYS = 80
+KEYS, SHARDS = 80, 4
 # The first and the third are MERGE_ON_READ: so is the table of every other operation, compaction's too.
 TABLES: tuple[tuple[str, str | None], ...] = (
     ("merge_on_read", "ts"),
@@ -99,6 +99,7 @@ def operated(
         "type": type_,
         "record_key": ["id"],
         "partition": ["region"],
+        "index": {"shards": SHARDS},
         **({"ordering": ordering} if ordering else {}),
     }
     section = {"delete_field": DELETE_FIELD}
@@ -109,7 +110,7 @@ def operated(
         table = PipedTable(pipeline, InputModel(ordering=ordering), keys=KEYS)
         pipeline.start()
         table.epochs(2, 2 * BATCH)
-        spark = SparkOperations(judge, table.path, foreign_writer_options(str(table.path)))
+        spark = SparkOperations(judge, table.path, foreign_writer_options(str(table.path), SHARDS))
         stack.callback(spark.close)
         yield OperatedTable(judge, table, spark)
 

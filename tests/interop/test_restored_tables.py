@@ -21,7 +21,6 @@ from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from table_verification.findings import Kind
 from table_verification.verify import verify_table
 from tests.input_model import Upsert
-from tests.interop.hudi_options import new_table_options
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
 from tests.interop.spark_operations import SparkOperations
@@ -34,7 +33,10 @@ INDEX_OFF = {
     "hoodie.metadata.global.record.level.index.enable": "false",
     "hoodie.index.type": "GLOBAL_SIMPLE",
 }
-SHARDS = 4
+HUDIS_OWN_COUNTS = {
+    f"hoodie.metadata.global.record.level.index.{bound}.filegroup.count": count
+    for bound, count in (("min", "10"), ("max", "10000"))
+}
 
 
 def restored(table: OperatedTable) -> tuple[list[str], list[str]]:
@@ -63,12 +65,11 @@ def rows_after_sparks_upsert(judge: HudiJudge, table: OperatedTable, key: str, c
 
 
 def build_index_anew(table: OperatedTable) -> None:
-    """As docs/failure-walkthrough.md says, with as many shards as the configuration."""
-    [key] = table.some(1)
-    table.upsert(table.changed([key]), **INDEX_OFF)
-    options = new_table_options("any", "any", ["id"], ["region"], None, SHARDS)
-    counts = {name: value for name, value in options.items() if name.endswith("filegroup.count")}
-    table.upsert(table.changed([key]), **counts)
+    """As docs/hudi-beside.md says: without rows, since Hudi would find none that are in log files alone."""
+    nothing = table._as_table([])
+    table.spark.write(nothing, "upsert", **INDEX_OFF)
+    assert not (table.table.path / ".hoodie/metadata/record_index").exists()
+    table.spark.write(nothing, "upsert")
 
 
 def test_we_wait_while_a_restore_left_the_record_index_behind(
@@ -94,26 +95,49 @@ def test_we_wait_while_a_restore_left_the_record_index_behind(
         table.agrees_with_everybody()
 
 
-def test_a_restore_that_takes_nothing_back_stops_nothing(
+def restore_of_nothing(table: OperatedTable, **more: str) -> None:
+    """To a savepoint of the newest commit, in which the index was compacted: Hudi builds it anew, of the rows
+    as they stay.
+    """
+    table.touched = table.some(3)
+    table.upsert(table.changed(table.touched), **COMPACT_INDEX)
+    kept = table.newest()
+    table.spark.savepoint(kept)
+    table.spark.restore(kept, **more)
+    table.spark.delete_savepoint(kept)
+
+    storage = LocalStorage(table.table.path)
+    timeline = load_timeline(storage)
+    restore = timeline.completed(Action.RESTORE)[-1]
+    assert decode_restored_instants(storage.read(instant_path(restore))) == ()
+    metadata = load_timeline(storage, METADATA_TABLE_ROOT)
+    built = [str(each.completion) for each in metadata.completed() if is_bootstrap_instant(each.requested)]
+    assert str(timeline.completion_time(kept)) < max(built) < str(restore.completion)
+
+
+def test_a_restore_that_takes_nothing_back_stops_us_where_the_shards_change_alone(
     judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """To a savepoint of the newest commit. Hudi builds the index anew here too, of the rows as they stay."""
     with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
-        table.touched = table.some(3)
-        table.upsert(table.changed(table.touched), **COMPACT_INDEX)
-        kept = table.newest()
-        table.spark.savepoint(kept)
-        table.spark.restore(kept)
-        table.spark.delete_savepoint(kept)
+        restore_of_nothing(table)
+        table.goes_on(table.after())
 
-        storage = LocalStorage(table.table.path)
-        timeline = load_timeline(storage)
-        [restore] = timeline.completed(Action.RESTORE)
-        assert decode_restored_instants(storage.read(instant_path(restore))) == ()
-        metadata = load_timeline(storage, METADATA_TABLE_ROOT)
-        built = [
-            str(each.completion) for each in metadata.completed() if is_bootstrap_instant(each.requested)
-        ]
-        assert str(timeline.completion_time(kept)) < max(built) < str(restore.completion)
+        restore_of_nothing(table, **HUDIS_OWN_COUNTS)
+        pipeline, above = table.table.pipeline, table.above()
+        events = [Upsert(table.table.stream.row(key, above)) for key in table.some(6)]
+        table._send(events)
+        said = "has 10 shards, and Tidemark's topics are made for 4"
+        pipeline.wait("a halt", lambda: said in (pipeline.status()["coordinator"]["halted"] or ""))
+        pipeline.stop()
+        with_ten = pipeline.write_config("ten.yaml", {"table": {"index": {"shards": 10}}})
+        pipeline.start_process("coordinator", with_ten)
+        assert pipeline.exit_code("coordinator") != 0
+        assert said in pipeline.log("coordinator")
+
+        build_index_anew(table)
+        pipeline.start()
+        pipeline.flush()
+        table.model.apply(events)
+        table.agrees()
         table.goes_on(table.after())
         table.agrees_with_everybody()

@@ -19,6 +19,7 @@ from hudi_format.metadata_table.delta_commit import (
     file_changes,
     publish_files_log,
 )
+from hudi_format.metadata_table.file_ids import record_index_file_id
 from hudi_format.model import InstantGenerator, is_bootstrap_instant
 from hudi_format.schema import TableSchema
 from hudi_format.storage.base import Storage, join_path
@@ -40,6 +41,8 @@ from hudi_format.timeline.service_records import (
 from stream_runtime.clock import Clock
 from tests.hudi_rules.documents import encode
 from tests.simulation.scripted_tagger import SCHEMA
+
+INDEX_FOLDER = ".hoodie/metadata/record_index"
 
 
 class OtherEngine:
@@ -133,15 +136,32 @@ class OtherEngine:
             self._storage.delete(instant_path(found, root))
         rollback_pending(self._storage, instant, self._instants)
 
-    def build_index(self) -> None:
-        """The metadata table appears anew, with what it holds now: its bootstrap completes at this moment."""
+    def build_index(self, shards: int | None = None) -> None:
+        """The metadata table appears anew, with what it holds now: its bootstrap completes at this moment.
+        ``shards``: as many there are then; those that come hold what the first one holds.
+        """
         self._look()
+        if shards is not None:
+            self._make_shards(shards)
         for each in load_timeline(self._storage, METADATA_TABLE_ROOT).completed():
             if is_bootstrap_instant(each.requested):
                 anew = replace(each, completion=self._instants.next())
                 content = self._storage.read(instant_path(each, METADATA_TABLE_ROOT))
                 self._storage.create(instant_path(anew, METADATA_TABLE_ROOT), content)
                 self._storage.delete(instant_path(each, METADATA_TABLE_ROOT))
+
+    def _make_shards(self, shards: int) -> None:
+        names = [each.name for each in self._storage.list(INDEX_FOLDER) if "record-index-" in each.name]
+        held = {int(name.partition("record-index-")[2].partition("-")[0]) for name in names}
+        for number in held | set(range(shards)):
+            mine, first = record_index_file_id(number), record_index_file_id(0)
+            if number >= shards:
+                for name in (each for each in names if mine in each):
+                    self._storage.delete(f"{INDEX_FOLDER}/{name}")
+            elif number not in held:
+                for name in (each for each in names if first in each):
+                    content = self._storage.read(f"{INDEX_FOLDER}/{name}")
+                    self._storage.create(f"{INDEX_FOLDER}/{name.replace(first, mine)}", content)
 
     def restore(self) -> None:
         """Takes its own newest commit back, and says that it was a restore."""

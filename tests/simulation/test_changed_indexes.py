@@ -61,6 +61,88 @@ def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path
     assert read_lock(path.storage) is None
 
 
+MORE_SHARDS = "has 3 shards, and Tidemark's topics are made for 2"
+
+
+def second_epoch_tagged(folder: Path) -> tuple[CommitPath, OtherEngine]:
+    """The first epoch is committed, the second one tagged."""
+    path = CommitPath(folder, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    second_epoch(path)
+    return path, OtherEngine(path.storage, path.clock, path.action)
+
+
+def halts(path: CommitPath) -> str:
+    """What the running coordinator says when it stops, which it does within a few steps."""
+    coordinator = path.coordinator
+    assert coordinator is not None
+    for _ in range(8):
+        coordinator.step(0.0)
+    assert coordinator.seen.halted is not None
+    assert read_lock(path.storage) is None
+    return coordinator.seen.halted
+
+
+def test_nothing_is_planned_by_an_index_that_was_built_anew_with_more_shards(tmp_path: Path) -> None:
+    """Before the engine that builds it has committed anything: no rewind is due yet."""
+    path, other = second_epoch_tagged(tmp_path)
+    other.build_index(3)
+    said = halts(path)
+    assert MORE_SHARDS in said
+    assert "filegroup.count 2" in said
+    assert (path.state().planned, path.state().generation) == (None, 0)
+    other.build_index(2)
+    assert path.coordinator is not None
+    path.coordinator.retry(2)
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_nothing_is_tagged_anew_by_an_index_with_other_shards(tmp_path: Path) -> None:
+    """Hudi's restore, and an upsert after a drop of the index, choose a number of their own."""
+    path, other = second_epoch_tagged(tmp_path)
+    other.build_index(10)
+    other.commit()
+    assert "has 10 shards" in halts(path)
+    assert path.state().generation == 0
+    other.build_index(2)
+    assert path.coordinator is not None
+    path.coordinator.retry(2)
+    tagged_anew(path)
+    path.run_until_idle()
+    check_end(path)
+
+
+def test_an_assigner_that_finds_other_shards_brings_the_coordinator_to_look(tmp_path: Path) -> None:
+    """At rest nothing is planned, so nobody else would look; its lanes do not open, and no row is tagged."""
+    path = CommitPath(tmp_path, TableType.MERGE_ON_READ, ordered=True)
+    first_epoch(path)
+    path.run_until_idle()
+    other = OtherEngine(path.storage, path.clock, path.action)
+    other.build_index(3)
+    coordinator = path.coordinator
+    assert coordinator is not None
+    coordinator.step(0.0)
+    assert coordinator.seen.halted is None
+    coordinator.want_rewind("the record index has 3 shards, not 2", 0)
+    assert MORE_SHARDS in halts(path)
+    assert path.state().generation == 0
+
+
+def test_what_was_written_by_the_former_shards_is_not_decided(tmp_path: Path) -> None:
+    path, other = second_epoch_tagged(tmp_path)
+    coordinator = path.coordinator
+    assert coordinator is not None
+    coordinator.step(0.0)
+    path.write_open_attempt()
+    other.build_index(3)
+    path.step_coordinator()
+    assert MORE_SHARDS in str(coordinator.seen.halted)
+    assert path.state().decided is None
+    assert read_lock(path.storage) is None
+
+
 def restored(folder: Path, *, index_went_back: bool) -> tuple[CommitPath, OtherEngine]:
     """The first epoch is committed, another engine commits and restores the table to that epoch."""
     path = CommitPath(folder, TableType.MERGE_ON_READ, ordered=True)

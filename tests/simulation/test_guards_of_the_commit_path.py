@@ -130,8 +130,10 @@ class _FrozenAfterItsClaim(DecisionsLog):
 
     path: CommitPath
 
-    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
-        term = super().claim(owner, ledger, location)
+    def claim(
+        self, owner: str, ledger: str = "", location: TableLocation | None = None, shards: int = 0
+    ) -> int:
+        term = super().claim(owner, ledger, location, shards)
         self.path.start_coordinator()
         return term
 
@@ -163,8 +165,10 @@ class _InAFolderOfAnotherLedger(DecisionsLog):
 
     storage: Storage
 
-    def claim(self, owner: str, ledger: str = "", location: TableLocation | None = None) -> int:
-        term = super().claim(owner, ledger, location)
+    def claim(
+        self, owner: str, ledger: str = "", location: TableLocation | None = None, shards: int = 0
+    ) -> int:
+        term = super().claim(owner, ledger, location, shards)
         self.storage.make_dir(term_dir(term), exclusive=True)
         return term
 

@@ -7,6 +7,7 @@ import pytest
 from epoch_protocol.entries import Topic
 from epoch_protocol.errors import IncompleteRangeError
 from epoch_protocol.fold import Verdict
+from index_assigner.index.errors import IndexRebuiltError
 from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.assign_cluster import ALL_LANES
 from tests.simulation.test_assign_slots import alone, finish
@@ -40,6 +41,25 @@ def test_index_rows_that_a_counting_entry_names_and_the_topic_lacks_are_tagged_a
     cluster.coordinator.rewind()
     finish(cluster, second)
     assert {entry.generation for entry, v in cluster.verdicts() if v is Verdict.COUNTS} == {0, 1}
+
+
+def test_an_index_that_was_built_anew_with_other_shards_is_said_to_the_coordinator():
+    """Which looks before it rewinds: with the former number back the lanes open, and tagging goes on."""
+    cluster, first = alone(seed=15)
+    cluster.feed([Event(f"n{i}", at=1) for i in range(20)])
+    open_lane, rebuilt = first.index.open_lane, [True]
+
+    def opened(*args):
+        if rebuilt:
+            raise IndexRebuiltError("the record index has 10 shards, not 4")
+        open_lane(*args)
+
+    first.index.open_lane = opened
+    cluster.settle(first, rounds=40)
+    assert first.loop.counters.transactions == 0
+    assert set(cluster.rewinds_wanted) == {("the record index has 10 shards, not 4", 0)}
+    rebuilt.clear()
+    finish(cluster, first)
 
 
 def test_a_rewind_that_never_comes_stops_the_assigner():

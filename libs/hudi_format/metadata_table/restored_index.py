@@ -27,9 +27,9 @@ from hudi_format.timeline import Action, Instant, Timeline
 from hudi_format.timeline.service_records import decode_restored_instants
 
 _REMEDY = (
-    "With Hudi on Spark drop the record index (an upsert of any row with "
+    "With Hudi on Spark drop the record index (an upsert of a DataFrame without rows and with "
     "hoodie.metadata.global.record.level.index.enable=false and hoodie.index.type=GLOBAL_SIMPLE), then let "
-    "an upsert with the index on build it anew (docs/failure-walkthrough.md)"
+    "another one with the options of `tidemark table describe` build it anew (docs/hudi-beside.md)"
 )
 
 
@@ -57,11 +57,20 @@ def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timel
             )
 
 
+def newest_build(metadata: Timeline) -> str:
+    """Completion time of the newest bootstrap of an index on the active timeline, "" when there is none."""
+    return _newest_build({each.requested: str(each.completion) for each in metadata.completed()})
+
+
 def _built(metadata: Timeline) -> str:
-    """Completion time of the newest bootstrap of an index, "" when nothing tells of one."""
+    """As `newest_build`, of the archive too."""
     active = {each.requested: str(each.completion) for each in metadata.completed()}
-    times = {**_archived(metadata), **active}
-    return max((time for requested, time in times.items() if is_bootstrap_instant(requested)), default="")
+    return _newest_build({**_archived(metadata), **active})
+
+
+def _newest_build(completions: Mapping[str, str]) -> str:
+    builds = (time for requested, time in completions.items() if is_bootstrap_instant(requested))
+    return max(builds, default="")
 
 
 def _archived(timeline: Timeline) -> Mapping[str, str]:

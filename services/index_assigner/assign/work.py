@@ -36,7 +36,7 @@ from index_assigner.assign.lookups import LookupDesk
 from index_assigner.assign.placement import Placement
 from index_assigner.assign.tagger import BatchTagger
 from index_assigner.domain.locations import Locations
-from index_assigner.index.errors import LaneNotOpenError
+from index_assigner.index.errors import IndexRebuiltError, LaneNotOpenError
 from index_assigner.index.ports import KeyIndex
 from index_assigner.shuffle.dead_letters import by_reason, reason_of
 from index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts
@@ -141,7 +141,7 @@ class AssignWork:
             self._parts.opener.open(lanes, self._parts.folds.fold.state)
         except Exception as error:
             self._close(lanes)
-            if isinstance(error, IncompleteRangeError | OffsetOutOfRangeError):
+            if isinstance(error, IncompleteRangeError | OffsetOutOfRangeError | IndexRebuiltError):
                 self._wait_for_rewind(error)
             else:
                 self._failed("opening lanes", error)
@@ -163,7 +163,9 @@ class AssignWork:
             self._parts.index.close_lane(lane)
 
     def _wait_for_rewind(self, error: Exception) -> None:
-        """What counting entries name is not there: no retry cures that, tagging it anew does."""
+        """What counting entries name is not there, or another engine built the index anew with other shards:
+        no retry cures that. The coordinator lets it be tagged anew, or says what keeps it from that.
+        """
         self._failures += 1
         if self._failures >= _FAILURES_MAX:
             raise error

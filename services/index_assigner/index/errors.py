@@ -18,6 +18,12 @@ class SnapshotBehindError(AssignerError):
     kind = ErrorKind.RETRYABLE
 
 
+class IndexRebuiltError(AssignerError):
+    """Another engine built the record index anew with another number of shards: let the coordinator look."""
+
+    kind = ErrorKind.CONFLICT
+
+
 class IndexOutdatedError(AssignerError):
     """Another writer committed what the index, or an uncommitted transaction of ours, does not know: look the
     keys up anew.

@@ -30,6 +30,7 @@ from index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
 from index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
+    IndexRebuiltError,
     LaneNotOpenError,
     SnapshotBehindError,
 )
@@ -149,9 +150,9 @@ class TieredIndex:
                     f"{self._required}, which is known: load a new snapshot"
                 )
             if snapshot.num_shards != self._num_shards:
-                raise SnapshotBehindError(
-                    f"the record index has {snapshot.num_shards} shards, not {self._num_shards}: it was "
-                    "rebuilt; start the assigners again"
+                raise IndexRebuiltError(
+                    f"the record index has {snapshot.num_shards} shards, not {self._num_shards}: another "
+                    "engine built it anew. The coordinator says what to do (`tidemark status`)"
                 )
             self._slices.forget()
             self._deletes.forget()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from commit_coordinator.errors import DivergedError
+from commit_coordinator.index_shards import check_number
 from commit_coordinator.ledger_identity import (
     MovedOrCopiedError,
     check_belongs,
@@ -30,7 +31,7 @@ from epoch_protocol.entries import (
 )
 from epoch_protocol.fold import Fold, Verdict
 from epoch_protocol.state import Committed, FoldState
-from hudi_format.errors import StagingGoneError
+from hudi_format.errors import StagingGoneError, UnsupportedTableError
 from hudi_format.storage import InMemoryStorage
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH
@@ -114,6 +115,19 @@ def test_a_claim_of_another_ledger_does_not_count() -> None:
     assert Fold.restore(fold.snapshot()).state == fold.state
 
 
+def test_the_number_of_shards_stays_when_a_claim_does_not_say_it() -> None:
+    """Commands that end what is open claim without it; so did former versions."""
+    fold = Fold()
+    assert fold.apply_decision(0, CoordinatorClaimed("former version")) is Verdict.CLAIMED
+    check_number(fold.state.shards, 10)
+    assert fold.apply_decision(1, CoordinatorClaimed("a", shards=4)) is Verdict.CLAIMED
+    assert fold.apply_decision(2, CoordinatorClaimed("recover")) is Verdict.CLAIMED
+    assert fold.state.shards == 4
+    check_number(fold.state.shards, 4)
+    with pytest.raises(UnsupportedTableError, match=r"has 10 shards.*made for 4.*filegroup.count 4 "):
+        check_number(fold.state.shards, 10)
+
+
 def lanes_claimed(ledger: str, offset: int) -> LanesClaimed:
     return LanesClaimed(Stage.SHUFFLE, ["in:0"], 0, offset, f"owner-{offset}", ledger=ledger)
 
@@ -142,7 +156,7 @@ def test_claims_of_lanes_of_former_versions_are_read() -> None:
 
 def test_claims_of_former_versions_are_read() -> None:
     assert decode_decision(b'{"type": "coordinator_claimed", "owner": "c"}') == CoordinatorClaimed("c")
-    claim = CoordinatorClaimed("c", ledger="l", location=THERE)
+    claim = CoordinatorClaimed("c", ledger="l", location=THERE, shards=4)
     assert decode_decision(encode_entry(claim)) == claim
 
 

@@ -13,6 +13,7 @@ from index_assigner.assign.lookups import LookupDesk
 from index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
+    IndexRebuiltError,
     LaneNotOpenError,
     SnapshotBehindError,
 )
@@ -77,6 +78,14 @@ def test_a_lane_answers_nothing_before_it_is_open(assigners):
         one.index.close_lane(lane)
     with pytest.raises(LaneNotOpenError):
         one.stage({"a": Change(1, 1)})
+
+
+def test_an_index_with_another_number_of_shards_is_not_opened(assigners):
+    """Keys would be looked for in the wrong shard."""
+    table, other = DataTable(), DataTable(shards=9)
+    one = assigners(table)
+    with pytest.raises(IndexRebuiltError, match="has 9 shards, not 3"):
+        one.index.open_lane(0, other.snapshot())
 
 
 def test_a_snapshot_behind_the_last_committed_epoch_is_refused(assigners):

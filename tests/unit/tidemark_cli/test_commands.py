@@ -323,16 +323,18 @@ def test_describe_shows_what_other_writers_need(
     page = capsys.readouterr().out
     assert "hoodie.metadata.index.column.stats.enable=false" in page
     told = [line.strip() for line in page.splitlines() if line.startswith("  hoodie.")]
+    assert len([line for line in told if line.endswith(f".filegroup.count={document['shards']}")]) == 2
     told = [line.replace(str(tmp_path / "table"), "<table>") for line in told]
+    told = [re.sub(r"(?<=\.filegroup\.count=)\d+", "<shards>", line) for line in told]
     for name in ("README.md", "docs/hudi-beside.md"):
         lines = (Path(__file__).parents[3] / name).read_text().splitlines()
         assert [line for line in lines if re.fullmatch(r"hoodie\.[a-z.0-9_]+=[^\s,]+", line)] == told, name
-    # Without all four a procedure drops the record index.
+    # Without the first two and the last two a procedure drops the record index.
     procedures = ",".join(line for line in told if line.startswith("hoodie.metadata."))
-    assert procedures.count("=") == 4
+    assert procedures.count("=") == 6
     assert procedures in lines
-    assert document["procedure_options"] == procedures
-    assert f"'{procedures}'" in page
+    assert document["procedure_options"] == procedures.replace("<shards>", str(document["shards"]))
+    assert f"'{document['procedure_options']}'" in page
 
 
 def epoch(**attempt: object) -> dict[str, object]:
