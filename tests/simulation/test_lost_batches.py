@@ -43,7 +43,7 @@ def test_index_rows_that_a_counting_entry_names_and_the_topic_lacks_are_tagged_a
     assert {entry.generation for entry, v in cluster.verdicts() if v is Verdict.COUNTS} == {0, 1}
 
 
-def test_an_index_that_was_built_anew_with_other_shards_is_said_to_the_coordinator():
+def test_an_index_that_was_built_anew_with_other_shards_is_said_to_the_coordinator(monkeypatch):
     """Which looks before it rewinds: with the former number back the lanes open, and tagging goes on."""
     cluster, first = alone(seed=15)
     cluster.feed([Event(f"n{i}", at=1) for i in range(20)])
@@ -54,7 +54,7 @@ def test_an_index_that_was_built_anew_with_other_shards_is_said_to_the_coordinat
             raise IndexRebuiltError("the record index has 10 shards, not 4")
         open_lane(*args)
 
-    first.index.open_lane = opened
+    monkeypatch.setattr(first.index, "open_lane", opened)
     cluster.settle(first, rounds=40)
     assert first.loop.counters.transactions == 0
     assert set(cluster.rewinds_wanted) == {("the record index has 10 shards, not 4", 0)}
