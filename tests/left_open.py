@@ -9,8 +9,9 @@ what shows up fails the teardown of that last test.
 Files in the folders for temporary files that are open still are named as well: RocksDB opens its own, and of
 a bare descriptor Python knows nothing.
 
-Where Spark is in the tests' process nothing fails, and it is listed at the end of the run: py4j leaves the
-process of its gateway, the sockets to it and the threads behind them to the end of Python.
+In a module that has the mark `spark`, on all its tests or on one, nothing fails, and it is listed at the end
+of the run: py4j leaves the process of its gateway, the sockets to it and the threads behind them to the end
+of Python. A module without the mark is judged in the same process too: what was there before is not its own.
 
 What was there before the module is not looked at (`gc.freeze`): so collecting takes milliseconds, though
 hundreds of modules are loaded.
@@ -26,7 +27,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,6 @@ import pytest
 THREADS_END_S = 120.0
 """A thread that was told to end may take so long on a slow machine."""
 _FOLDERS = (f"{tempfile.gettempdir()}/", "/dev/shm/")
-_WITH_SPARK = frozenset({"integration", "interop", "e2e", "kafka_faults"})
 _LISTED = ("default::ResourceWarning", "default::pytest.PytestUnraisableExceptionWarning")
 _OF_A_FAILURE = ("last_exc", "last_type", "last_value", "last_traceback")
 
@@ -108,17 +107,22 @@ def _open_files() -> frozenset[str]:
 
 
 _LEFT_OPEN = LeftOpen()
+_WITH_SPARK = pytest.StashKey[bool]()
 
 
 def _has_spark(item: pytest.Item) -> bool:
-    return any(above == "tests" and level in _WITH_SPARK for above, level in pairwise(item.path.parts))
+    return item.stash[_WITH_SPARK]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is listed is no error."""
-    for item in filter(_has_spark, items):
-        for listed in _LISTED:
-            item.add_marker(pytest.mark.filterwarnings(listed), append=False)
+    """What is listed is no error. First: a module has Spark also where its marked tests are left out."""
+    with_spark = {item.path for item in items if item.get_closest_marker("spark") is not None}
+    for item in items:
+        item.stash[_WITH_SPARK] = item.path in with_spark
+        if item.path in with_spark:
+            for listed in _LISTED:
+                item.add_marker(pytest.mark.filterwarnings(listed), append=False)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -77,6 +77,12 @@ NAMED = {
     "failure": "unclosed <socket.socket",
     "raises": "ValueError('in del')",
 }
+_OPEN = dedent(LEAVES["cycle"]) + dedent(LEAVES["descriptor"])
+# A test that is marked tells of its module, though it is left out here.
+WITH_SPARK = {
+    "whole": f"import pytest\npytestmark = [pytest.mark.slow, pytest.mark.spark]\n{_OPEN}",
+    "partly": f"import pytest\n@pytest.mark.spark\ndef test_left_out(): ...\n{_OPEN}",
+}
 CLOSES = """
     import threading
     def test_closes_all(tmp_path):
@@ -91,13 +97,25 @@ CLOSES = """
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of one run of all these modules, each with one behind it that closes all, with the suite's settings."""
     folder = tmp_path_factory.mktemp("modules")
-    (folder / "tests" / "interop").mkdir(parents=True)
-    (folder / "tests" / "interop" / "test_with_spark.py").write_text(dedent(LEAVES["cycle"]))
+    for name, text in WITH_SPARK.items():
+        (folder / f"test_spark_{name}.py").write_text(text)
+    # No folder is let off.
+    (folder / "tests" / "integration").mkdir(parents=True)
+    (folder / "tests" / "integration" / "test_9_nested.py").write_text(dedent(LEAVES["cycle"]))
     for number, (name, text) in enumerate(LEAVES.items()):
         (folder / f"test_{number}_{name}.py").write_text(dedent(text))
         (folder / f"test_{number}_{name}_after.py").write_text(dedent(CLOSES))
     command = [sys.executable, "-m", "pytest", "-p", "tests.left_open", "-c", str(ROOT / "pyproject.toml")]
-    options = ["-rA", "-o", f"cache_dir={folder / 'cache'}", "--basetemp", str(folder / "tmp"), str(folder)]
+    options = [
+        "-k",
+        "not left_out",
+        "-rA",
+        "-o",
+        f"cache_dir={folder / 'cache'}",
+        "--basetemp",
+        str(folder / "tmp"),
+        str(folder),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         [*command, *options],
@@ -112,12 +130,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("name", LEAVES)
+@pytest.mark.parametrize("name", [*LEAVES, "nested"])
 def test_what_is_left_open_fails_the_module_that_left_it(report: str, name: str) -> None:
     failed = [line for line in report.splitlines() if line.startswith(("ERROR", "FAILED"))]
     of_module = [line for line in failed if f"_{name}.py" in line]
     assert any(line.startswith("ERROR") for line in of_module), report
-    assert NAMED[name] in report
+    assert NAMED.get(name, NAMED["cycle"]) in report
 
 
 def test_no_other_module_fails(report: str) -> None:
@@ -125,6 +143,7 @@ def test_no_other_module_fails(report: str) -> None:
     assert len(re.findall(r"^PASSED .*_after.py", report, re.M)) == len(LEAVES)
 
 
-def test_where_spark_is_it_is_listed(report: str) -> None:
-    assert re.search(r"^PASSED .*test_with_spark.py", report, re.M)
-    assert re.findall(r"^ERROR .*test_with_spark.py", report, re.M) == []
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_where_spark_is_it_is_listed(report: str, name: str) -> None:
+    assert re.search(rf"^PASSED .*test_spark_{name}.py", report, re.M)
+    assert re.findall(rf"^(?:ERROR|FAILED) .*test_spark_{name}.py", report, re.M) == []

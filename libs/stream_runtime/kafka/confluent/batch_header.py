@@ -79,17 +79,17 @@ class _Connection:
         for key in settings:
             if key.startswith(("ssl.", "sasl.", "enable.ssl.")) and key not in _SERVED:
                 raise HeaderUnavailableError(f"kafka.{key} is not served here")
-        raw = socket.create_connection(leader, _TIMEOUT_S)
+        self._socket = socket.create_connection(leader, _TIMEOUT_S)
         try:
-            raw.settimeout(_TIMEOUT_S)
-            self._socket = (
-                _tls(settings).wrap_socket(raw, server_hostname=leader[0]) if protocol in _TLS else raw
-            )
+            self._socket.settimeout(_TIMEOUT_S)
+            if protocol in _TLS:
+                # The one in TLS takes the descriptor over: to close the plain one closes nothing any more.
+                self._socket = _tls(settings).wrap_socket(self._socket, server_hostname=leader[0])
             self._calls = 0
             if protocol.startswith("sasl"):
                 self._authenticate(settings)
         except BaseException:
-            raw.close()
+            self._socket.close()
             raise
 
     def fetch(self, place: TopicPartition, offset: int) -> BatchOffsets:
