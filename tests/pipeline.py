@@ -105,12 +105,15 @@ class Pipeline:
         if "coordinator" in self._processes:
             self.wait("the coordinator", self.coordinator_answers, READY_S)
 
-    def start_process(self, name: str, config: Path, *arguments: str) -> None:
-        """One service as a process with a configuration of its own; its output goes to `<name>.log`."""
+    def start_process(self, name: str, config: Path, *arguments: str, by: str = "tidemark_cli.main") -> None:
+        """One service as a process with a configuration of its own; its output goes to `<name>.log`.
+
+        `by` is the module that is run, where it is not the product's.
+        """
         if name in self._processes:
             raise AssertionError(f"{name} runs already")
         role = name.split("-")[0]
-        module = [self._writer] if role == "writer" and self._writer else ["tidemark_cli.main", role]
+        module = [self._writer] if role == "writer" and self._writer else [by, role]
         command = [sys.executable, "-m", *module, "-c", str(config), *arguments]
         self._processes[name] = child.spawn(command, self.log_file(name))
 

@@ -12,6 +12,7 @@ LONGEST_FIRST = (
     "test_two_assigners.py::test_members",
     "test_pipeline_edges.py::test_stops_starts",
     "test_hostile_input",
+    "test_hanging_record",
     "test_bad_input",
     "test_two_assigners",
     "test_three_brokers",
