@@ -129,14 +129,14 @@ def schedule(table: CalledTable) -> object:
 
 def savepoint(table: CalledTable) -> object:
     answer = table.call("create_savepoint", commit_time=table.instants()[0])
-    assert look(table.path).timeline.completed("savepoint")
+    assert look(table.path).timeline.savepoints
     return answer
 
 
 def savepoint_deleted(table: CalledTable) -> object:
     savepoint(table)
     answer = table.call("delete_savepoint", instant_time=table.instants()[0])
-    assert not look(table.path).timeline.completed("savepoint")
+    assert not look(table.path).timeline.savepoints
     return answer
 
 
