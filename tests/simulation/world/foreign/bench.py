@@ -44,6 +44,7 @@ from tests.hudi_rules.table import HudiTable
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.layout import SUB, Layout, zone_of
 from tests.simulation.world.checkers.model import Row
+from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
 
@@ -143,9 +144,14 @@ class Bench:
         limits += [at for group, at in look.timeline.scheduled.items() if group in touched]
         for each in look.reader.instants_of(look.view, set(keys)):
             limits += [each, metadata.completion(each) or ""]
-        shards = (*look.view.shards, *look.view.listing)
-        limits += [file.instant for _, files in shards for file in files if not file.is_log]
-        return time > max(limits)
+        limits += _base_instants(look.view.shards)
+        return time > max(limits) and self.is_listed(look, time)
+
+    def is_listed(self, look: Look, completion: str) -> bool:
+        """Whether readers find in `files` what completes in the metadata table at this time: a log file that
+        completes below a compaction of that table lies in the slice before it, which nobody reads any more.
+        """
+        return completion > max(_base_instants(look.view.listing), default="")
 
     # ------------------------------------------------------------ files
 
@@ -272,3 +278,8 @@ class Bench:
                 if file is not None and file.instant == instant:
                     found.append(join_path(folder, name))
         return found
+
+
+def _base_instants(groups: Merged) -> list[str]:
+    """Instants of the base files that are read of these file groups."""
+    return [file.instant for _, files in groups for file in files if not file.is_log]

@@ -94,7 +94,7 @@ class Services:
         """Carries the scheduled one out, whatever was committed since."""
         bench = self._bench
         look, pending = self._scheduled(look, "compaction")
-        in_metadata, in_data = (self._after(look, pending.requested) for _ in range(2))
+        in_metadata, in_data = self._listed_after(look, pending.requested), self._after(look, pending.requested)
         write = self._compacted(look, pending)
         bench.delta_commit(write.instant, file_changes(write.stats), {}, in_metadata)
         metadata = CommitMetadata(
@@ -143,6 +143,13 @@ class Services:
         time = self._bench.instant(look)
         if time <= instant:
             raise LeftOutError("its clock is behind the plan")
+        return time
+
+    def _listed_after(self, look: Look, instant: str) -> str:
+        """A completion time in the metadata table at which its files are listed."""
+        time = self._after(look, instant)
+        if not self._bench.is_listed(look, time):
+            raise LeftOutError("its clock is behind a compaction of the metadata table")
         return time
 
     # ------------------------------------------------------------ clustering

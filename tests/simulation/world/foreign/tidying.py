@@ -66,6 +66,8 @@ class Tidying:
         in_metadata, in_data = (bench.instant(look) for _ in range(2))
         if in_metadata <= instant:
             raise LeftOutError("its clock is behind the plan")
+        if not bench.is_listed(look, in_metadata):
+            raise LeftOutError("its clock is behind a compaction of the metadata table")
         instants.start(bench.storage, instant, "clean")
         files: dict[str, list[str]] = {}
         for partition, found in plan["filePathsToBeDeletedPerPartition"].items():
