@@ -185,6 +185,47 @@ def test_a_clean_excuses_an_attempt_and_no_rewind_and_a_compaction_moves_nothing
     assert log.said == ["rewind 1 has no cause: so"]
 
 
+def test_a_compaction_that_is_archived_before_anybody_looked_is_taken_for_a_commit() -> None:
+    """The history has no word of its own for it (ADR 0005); what was seen before is no cause."""
+    log = Decisions()
+    for seen in (True, False):
+        log.names.append(f"{FOREIGN[:17]}.compaction.requested")
+        name = log.foreign("commit")
+        if seen:
+            log.add(log.seen(name))
+        log.names.clear()
+        log.add(log.rewind(), *(() if seen else [log.seen(name)]))
+    assert log.said == ["rewind 1 has no cause: so"]
+    log.add(log.rewind())
+    assert log.said[1:] == ["rewind 3 has no cause: so"]
+
+
+ARCHIVED_UNSEEN = f"""
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+{_ROUNDS}feed up k1 d0 5
+hurry
+{_ROUNDS}feed up k1 d0 6
+hurry
+{_ROUNDS}foreign plan-compaction
+feed up k1 d0 7
+hurry
+{_ROUNDS}feed up k1 d0 8
+hurry
+{_ROUNDS}foreign run-compaction
+foreign compact-index
+foreign archive 1
+feed up k1 d0 9
+hurry
+{_ROUNDS}
+"""
+
+
+def test_a_compaction_that_is_archived_before_anybody_looked_may_rewind() -> None:
+    outcome = run_script(parse(ARCHIVED_UNSEEN))
+    assert outcome.violations == ()
+    assert outcome.reached["rewind"] == 1
+
+
 def test_a_rewind_whose_transaction_was_torn_is_made_again() -> None:
     log = Decisions()
     name = log.foreign("replacecommit")

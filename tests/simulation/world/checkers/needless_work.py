@@ -8,7 +8,8 @@ lead to, and nothing else:
   of the writer failed for good, or the broker was away. A pending clustering excuses one attempt of an epoch
   in each term, and one more whose rows are tagged anew: what is only inserted goes elsewhere then.
 * A rewind is due for what another engine completed, compactions aside, and no rewind or plan has taken into
-  account; for such a clustering; for a wish, once.
+  account; for a compaction that was archived before anybody looked (the history calls it a commit); for such
+  a clustering; for a wish, once.
 * A process ends because another coordinator claimed the table (a coordinator), because the broker was down
   since it began, or because of a fault that was aimed at it.
 
@@ -63,6 +64,7 @@ class NeedlessWork:
         self._wished = self._rewinds = False
         self._causes: set[str] = set()
         self._unhandled: set[str] = set()
+        self._compactions: set[str] = set()
         self._excused: set[tuple[str, int, int, bool]] = set()
         self._outages, self._is_down = 0, False
         self._faults: dict[str, int] = {}
@@ -81,8 +83,9 @@ class NeedlessWork:
         requested, _, word, _ = parts
         if word in _ENDS_ATTEMPTS:
             self._causes.add(name)
-        if word in _MOVES and f"{requested}.compaction.requested" not in self._names():
-            self._unhandled.add(name)
+        if word in _MOVES:
+            is_compaction = f"{requested}.compaction.requested" in self._names()
+            (self._compactions if is_compaction else self._unhandled).add(name)
 
     def job_failed(self) -> None:
         """A job of the writer failed for good."""
@@ -126,8 +129,10 @@ class NeedlessWork:
             pending = (each.requested for each in parse_timeline(self._names()).pending("clustering"))
             self._void = _Void(offset, entry, bool(self._causes), frozenset(pending))
             self._open = None
-        elif kind == "timeline_seen" and self._rewinds:
-            self._unhandled.difference_update(entry["added"])
+        elif kind == "timeline_seen":
+            self._compactions.difference_update(entry["added"])
+            if self._rewinds:
+                self._unhandled.difference_update(entry["added"])
         # What is seen without a rewind needs none.
         self._rewinds = kind == "rewound" or (kind == "timeline_seen" and self._rewinds)
 
@@ -162,13 +167,15 @@ class NeedlessWork:
         # What is in one transaction with the void attempt follows on it at once; an end lies between others.
         is_alone = self._void is None or offset != self._void.offset + 1
         is_clustered = self._judge_void(tags_hold=is_alone) and not is_alone
-        due = is_clustered or bool(self._unhandled) or (is_alone and self._wished)
+        moved = self._unhandled | (self._compactions - set(self._names()))
+        due = is_clustered or bool(moved) or (is_alone and self._wished)
         if not due:
             self._violated(f"rewind {self._generation} has no cause: {entry['reason']}")
         # Whoever wished for one has it, also where it goes with a void attempt.
         self._wished = False
         # What is not there any more was seen in the history, or was taken back before anybody saw it.
         self._unhandled.intersection_update(self._names())
+        self._compactions.intersection_update(self._names())
 
     # ------------------------------------------------------------ processes
 
