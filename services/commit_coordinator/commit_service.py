@@ -164,7 +164,9 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def WantRewind(self, request: pb.WantRewindRequest, _: object) -> pb.WantRewindResponse:  # noqa: N802
         self._check_table(request.table)
-        self._inbox.put(WantRewind(f"{request.process_id}: {request.reason}", request.generation))
+        epoch = request.epoch if request.HasField("epoch") else None
+        reason = f"{request.process_id}: {request.reason}"
+        self._inbox.put(WantRewind(reason, request.generation, epoch))
         return pb.WantRewindResponse()
 
     def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802

@@ -106,9 +106,17 @@ class Coordinator:
         """The next epoch is planned as soon as something counts."""
         self.seen.planned_at_ms = 0
 
-    def want_rewind(self, reason: str, generation: int) -> None:
-        """An owner found that tags of this generation cannot be read back; of an older one it is settled."""
-        if generation == self._context.fold().state.generation and self.seen.rewind_due is None:
+    def want_rewind(self, reason: str, generation: int, epoch: int | None = None) -> None:
+        """An owner found that tags of this generation cannot be read back; of an older one it is settled.
+
+        ``epoch``: the last committed one that it knew. Where a later one is committed it may have looked for
+        what is committed and deleted since (it opened lanes for long, or was frozen): it asks again if not.
+        """
+        state = self._context.fold().state
+        if epoch is not None and epoch < state.committed.epoch:
+            _log.info("no rewind, epoch %d is committed: %s", state.committed.epoch, reason)
+            return
+        if generation == state.generation and self.seen.rewind_due is None:
             self.seen.rewind_due = reason
 
     def pause(self, paused: bool, reason: str) -> None:

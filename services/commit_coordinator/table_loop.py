@@ -101,7 +101,7 @@ class TableLoop:
         elif isinstance(request, RetryEpoch):
             self._coordinator.retry(request.epoch)
         elif isinstance(request, WantRewind):
-            self._coordinator.want_rewind(request.reason, request.generation)
+            self._coordinator.want_rewind(request.reason, request.generation, request.epoch)
         else:
             self._coordinator.hurry()
 

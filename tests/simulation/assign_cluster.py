@@ -137,7 +137,7 @@ class AssignCluster:
                 lookups=desk,
                 clock=clock,
                 uncommitted_entries_max=uncommitted_max,
-                want_rewind=lambda reason, generation: self.rewinds_wanted.append((reason, generation)),
+                want_rewind=lambda reason, generation, _: self.rewinds_wanted.append((reason, generation)),
             )
         )
         lease = FakeLease(slot)

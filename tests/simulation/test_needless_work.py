@@ -226,6 +226,37 @@ def test_a_compaction_that_is_archived_before_anybody_looked_may_rewind() -> Non
     assert outcome.reached["rewind"] == 1
 
 
+_OPENED = "step coordinator\nwait 200\nstep assigner-1\n"
+THAWED = f"""
+setup shards=1 lanes=1 inputs=1 assigners=2 interval_ms=0 trim=1
+round
+round
+feed up k0 d0 5
+hurry
+{_ROUNDS}feed up k0 d0 6
+step shuffler-0
+step shuffler-0
+step assigner-0
+step assigner-0
+kill assigner-0
+wait 12000
+freeze assigner-1 1 range_reader
+{12 * _OPENED}{_ROUNDS}wait 12000
+{2 * _ROUNDS}feed up k0 d0 7
+{2 * _ROUNDS}feed up k0 d0 8
+{2 * _ROUNDS}thaw assigner-1
+{_ROUNDS}
+"""
+
+
+def test_who_was_frozen_while_what_it_opens_was_committed_and_deleted_rewinds_nothing() -> None:
+    """It opens a lane with what is uncommitted then. Meanwhile that is committed and deleted from the topic."""
+    outcome = run_script(parse(THAWED))
+    assert outcome.violations == ()
+    assert any("assigner-1#0 is frozen at range_reader" in line for line in outcome.log)
+    assert "rewind" not in outcome.reached
+
+
 def test_a_rewind_whose_transaction_was_torn_is_made_again() -> None:
     log = Decisions()
     name = log.foreign("replacecommit")

@@ -117,6 +117,18 @@ def test_a_wanted_rewind_is_made_once_per_generation(tmp_path: Path) -> None:
     assert path.state().generation == 1
 
 
+def test_who_misses_what_a_later_epoch_has_committed_gets_no_rewind(tmp_path: Path) -> None:
+    path = committed_once(tmp_path)
+    second_epoch(path)
+    coordinator = path.start_coordinator()
+    coordinator._limits = coordinator._limits.__class__(10_000, 1 << 30, 8)
+    coordinator.seen.planned_at_ms = path.clock.now_ms()
+    for epoch, generation in ((0, 0), (1, 1)):
+        coordinator.want_rewind("an index range is not there", 0, epoch)
+        coordinator.step(0.0)
+        assert path.state().generation == generation
+
+
 def test_a_rewind_that_was_wanted_is_served_by_the_one_that_an_attempt_is_given_up_with(
     tmp_path: Path,
 ) -> None:

@@ -20,10 +20,16 @@ class RewindWish:
         self._table = table
         self._process_id = process_id
 
-    def __call__(self, reason: str, generation: int) -> None:
-        """``generation``: of the tags that cannot be read back."""
+    def __call__(self, reason: str, generation: int, epoch: int) -> None:
+        """``generation``: of the tags that cannot be read back; ``epoch``: the last committed one that was
+        known when they were looked for.
+        """
         request = pb.WantRewindRequest(
-            table=self._table, process_id=self._process_id, generation=generation, reason=reason
+            table=self._table,
+            process_id=self._process_id,
+            generation=generation,
+            reason=reason,
+            epoch=epoch,
         )
         try:
             call(self._stub.WantRewind, request, timeout_s=2.0)

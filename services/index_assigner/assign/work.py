@@ -73,8 +73,10 @@ class AssignParts:
     lookups: LookupDesk
     clock: Clock
     uncommitted_entries_max: int
-    want_rewind: Callable[[str, int], None]
-    """Tells the coordinator why tags of a generation cannot be read back."""
+    want_rewind: Callable[[str, int, int], None]
+    """Tells the coordinator why tags of a generation cannot be read back, and the last committed epoch that was
+    known when they were looked for.
+    """
     close_index: Callable[[], None] = lambda: None
 
 
@@ -171,7 +173,8 @@ class AssignWork:
             raise error
         if self._failures % _ASK_EVERY_FAILURES == 1:
             _log.error("asking for a rewind: %s", error)
-            self._parts.want_rewind(str(error), self._parts.folds.fold.state.generation)
+            state = self._parts.folds.fold.state
+            self._parts.want_rewind(str(error), state.generation, state.committed.epoch)
         self._parts.clock.sleep(_FAILURE_WAIT_S)
 
     # ------------------------------------------------------------ what the fold takes

@@ -207,10 +207,11 @@ def test_a_wish_for_a_rewind_reaches_the_coordinator_and_survives_its_absence():
     server = serve(fake)
     channel = open_channel(server.address)
     wish = RewindWish(rpc.CommitCoordinatorStub(channel), "orders", "p1")
-    wish("torn", 4)
+    wish("torn", 4, 7)
     [asked] = fake.wishes
     assert (asked.table, asked.process_id, asked.generation, asked.reason) == ("orders", "p1", 4, "torn")
+    assert asked.epoch == 7
     server.stop()
-    wish("torn", 4)
+    wish("torn", 4, 7)
     assert len(fake.wishes) == 1
     channel.close()
