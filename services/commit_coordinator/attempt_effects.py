@@ -61,7 +61,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         timelines = load_timelines(context.storage)
         check_still_servable(context.storage, context.table.accepted_properties)
         found = _refuse_outdated(context, timelines)
-        context.instants.observe(timelines.times())
+        context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
         context.hit("before_epoch_planned")

@@ -72,15 +72,22 @@ class Rollbacks:
 
         Whatever their times are: another engine's clock may be behind the instant that it rolls back.
         """
+        return next((by for by, named in self._read(timelines).items() if instant in named), None)
+
+    def named(self, timelines: Timelines) -> set[str]:
+        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back already."""
+        return {instant for named in self._read(timelines).values() for instant in named}
+
+    def _read(self, timelines: Timelines) -> dict[str, list[str]]:
+        """Requested time of a rollback -> what it names, pending ones first."""
         before, completed = self._completed, timelines.data.completed(Action.ROLLBACK)
         self._completed = {
             each.file_name: before.get(each.file_name) or rolled_back_by(self._storage, each)
             for each in completed
         }
         pending = timelines.data.pending(Action.ROLLBACK)
-        named = {each.file_name: rolled_back_by(self._storage, each) for each in pending} | self._completed
-        found = (each.requested for each in (*pending, *completed) if instant in named[each.file_name])
-        return next(found, None)
+        named = {each.requested: rolled_back_by(self._storage, each) for each in pending}
+        return named | {each.requested: self._completed[each.file_name] for each in completed}
 
 
 def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:

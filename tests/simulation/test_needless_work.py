@@ -257,6 +257,34 @@ def test_who_was_frozen_while_what_it_opens_was_committed_and_deleted_rewinds_no
     assert "rewind" not in outcome.reached
 
 
+ROLLED_BACK = f"""
+setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0
+round
+round
+feed up k5 d2 14
+jump -5000
+round
+round
+round
+step coordinator
+step coordinator
+wait 300
+step coordinator
+kill coordinator
+foreign rollback
+{2 * _ROUNDS}
+"""
+
+
+def test_an_instant_that_another_engine_rolled_back_is_not_planned_again() -> None:
+    """Our clock was set back, and nothing on the timelines is as late as that instant was. Chosen again it would
+    be rolled back already: the attempt is void before it begins.
+    """
+    outcome = run_script(parse(ROLLED_BACK))
+    assert outcome.violations == ()
+    assert (outcome.reached["foreign rollback"], outcome.reached["void"], outcome.epochs) == (1, 1, 1)
+
+
 def test_a_rewind_whose_transaction_was_torn_is_made_again() -> None:
     log = Decisions()
     name = log.foreign("replacecommit")
