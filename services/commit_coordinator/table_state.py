@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hudi_format.commit.instants import instant_path
+from hudi_format.model import is_instant_time
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
 from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
@@ -75,8 +76,10 @@ class Rollbacks:
         return next((by for by, named in self._read(timelines).items() if instant in named), None)
 
     def named(self, timelines: Timelines) -> set[str]:
-        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back already."""
-        return {instant for named in self._read(timelines).values() for instant in named}
+        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back already.
+        Those of 14 digits, as Hudi before 0.10 had them, never are.
+        """
+        return {each for named in self._read(timelines).values() for each in named if is_instant_time(each)}
 
     def _read(self, timelines: Timelines) -> dict[str, list[str]]:
         """Requested time of a rollback -> what it names, pending ones first."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.table_state import load_timelines
+from commit_coordinator.table_state import Rollbacks, load_timelines
 from commit_coordinator.timeline_look import TimelineLook, look
 from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import FoldState
 from hudi_format.storage import InMemoryStorage
+from hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 from tests.unit.hudi_format.metadata_tables import write_archive
 
 
@@ -97,3 +98,15 @@ def test_what_no_rewind_takes_into_account_yet_stays_to_be_told(handled: bool) -
     assert set(entry.added) == {name(5, 6, "commit"), *([name(7, 8)] if handled else [])}
     assert set(entry.removed) == {name(1, 2), *([name(3, 4)] if handled else [])}
     assert (entry.term, entry.start, entry.anew) == (4, t(1), False)
+
+
+def test_rollbacks_name_instants_that_may_not_be_chosen_again() -> None:
+    storage = InMemoryStorage()
+    for number, target in [(5, t(1)), (6, t(7)), (8, "20200101000000")]:
+        plan = RollbackPlan(instant_to_rollback=target, action="deltacommit", requests=())
+        path = f".hoodie/timeline/{t(number)}.rollback.requested"
+        storage.create(path, encode_rollback_plan(plan))
+    rollbacks, timelines = Rollbacks(storage), load_timelines(storage)
+    assert rollbacks.naming(timelines, t(7)) == t(6)
+    assert rollbacks.naming(timelines, t(5)) is None
+    assert rollbacks.named(timelines) == {t(1), t(7)}, "nobody chooses 14 digits"
