@@ -27,8 +27,8 @@ class HurryUp:
 
 @dataclass(frozen=True)
 class WantRewind:
-    """Tags of this generation cannot be read back: tag anew what is not committed. ``epoch``: the last committed
-    one that the asker knew, None if it did not say.
+    """Tags of this generation cannot be read back: tag anew what is not committed. ``epoch``: the last
+    committed one that the asker knew, None if it did not say.
     """
 
     reason: str

@@ -76,8 +76,8 @@ class Rollbacks:
         return next((by for by, named in self._read(timelines).items() if instant in named), None)
 
     def named(self, timelines: Timelines) -> set[str]:
-        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back already.
-        Those of 14 digits, as Hudi before 0.10 had them, never are.
+        """All instants that rollbacks name. None of them may be chosen again: it would be rolled back
+        already. Those of 14 digits, as Hudi before 0.10 had them, never are.
         """
         return {each for named in self._read(timelines).values() for each in named if is_instant_time(each)}
 

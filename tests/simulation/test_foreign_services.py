@@ -76,8 +76,8 @@ LISTED = {
 
 @pytest.mark.parametrize("name", LISTED)
 def test_what_the_metadata_table_would_not_list_is_left_out(name: str) -> None:
-    """Such an entry of `files` lies in a slice that nobody reads: Hudi would lose it without us. At rest another
-    one carries the plan out.
+    """Such an entry of `files` lies in a slice that nobody reads: Hudi would lose it without us. At rest
+    another one carries the plan out.
     """
     kind, script = LISTED[name]
     outcome = played(f"type={kind}", BEGIN, SECOND, script, GO_ON)

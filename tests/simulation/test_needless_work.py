@@ -250,7 +250,7 @@ freeze assigner-1 1 range_reader
 
 
 def test_who_was_frozen_while_what_it_opens_was_committed_and_deleted_rewinds_nothing() -> None:
-    """It opens a lane with what is uncommitted then. Meanwhile that is committed and deleted from the topic."""
+    """It opens a lane with what is uncommitted then. Meanwhile that is committed, and deleted."""
     outcome = run_script(parse(THAWED))
     assert outcome.violations == ()
     assert any("assigner-1#0 is frozen at range_reader" in line for line in outcome.log)
@@ -277,8 +277,8 @@ foreign rollback
 
 
 def test_an_instant_that_another_engine_rolled_back_is_not_planned_again() -> None:
-    """Our clock was set back, and nothing on the timelines is as late as that instant was. Chosen again it would
-    be rolled back already: the attempt is void before it begins.
+    """Our clock was set back, and nothing on the timelines is as late as that instant was. Chosen again
+    it would be rolled back already: the attempt is void before it begins.
     """
     outcome = run_script(parse(ROLLED_BACK))
     assert outcome.violations == ()

@@ -21,6 +21,7 @@ from index_assigner.index.ports import KeyIndex
 from ledger_client.named_batches import NamedBatch, NamedRange, collect_named, covering_range
 from ledger_client.own_messages import header_of, rows_of
 from stream_runtime.clock import Clock
+from stream_runtime.kafka.errors import OffsetOutOfRangeError
 from stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 from stream_runtime.kafka.topics import TopicNames
 from stream_runtime.retry import Deadline
@@ -104,11 +105,20 @@ class LaneOpener:
         reader = self._client.partition_reader(Isolation.READ_COMMITTED)
         try:
             reader.assign({partition: position})
-            while reader.position(partition) < end:
+            while (position := reader.position(partition)) < end:
                 deadline.check(f"reading {partition.topic}[{lane}] up to offset {end}")
+                try:
+                    messages = reader.poll(_POLL_MESSAGES_MAX, 0.1)
+                except OffsetOutOfRangeError:
+                    start = self._admin.start_offset(partition)
+                    if start <= position:
+                        raise
+                    # They ended meanwhile: the broker deleted them.
+                    reader.assign({partition: start})
+                    continue
                 batches = [
                     rows_of(message)
-                    for message in reader.poll(_POLL_MESSAGES_MAX, 0.1)
+                    for message in messages
                     if message.offset < end and committed.holds(message.offset, header_of(message).nonce)
                 ]
                 self._index.load_tombstones(lane, batches, min(reader.position(partition), end))

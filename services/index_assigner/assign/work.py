@@ -74,8 +74,8 @@ class AssignParts:
     clock: Clock
     uncommitted_entries_max: int
     want_rewind: Callable[[str, int, int], None]
-    """Tells the coordinator why tags of a generation cannot be read back, and the last committed epoch that was
-    known when they were looked for.
+    """Tells the coordinator why tags of a generation cannot be read back, and the last committed epoch that
+    was known when they were looked for.
     """
     close_index: Callable[[], None] = lambda: None
 

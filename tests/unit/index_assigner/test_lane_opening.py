@@ -14,6 +14,7 @@ from index_assigner.assign.lane_opening import LaneOpener
 from stream_runtime.clock import ManualClock
 from stream_runtime.ids import SeededIds
 from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from stream_runtime.kafka.memory.readers import MemoryPartitionReader
 from stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from stream_runtime.kafka.topics import TopicNames
 
@@ -74,3 +75,25 @@ def test_a_tombstone_message_that_cannot_be_read_is_named_by_its_place(
     rig.broker.produce(TOMBSTONES, None, value, headers)
     with pytest.raises(UnknownEntryError, match=rf"orders\.tombstones\[1\] offset 1: .*{words}.*Run the"):
         rig.open()
+
+
+def test_tombstones_that_end_while_they_are_looked_for_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The broker deletes them between the look at where the topic starts and the first read."""
+    rig = Rig()
+    for _ in range(3):
+        rig.broker.produce(TOMBSTONES, None, EMPTY, HEADERS)
+    poll, polled = MemoryPartitionReader.poll, 0
+
+    def late(self: MemoryPartitionReader, messages: int, timeout_s: float) -> Any:
+        nonlocal polled
+        polled += 1
+        if polled == 1:
+            rig.broker.log(TOMBSTONES).delete_below(2)
+        return poll(self, messages, timeout_s)
+
+    monkeypatch.setattr(MemoryPartitionReader, "poll", late)
+    rig.open()
+    assert polled > 1
+    assert [batch.num_rows for batch in rig.index.batches] == [0]

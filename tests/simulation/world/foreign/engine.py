@@ -251,8 +251,8 @@ class ForeignEngine:
         self._clock.jump(0)
         look = self._judge.look()
         for each in [*look.timeline.hudi.pending(*_PLANS), *look.metadata.hudi.pending("compaction")]:
-            # Nobody carries out what is planned ahead of his clock, or where a compaction of the metadata table
-            # is; whoever did that has such a clock.
+            # Nobody carries out what is planned ahead of his clock, or where a compaction of the metadata
+            # table is; whoever did that has such a clock.
             self._clock.reach(each.requested)
             for compacted in look.metadata.hudi.completed("compaction"):
                 self._clock.reach(compacted.requested)

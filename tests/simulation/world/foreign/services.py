@@ -94,7 +94,8 @@ class Services:
         """Carries the scheduled one out, whatever was committed since."""
         bench = self._bench
         look, pending = self._scheduled(look, "compaction")
-        in_metadata, in_data = self._listed_after(look, pending.requested), self._after(look, pending.requested)
+        in_metadata = self._listed_after(look, pending.requested)
+        in_data = self._after(look, pending.requested)
         write = self._compacted(look, pending)
         bench.delta_commit(write.instant, file_changes(write.stats), {}, in_metadata)
         metadata = CommitMetadata(
