@@ -122,6 +122,14 @@ def test_a_pending_write_whose_writer_died_is_rolled_back_by_its_markers(kind: s
 
 
 @pytest.mark.parametrize("kind", TYPES)
+def test_a_heartbeat_that_a_crash_of_the_machine_brings_back_keeps_no_dead_write(kind: str) -> None:
+    died = "foreign begin fresh d0", "foreign die", "machine-crash 0", "foreign undo"
+    outcome = played(f"type={kind}", BEGIN, *died, GO_ON)
+    must_hold(outcome)
+    assert outcome.reached["rollback of its own pending write"] == 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
 def test_two_writes_to_the_key_of_a_write_that_was_in_flight(kind: str) -> None:
     """The word `f` is the key f1: both writes change its file group, and the second to complete has lost."""
     fresh = (

@@ -239,7 +239,7 @@ class ForeignEngine:
         if not self._bench.may():
             return
         for each in self._judge.look().timeline.hudi.pending("commit", "deltacommit", "replacecommit"):
-            if not self._storage.exists(instants.heartbeat(each.requested)):
+            if self._writes.is_dead(each.requested, self._in_flight):
                 self._before("undo")
                 self._roll_back(each.requested)
 
@@ -250,12 +250,10 @@ class ForeignEngine:
             return not self._storage.exists(".hoodie/hoodie.properties")
         self._clock.jump(0)
         look = self._judge.look()
-        for each in [*look.timeline.hudi.pending(*_PLANS), *look.metadata.hudi.pending("compaction")]:
-            # Nobody carries out what is planned ahead of his clock, or where a compaction of the metadata
-            # table is; whoever did that has such a clock.
+        planned = [*look.timeline.hudi.pending(*_PLANS), *look.metadata.hudi.pending("compaction")]
+        for each in [*planned, *look.metadata.hudi.completed("compaction")] if planned else []:
+            # Who carries a plan out has a clock ahead of it, and of compactions of the metadata table.
             self._clock.reach(each.requested)
-            for compacted in look.metadata.hudi.completed("compaction"):
-                self._clock.reach(compacted.requested)
         for kind in ("finish", "undo", "compact-index", "run-compaction", "run-clustering", "run-clean"):
             if kind != "compact-index" or self._index.is_pending(self._judge.look()):
                 self.act(kind)

@@ -30,6 +30,7 @@ class Writes:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self._begun = set[str]()
         self.committed = set[str]()
 
     # ------------------------------------------------------------ beginning
@@ -114,6 +115,7 @@ class Writes:
                 "version": 1,
             }
             plan = encode_container("requested-replace-metadata", record)
+        self._begun.add(instant)
         instants.beat(bench.storage, instant)
         instants.request(bench.storage, instant, action, plan)
         instants.start(bench.storage, instant, action, encode_commit_metadata(CommitMetadata()))
@@ -177,6 +179,14 @@ class Writes:
     def stop(self, write: Write) -> None:
         """Its process ends; the instant stays until somebody rolls it back."""
         instants.stop(self._bench.storage, write.instant)
+
+    def is_dead(self, instant: str, in_flight: Write | None) -> bool:
+        """Whether nobody keeps the heartbeat of a pending write. A crash of the machine may bring the file
+        of a dead one back: Hudi goes by its age, so it counts for nothing.
+        """
+        if instant in self._begun:
+            return in_flight is None or in_flight.instant != instant
+        return not self._bench.storage.exists(instants.heartbeat(instant))
 
     def commit_metadata(self, write: Write, completion: str) -> None:
         """The first of its two commits."""
