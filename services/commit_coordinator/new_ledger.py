@@ -296,7 +296,7 @@ def _last_commit(config: TableConfigFile, storage: Storage, timelines: Timelines
     epoch, instant = newest
     found = timelines.data.find(instant)
     assert found is not None
-    extra = decode_commit_metadata(storage.read(instant_path(found))).extra_metadata
+    extra = decode_commit_metadata(storage.read(instant_path(found)), instant_path(found)).extra_metadata
     assert extra[EPOCH_KEY] == str(epoch)
     sources = {
         partition if sharded else f"{log}:{partition}": position

@@ -57,7 +57,7 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
     if not commits:
         return None
     newest = max(commits, key=lambda each: str(each.completion))
-    extra = decode_commit_metadata(storage.read(instant_path(newest))).extra_metadata
+    extra = decode_commit_metadata(storage.read(instant_path(newest)), instant_path(newest)).extra_metadata
     epoch = extra.get("tidemark.epoch")
     return {
         "instant": newest.requested,

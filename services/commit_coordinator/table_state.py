@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hudi_format.commit.instants import instant_path
+from hudi_format.commit.rollback import pending_plan
 from hudi_format.model import is_instant_time
 from hudi_format.storage.base import Storage
 from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, State, Timeline, load_timeline
-from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
+from hudi_format.timeline.service_records import decode_rollback_metadata
 
 # Already scheduling one begins new file slices: log files that complete before it are not in them.
 _BEGIN_SLICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLUSTERING)
@@ -94,9 +95,11 @@ class Rollbacks:
 
 
 def rolled_back_by(storage: Storage, rollback: Instant) -> list[str]:
-    """Requested times of what a rollback names; of a pending one by its plan."""
+    """Requested times of what a rollback names; of a pending one by its plan. Raises CorruptFileError that
+    names the file of a completed one.
+    """
     if rollback.state is State.COMPLETED:
-        metadata = decode_rollback_metadata(storage.read(instant_path(rollback)))
-        return [instant for instant, _ in metadata.rolled_back]
-    requested = Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED)
-    return [decode_rollback_plan(storage.read(instant_path(requested))).instant_to_rollback]
+        path = instant_path(rollback)
+        return [instant for instant, _ in decode_rollback_metadata(storage.read(path), path).rolled_back]
+    plan = pending_plan(storage, rollback)
+    return [] if plan is None else [plan.instant_to_rollback]

@@ -95,7 +95,9 @@ def newest_epoch(storage: Storage, timelines: Timelines) -> tuple[int, str] | No
     """(epoch, instant) of the newest completed commit of ours in the active timeline."""
     commits = timelines.data.completed(Action.COMMIT, Action.DELTA_COMMIT)
     for instant in sorted(commits, key=lambda each: each.completion or "", reverse=True):
-        extra = decode_commit_metadata(storage.read(instant_path(instant))).extra_metadata
+        extra = decode_commit_metadata(
+            storage.read(instant_path(instant)), instant_path(instant)
+        ).extra_metadata
         if EPOCH_KEY in extra:
             return int(extra[EPOCH_KEY]), instant.requested
     return None

@@ -68,7 +68,7 @@ class SparkTable:
     def _newest_schema(self) -> str:
         names = [info.name for info in self.storage.list(".hoodie/timeline") if "_" in info.name]
         content = self.storage.read(f".hoodie/timeline/{max(names)}")
-        return decode_commit_metadata(content).extra_metadata["schema"]
+        return decode_commit_metadata(content, "the file").extra_metadata["schema"]
 
 
 @pytest.fixture(scope="module", params=NAMES)

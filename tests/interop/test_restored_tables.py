@@ -109,7 +109,7 @@ def restore_of_nothing(table: OperatedTable, **more: str) -> None:
     storage = LocalStorage(table.table.path)
     timeline = load_timeline(storage)
     restore = timeline.completed(Action.RESTORE)[-1]
-    assert decode_restored_instants(storage.read(instant_path(restore))) == ()
+    assert decode_restored_instants(storage.read(instant_path(restore)), instant_path(restore)) == ()
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     built = [str(each.completion) for each in metadata.completed() if is_bootstrap_instant(each.requested)]
     assert str(timeline.completion_time(kept)) < max(built) < str(restore.completion)

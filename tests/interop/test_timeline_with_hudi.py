@@ -119,7 +119,7 @@ def test_we_read_the_archive_that_hudi_wrote(judge: HudiJudge, busy_table: Path,
             assert timeline.completion_time(instant.requested) == instant.completion
             assert timeline.is_committed(instant.requested)
         commits = [each for each in archived.instants() if each.action in ("commit", "deltacommit")]
-        assert all(decode_commit_metadata(each.metadata).write_stats for each in commits)
+        assert all(decode_commit_metadata(each.metadata, "the file").write_stats for each in commits)
 
 
 def test_we_decode_every_record_on_a_timeline_of_sparks(busy_table: Path) -> None:
@@ -137,7 +137,10 @@ def test_we_decode_every_record_on_a_timeline_of_sparks(busy_table: Path) -> Non
         assert metadata.compacted == (instant.action is Action.COMPACTION)
         assert all(stat.path.startswith(f"{stat.partition_path}/") for stat in metadata.stats())
         if instant.action is Action.COMPACTION:
-            plan = decode_compaction_plan(storage.read(f"{folder}{instant.requested}.compaction.requested"))
+            plan = decode_compaction_plan(
+                storage.read(f"{folder}{instant.requested}.compaction.requested"),
+                f"{folder}{instant.requested}.compaction.requested",
+            )
             compacted = {operation.file_id for operation in plan.operations}
             assert compacted == {stat.file_id for stat in metadata.stats()}
             assert all(operation.log_files for operation in plan.operations)

@@ -127,6 +127,20 @@ def test_a_rollback_whose_time_lies_before_the_instant_that_it_names_counts(
     check_end(path)
 
 
+@pytest.mark.parametrize("left", [["rollback.requested"], ["rollback.requested", "rollback.inflight"]])
+def test_a_rollback_whose_plan_was_never_written_is_passed_over(tmp_path: Path, left: list[str]) -> None:
+    """Its writer died years ago, between the file's name and its content. Hudi passes it over as well."""
+    path, _ = planned_second(tmp_path, TableType.MERGE_ON_READ)
+    for suffix in left:
+        path.storage.create(f".hoodie/timeline/20200101000000000.{suffix}", b"")
+    path.crash()
+    path.run_until_idle()
+    assert path.state().committed.epoch == 2
+    for suffix in left:
+        path.storage.delete(f".hoodie/timeline/20200101000000000.{suffix}")
+    check_end(path)
+
+
 def test_from_the_fourth_attempt_on_the_lock_is_held_from_plan_to_commit(tmp_path: Path) -> None:
     path, other = planned_second(tmp_path, TableType.MERGE_ON_READ)
     lose_three_attempts(path, other)

@@ -248,10 +248,22 @@ def belongs_to(file_name: str, instant: str) -> bool:
     return file_name.count("_") == 2 and file_name.rpartition("_")[2].partition(".")[0] == instant
 
 
+def pending_plan(storage: Storage, rollback: Instant) -> RollbackPlan | None:
+    """What a pending rollback is to take back; None where its plan cannot be read: a writer died while it
+    wrote the plan. Hudi passes such a rollback over and schedules another one
+    (`BaseHoodieTableServiceClient.getPendingRollbackInfos`), and so do we. Raises FileMissingError.
+    """
+    path = instant_path(Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED))
+    try:
+        return decode_rollback_plan(storage.read(path), path)
+    except CorruptFileError:
+        return None
+
+
 def _pending_rollback(storage: Storage, timeline: Timeline, requested: str) -> Instant | None:
     for instant in timeline.pending(Action.ROLLBACK):
-        path = instant_path(Instant(instant.requested, Action.ROLLBACK, State.REQUESTED))
-        if decode_rollback_plan(storage.read(path), path).instant_to_rollback == requested:
+        plan = pending_plan(storage, instant)
+        if plan is not None and plan.instant_to_rollback == requested:
             return instant
     return None
 
@@ -259,5 +271,6 @@ def _pending_rollback(storage: Storage, timeline: Timeline, requested: str) -> I
 def _planned_action(storage: Storage, rollback: Instant | None) -> Action:
     if rollback is None:
         raise TimelineConflictError("neither the instant nor a rollback of it is on the timeline")
-    path = instant_path(Instant(rollback.requested, Action.ROLLBACK, State.REQUESTED))
-    return Action(decode_rollback_plan(storage.read(path), path).action)
+    plan = pending_plan(storage, rollback)
+    assert plan is not None
+    return Action(plan.action)

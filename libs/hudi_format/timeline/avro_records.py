@@ -122,14 +122,14 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
     return encode_container("commit-metadata", _commit_to_avro(metadata))
 
 
-def decode_commit_metadata(data: bytes, path: str = "commit metadata") -> CommitMetadata:
+def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
     """The metadata of a commit, deltacommit or compaction; `path` is for messages. Raises
     `CorruptFileError`.
     """
     return _commit_from_avro(decode_container(data, path), path)
 
 
-def decode_replace_commit_metadata(data: bytes, path: str = "replacecommit") -> ReplaceCommitMetadata:
+def decode_replace_commit_metadata(data: bytes, path: str) -> ReplaceCommitMetadata:
     """The metadata of a replacecommit or clustering; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     commit = _commit_from_avro(record, path)
@@ -139,7 +139,7 @@ def decode_replace_commit_metadata(data: bytes, path: str = "replacecommit") -> 
     return ReplaceCommitMetadata(commit=commit, replaced_file_ids=ids)
 
 
-def decode_replaced_file_ids(data: bytes, path: str = "replacecommit") -> Mapping[str, tuple[str, ...]]:
+def decode_replaced_file_ids(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
     """Partition path -> the file groups that a completed replacecommit or clustering took away, without what
     it wrote: as `decode_replace_commit_metadata`, and cheaper. Raises `CorruptFileError`.
     """

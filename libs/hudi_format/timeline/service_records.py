@@ -127,7 +127,7 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
     return encode_container("rollback-plan", record)
 
 
-def decode_rollback_plan(data: bytes, path: str = "rollback plan") -> RollbackPlan:
+def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
     """The plan of a rollback; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     target = _required(record, "instantToRollback", path)
@@ -171,7 +171,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
     return encode_container("rollback-metadata", record)
 
 
-def decode_rollback_metadata(data: bytes, path: str = "rollback") -> RollbackMetadata:
+def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
     """What a rollback did; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     start = _required(record, "startRollbackTime", path)
@@ -221,7 +221,7 @@ def encode_compaction_plan(plan: CompactionPlan) -> bytes:
     return encode_container("compaction-plan", record)
 
 
-def decode_restored_instants(data: bytes, path: str = "restore") -> tuple[str, ...]:
+def decode_restored_instants(data: bytes, path: str) -> tuple[str, ...]:
     """The requested instants that a completed restore took back; `path` is for messages. Raises
     `CorruptFileError`.
     """
@@ -230,7 +230,7 @@ def decode_restored_instants(data: bytes, path: str = "restore") -> tuple[str, .
         return tuple(str(each) for each in found)
 
 
-def decode_compaction_plan(data: bytes, path: str = "compaction plan") -> CompactionPlan:
+def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
     """The plan of a compaction; `path` is for messages.
 
     Raises `CorruptFileError`, also for a plan of version 1, whose file names are full paths.
@@ -257,7 +257,7 @@ def decode_compaction_plan(data: bytes, path: str = "compaction plan") -> Compac
         )
 
 
-def decode_clustering_plan(data: bytes, path: str = "clustering plan") -> tuple[tuple[str, str], ...]:
+def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...]:
     """The file groups (partition path, file id) that a requested clustering or replacecommit is going to
     rewrite; none for a replacecommit without a clustering plan (insert overwrite). `path` is for messages.
     Raises `CorruptFileError`.
@@ -270,7 +270,7 @@ def decode_clustering_plan(data: bytes, path: str = "clustering plan") -> tuple[
     )
 
 
-def decode_clean_metadata(data: bytes, path: str = "clean") -> CleanMetadata:
+def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
     """What a clean deleted; `path` is for messages. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     partitions: Mapping[str, Any] = _required(record, "partitionMetadata", path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from commit_coordinator.table_state import Rollbacks, load_timelines
 from commit_coordinator.timeline_look import TimelineLook, look
 from epoch_protocol.seen import SeenInstants
 from epoch_protocol.state import FoldState
+from hudi_format.errors import CorruptFileError
 from hudi_format.storage import InMemoryStorage
 from hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 from tests.unit.hudi_format.metadata_tables import write_archive
@@ -110,3 +112,12 @@ def test_rollbacks_name_instants_that_may_not_be_chosen_again() -> None:
     assert rollbacks.naming(timelines, t(7)) == t(6)
     assert rollbacks.naming(timelines, t(5)) is None
     assert rollbacks.named(timelines) == {t(1), t(7)}, "nobody chooses 14 digits"
+
+
+def test_a_completed_rollback_that_nobody_can_read_is_refused_by_name() -> None:
+    storage = InMemoryStorage()
+    file = f".hoodie/timeline/{name(1, 2, 'rollback')}"
+    storage.create(file, b"")
+    timelines = load_timelines(storage)
+    with pytest.raises(CorruptFileError, match=re.escape(file)):
+        Rollbacks(storage).naming(timelines, t(9))

@@ -56,7 +56,7 @@ METADATA = CommitMetadata(
 
 def test_commit_metadata_survives_a_round_trip_and_encodes_to_the_same_bytes() -> None:
     data = encode_commit_metadata(METADATA)
-    assert decode_commit_metadata(data) == METADATA
+    assert decode_commit_metadata(data, "the file") == METADATA
     reordered = CommitMetadata(
         write_stats=dict(reversed(list(METADATA.write_stats.items()))),
         extra_metadata=dict(reversed(list(METADATA.extra_metadata.items()))),
@@ -103,7 +103,7 @@ def test_null_counters_read_as_zero_and_null_texts_as_none() -> None:
     }
     sink = io.BytesIO()
     fastavro.writer(sink, load_schema("commit-metadata"), [record])
-    (stat,) = decode_commit_metadata(sink.getvalue()).stats()
+    (stat,) = decode_commit_metadata(sink.getvalue(), "the file").stats()
     assert stat == WriteStat(file_id="f", path="p/f", partition_path="p", prev_commit=None)
 
 
@@ -117,17 +117,17 @@ def test_truncation_anywhere_is_noticed() -> None:
     data = encode_commit_metadata(METADATA)
     for length in range(len(data)):
         with pytest.raises(CorruptFileError):
-            decode_commit_metadata(data[:length])
+            decode_commit_metadata(data[:length], "the file")
 
 
 def test_another_kind_of_record_is_corrupt() -> None:
     plan = encode_compaction_plan(CompactionPlan(operations=()))
     with pytest.raises(CorruptFileError):
-        decode_commit_metadata(plan)
+        decode_commit_metadata(plan, "the file")
     with pytest.raises(CorruptFileError):
-        decode_rollback_plan(plan)
+        decode_rollback_plan(plan, "the file")
     with pytest.raises(CorruptFileError):
-        decode_rollback_metadata(plan)
+        decode_rollback_metadata(plan, "the file")
 
 
 def test_a_record_that_does_not_fit_the_schema_is_refused() -> None:
@@ -138,7 +138,7 @@ def test_a_record_that_does_not_fit_the_schema_is_refused() -> None:
 def test_a_replacecommit_is_a_commit_and_what_it_replaces() -> None:
     record = decode_container(encode_commit_metadata(METADATA), "commit")
     record["partitionToReplaceFileIds"] = {"p": ["a-0", "b-0"], "": []}
-    metadata = decode_replace_commit_metadata(encode_container("replace-commit-metadata", record))
+    metadata = decode_replace_commit_metadata(encode_container("replace-commit-metadata", record), "the file")
     assert metadata.commit == METADATA
     assert metadata.replaced_file_ids == {"p": ("a-0", "b-0"), "": ()}
 
@@ -148,14 +148,14 @@ def test_rollback_plan_and_metadata_survive_a_round_trip() -> None:
         partition_path="p", file_id="f", latest_base_instant="2", files_to_delete=("/base/p/a", "/base/p/b")
     )
     plan = RollbackPlan(instant_to_rollback="2", action="deltacommit", requests=(request,))
-    assert decode_rollback_plan(encode_rollback_plan(plan)) == plan
+    assert decode_rollback_plan(encode_rollback_plan(plan), "the file") == plan
     metadata = RollbackMetadata(
         start_rollback_time="3",
         time_taken_ms=5,
         rolled_back=(("2", "deltacommit"),),
         partitions=(RollbackPartition(partition_path="p", deleted=("/base/p/a",), failed=("/base/p/b",)),),
     )
-    assert decode_rollback_metadata(encode_rollback_metadata(metadata)) == metadata
+    assert decode_rollback_metadata(encode_rollback_metadata(metadata), "the file") == metadata
 
 
 def test_a_compaction_plan_that_hudi_could_not_execute_is_not_written() -> None:
@@ -176,7 +176,7 @@ def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> Non
         metrics=compaction_metrics([3 << 20], 5 << 20),
     )
     plan = CompactionPlan(operations=(operation,), extra_metadata={"k": "v"})
-    assert decode_compaction_plan(encode_compaction_plan(plan)) == plan
+    assert decode_compaction_plan(encode_compaction_plan(plan), "the file") == plan
     assert dict(operation.metrics) == {
         "TOTAL_LOG_FILES": 1.0,
         "TOTAL_LOG_FILES_SIZE": float(3 << 20),
@@ -193,7 +193,7 @@ def test_compaction_plan_survives_a_round_trip_and_version_1_is_refused() -> Non
         "missingSchedulePartitions": None,
     }
     with pytest.raises(CorruptFileError, match="version 1"):
-        decode_compaction_plan(encode_container("compaction-plan", record))
+        decode_compaction_plan(encode_container("compaction-plan", record), "the file")
 
 
 def test_clean_metadata_is_read() -> None:
@@ -219,7 +219,7 @@ def test_clean_metadata_is_read() -> None:
         "bootstrapPartitionMetadata": None,
         "extraMetadata": None,
     }
-    metadata = decode_clean_metadata(encode_container("clean-metadata", record))
+    metadata = decode_clean_metadata(encode_container("clean-metadata", record), "the file")
     assert metadata.earliest_commit_to_retain == "4"
     assert metadata.deleted == {"p": ("a", "b"), "q": ("a", "b")}
     assert metadata.deleted_partitions == {"p"}

@@ -87,11 +87,16 @@ def test_nothing_of_the_instant_is_left_and_a_rollback_says_so(
     rollbacks = load_timeline(storage).completed(Action.ROLLBACK)
     assert [each.requested for each in rollbacks] == [outcome.rollback_instant]
     folder = ".hoodie/timeline/"
-    plan = decode_rollback_plan(storage.read(f"{folder}{outcome.rollback_instant}.rollback.requested"))
+    plan = decode_rollback_plan(
+        storage.read(f"{folder}{outcome.rollback_instant}.rollback.requested"),
+        f"{folder}{outcome.rollback_instant}.rollback.requested",
+    )
     assert (plan.instant_to_rollback, plan.action) == (T, action.value)
     named = [path for request in plan.requests for path in request.files_to_delete]
     assert sorted(named) == [f"/base/{path}" for path in sorted((DATA_LOG, DATA_BASE, NEVER_WRITTEN))]
-    result = decode_rollback_metadata(storage.read(folder + rollbacks[0].file_name))
+    result = decode_rollback_metadata(
+        storage.read(folder + rollbacks[0].file_name), folder + rollbacks[0].file_name
+    )
     assert result.rolled_back == ((T, action.value),)
     assert {each.partition_path for each in result.partitions} == {"p", "q"}
     on_metadata = load_timeline(storage, METADATA_TABLE_ROOT).completed(Action.ROLLBACK)
