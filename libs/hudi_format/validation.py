@@ -18,6 +18,7 @@ from hudi_format.index_definitions import (
     read_index_definitions,
     remove_index_definitions,
 )
+from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from hudi_format.model import instant_from_ms
 from hudi_format.ports import Clock
@@ -94,7 +95,9 @@ def check_servable(
     if own_pending is not None:
         _check_pending(storage, own_pending)
     timeline = load_timeline(storage)
-    check_index_is_of_the_rows(storage, timeline, load_timeline(storage, METADATA_TABLE_ROOT))
+    metadata = load_timeline(storage, METADATA_TABLE_ROOT)
+    check_index_is_of_the_rows(storage, timeline, metadata)
+    ReplacedEntries(storage).check(timeline, metadata)
     table_schema(storage, config, timeline)
     return config
 

@@ -147,6 +147,7 @@ def rewind(context: Context, action: Rewind) -> None:
     """
     timelines = load_timelines(context.storage)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
+    context.replaced_entries.check(timelines.data, timelines.metadata)
     context.shards.check(timelines.metadata, anew=True)
     if not action.hold_lock:
         context.log.append(*_rewound(context, action.reason, None))
@@ -180,6 +181,7 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSee
     check_not_undone(timelines, context.fold().state.committed)
     found = refuse_surprises(context, timelines, None)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
+    context.replaced_entries.check(timelines.data, timelines.metadata)
     context.shards.check(timelines.metadata)
     return found.entries(context.term, handled=False)
 

@@ -12,6 +12,7 @@ from commit_coordinator.step_times import StepTimes
 from commit_coordinator.table_state import Rollbacks
 from epoch_protocol.fold import Fold
 from hudi_format.commit.lock import TableLock
+from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.model import InstantGenerator
 from hudi_format.storage.base import Storage
 from hudi_format.table_view import TableView
@@ -79,10 +80,12 @@ class Context:
     steps: StepTimes = field(init=False)
     rollbacks: Rollbacks = field(init=False)
     shards: IndexShards = field(init=False)
+    replaced_entries: ReplacedEntries = field(init=False)
 
     def __post_init__(self) -> None:
         self.steps = StepTimes(self.clock)
         self.rollbacks = Rollbacks(self.storage)
+        self.replaced_entries = ReplacedEntries(self.storage)
         self.shards = IndexShards(self.storage, self.table.num_shards)
 
     @property

@@ -16,6 +16,7 @@ LONGEST_FIRST = (
     "test_pipeline_with_hudi",
     "test_operations_beside_us",
     "test_restored_tables",
+    "test_left_entries",
     "test_rules_with_hudi",
     "test_rules_of_writes_with_hudi",
     "test_older_events_with_hudi",

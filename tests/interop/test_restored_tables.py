@@ -20,7 +20,7 @@ from hudi_format.timeline.service_records import decode_restored_instants
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from table_verification.findings import Kind
 from table_verification.verify import verify_table
-from tests.input_model import Upsert
+from tests.input_model import Row, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
 from tests.interop.spark_operations import SparkOperations
@@ -55,11 +55,15 @@ def restored(table: OperatedTable) -> tuple[list[str], list[str]]:
     return deleted, [*moved, *(row["id"] for row in inserted)]
 
 
-def rows_after_sparks_upsert(judge: HudiJudge, table: OperatedTable, key: str, copy: Path) -> int:
-    """How many rows of a key there are after Spark upserted it, in a copy of the table."""
+def rows_after_sparks_upsert(
+    judge: HudiJudge, table: OperatedTable, key: str, copy: Path, row: Row | None = None
+) -> int:
+    """How many rows of a key there are after Spark upserted it, in a copy of the table. ``row``: None where
+    the key has one.
+    """
     shutil.copytree(table.table.path, copy)
     spark = SparkOperations(judge, copy, foreign_writer_options(str(copy)))
-    spark.write(table._as_table(table.changed([key])), "upsert")
+    spark.write(table._as_table(table.changed([key]) if row is None else [row]), "upsert")
     spark.close()
     return Counter(row["id"] for row in judge.snapshot(copy))[key]
 

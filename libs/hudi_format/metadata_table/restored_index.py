@@ -26,7 +26,7 @@ from hudi_format.storage.base import Storage
 from hudi_format.timeline import Action, Instant, Timeline
 from hudi_format.timeline.service_records import decode_restored_instants
 
-_REMEDY = (
+INDEX_REMEDY = (
     "With Hudi on Spark drop the record index (an upsert of a DataFrame without rows and with "
     "hoodie.metadata.global.record.level.index.enable=false and hoodie.index.type=GLOBAL_SIMPLE), then let "
     "another one with the options of `tidemark table describe` build it anew (docs/hudi-beside.md)"
@@ -53,7 +53,7 @@ def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timel
                 f"another engine's restore {restore.requested} took commits back that the record index still "
                 f"holds: Hudi built it anew (at {built}) before it took them back. Updates through it would "
                 "double keys",
-                _REMEDY,
+                INDEX_REMEDY,
             )
 
 

@@ -49,6 +49,16 @@ class AnswerColumns:
         self.open = self.open[~answered]
         return at
 
+    def drop_committed(self, left: BoolArray) -> None:
+        """These keys are absent, but for those that an uncommitted entry answered: their committed entries
+        were left behind.
+        """
+        at = np.flatnonzero(left & (self.tier != Tier.UNCOMMITTED))
+        self.location[at] = NO_LOCATION
+        self.ordering[at] = 0
+        self.has_ordering[at] = self.exact[at] = False
+        self.tier[at] = Tier.NONE
+
     def add_tombstones(self, at: Int64Array, ordering: Int64Array, deleted_from: Int32Array) -> None:
         """Tombstones of absent keys: the greater one stands."""
         greater = ~self.has_ordering[at] | (ordering > self.ordering[at])

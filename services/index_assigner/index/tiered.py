@@ -42,6 +42,7 @@ from index_assigner.index.limits import IndexLimits
 from index_assigner.index.metadata_table_reader import MetadataTableReader
 from index_assigner.index.ports import LookupAnswer, StagedChanges
 from index_assigner.index.promotion import Promotion
+from index_assigner.index.replaced_groups import ReplacedGroups
 from index_assigner.index.rocks import RocksTier
 from index_assigner.index.rocks_layout import composite_keys
 from index_assigner.index.rocks_locations import StoredLocations
@@ -106,6 +107,7 @@ class TieredIndex:
         self._tier_read = tier_read
         self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
         self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
+        self._replaced = ReplacedGroups(storage, locations)
         self._held: dict[int, HeldLane] = {}
         self._limits = limits
         self._known: Known | None = None
@@ -159,6 +161,7 @@ class TieredIndex:
             numbers = shards_of_lane(held.number, self._lanes, self._num_shards)
             self._hot.drop_shards(numbers)
             try:
+                self._replaced.look(snapshot.data_timeline)
                 held.shards.update({each: self._store.open(each, snapshot, shown) for each in numbers})
                 held.shown = shown
                 return
@@ -198,6 +201,7 @@ class TieredIndex:
                 self._reads.hot(composite, columns)
                 self._reads.rocksdb(held.shards, composite, shards, columns)
                 self._reads.mdt(held.shards, composite, keys, shards, columns, self._held_shards())
+                columns.drop_committed(self._replaced.hold(columns.location))
                 if self._ordered:
                     self._foreign.settle(composite, keys, shards, columns.absent())
                     self._reads.tombstones(composite, keys, columns)

@@ -25,6 +25,7 @@ from hudi_format.record_index_hash import record_index_shard
 from hudi_format.schema import TableSchema
 from hudi_format.table_config import MergeMode
 from hudi_format.timeline import load_timeline
+from hudi_format.timeline.avro_container import encode_container
 from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from hudi_format.timeline.identity import judged_instants
 from index_assigner.domain.locations import Locations
@@ -34,7 +35,7 @@ from index_assigner.index.rocks import RocksTier
 from index_assigner.index.slice_values import OrderingParts
 from index_assigner.index.tiered import TieredIndex
 from stream_runtime.clock import ManualClock
-from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id
+from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 
 SCHEMA = TableSchema.from_arrow(
     "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("ts", pa.int64())])
@@ -111,6 +112,30 @@ class DataTable(IndexedTable):
         )
         log = data_log_bytes(SCHEMA, instant, with_meta, deletes, "p", ORDERING)
         self.storage.create(f"p/.{name}_{instant}.log.1_0-0-0", log)
+
+    def replace_group(
+        self, group: int, *, operation: str = "DELETE_PARTITION", archived: bool = False
+    ) -> None:
+        """Another engine's replacecommit, which leaves the group's index entries where they are."""
+        requested, completion = self.times.next(), self.times.next()
+        record = {
+            "partitionToWriteStats": {},
+            "compacted": False,
+            "extraMetadata": {},
+            "version": 1,
+            "operationType": operation,
+            "partitionToReplaceFileIds": {"p": [file_id(group)]},
+        }
+        content = encode_container("replace-commit-metadata", record)
+        if archived:
+            write_archive(self.storage, [(requested, completion, "replacecommit", content)])
+            for each in self.storage.list("p"):
+                if file_id(group) in each.name:
+                    self.storage.delete(each.path)
+            return
+        for name in (f"{requested}.replacecommit.requested", f"{requested}.replacecommit.inflight"):
+            self.storage.create(f".hoodie/timeline/{name}", b"")
+        self.storage.create(f".hoodie/timeline/{requested}_{completion}.replacecommit", content)
 
     def known(self, completion: str | None = None) -> Known:
         """What a fold knows that has seen all that there is; ``completion``: of our last commit."""

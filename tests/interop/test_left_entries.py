@@ -1,0 +1,93 @@
+"""Index entries that Hudi leaves behind: it takes those of replaced file groups out by base files alone.
+
+Rows in log files keep theirs. We take such an entry for none; Hudi's own upsert goes where nobody reads. And
+entries of keys go that moved elsewhere since: we stop by name until the index is built anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hudi_format.storage.local import LocalStorage
+from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from table_verification.findings import Kind
+from table_verification.verify import verify_table
+from tests.input_model import Delete, Upsert
+from tests.interop.judge import HudiJudge
+from tests.interop.operated_table import OperatedTable
+from tests.interop.test_operations_beside_us import operated
+from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
+from tests.interop.verdict import assert_same_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
+REGION = "region-2"
+
+
+def left_entries(table: OperatedTable) -> int:
+    """How many there are, and that nothing else is wrong."""
+    found = verify_table(LocalStorage(table.table.path), lambda _: None).findings
+    assert found.counts.keys() <= {Kind.ENTRY_WITHOUT_ROW}, found
+    return found.counts.get(Kind.ENTRY_WITHOUT_ROW, 0)
+
+
+@pytest.mark.parametrize("ordering", ["ts", None], ids=["ordered", "arrival"])
+def test_keys_whose_entries_hudi_left_behind_come_again(
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, ordering: str | None
+) -> None:
+    with operated(judge, kafka, tmp_path / "ours", "merge_on_read", ordering) as table:
+        table.compacted()
+        in_logs = table.fresh(REGION, 8)
+        table.commit([Upsert(row) for row in in_logs])
+        gone = table.forget(table.some(10_000, REGION))
+        table.spark.delete_partition(REGION, table._as_table(gone))
+        keys = [row["id"] for row in in_logs]
+        left = left_entries(table)
+        assert left >= len(keys)
+        lost = {**in_logs[0], "ts": table.above(), "name": "of Spark"}
+        assert rows_after_sparks_upsert(judge, table, keys[0], tmp_path / "copy", lost) == 0
+
+        # Where it was, elsewhere, and a delete of what is not there.
+        above = table.above()
+        again = [Upsert({**row, "ts": above}) for row in in_logs[:3]]
+        moved = [Upsert({**row, "ts": above, "region": "region-0"}) for row in in_logs[3:6]]
+        table.send([*again, *moved, Delete(keys[6]), *table.events()])
+        table.table.pipeline.flush()
+        assert_same_rows(judge.snapshot(table.table.path), table.expected(), "Spark snapshot")
+        assert left_entries(table) <= left - len(again) - len(moved)
+        table.send([Upsert({**row, "ts": above + 1}) for row in gone])
+        table.table.pipeline.flush()
+        assert left_entries(table) == 0
+        table.agrees_with_everybody()
+
+
+def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """The base files of the partition have the keys still, a log file says that they are gone."""
+    with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
+        table.compacted()
+        moved = table.some(3, REGION)
+        above = table.above()
+        table.commit([Upsert({**table.table.stream.row(key, above), "region": "region-0"}) for key in moved])
+        table.spark.delete_partition(REGION, table._as_table(table.forget(table.some(10_000, REGION))))
+
+        found = verify_table(LocalStorage(table.table.path), lambda _: None).findings
+        assert found.counts[Kind.ROW_WITHOUT_ENTRY] == len(moved)
+        lost = {**table.model.rows[moved[0]], "ts": above + 1, "name": "of Spark"}
+        assert rows_after_sparks_upsert(judge, table, moved[0], tmp_path / "copy", lost) == 2
+
+        pipeline = table.table.pipeline
+        events = [Upsert({**table.table.stream.row(key, above + 1), "region": "region-0"}) for key in moved]
+        table._send(events)
+        said = "took the index entries of 3 keys"
+        pipeline.wait("a halt", lambda: said in (pipeline.status()["coordinator"]["halted"] or ""))
+        pipeline.stop()
+        build_index_anew(table)
+        pipeline.start()
+        pipeline.flush()
+        table.model.apply(events)
+        table.agrees()
+        table.goes_on(table.after())
+        table.agrees_with_everybody()

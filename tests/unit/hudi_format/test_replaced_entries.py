@@ -1,0 +1,78 @@
+"""Another engine's delete partition or insert overwrite takes the entry of a row that lives elsewhere."""
+
+import pytest
+
+from hudi_format.errors import UnsupportedTableError
+from hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from hudi_format.timeline.avro_container import encode_container
+from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id
+
+
+def replace(
+    table: IndexedTable, groups: list[int], keys: list[str], operation: str = "DELETE_PARTITION"
+) -> str:
+    """Replaces the file groups, and deletes the index entries of the keys; returns the instant."""
+    instant = table.times.next()
+    table.storage.create(f".hoodie/timeline/{instant}.replacecommit.requested", b"")
+    table.storage.create(f".hoodie/timeline/{instant}.replacecommit.inflight", b"")
+    table.metadata_commit(instant, dict.fromkeys(keys))
+    record = {
+        "partitionToWriteStats": {},
+        "compacted": False,
+        "extraMetadata": {},
+        "version": 1,
+        "operationType": operation,
+        "partitionToReplaceFileIds": {"p": [file_id(each) for each in groups]},
+    }
+    content = encode_container("replace-commit-metadata", record)
+    table.storage.create(f".hoodie/timeline/{instant}_{table.times.next()}.replacecommit", content)
+    return instant
+
+
+def check(table: IndexedTable) -> None:
+    storage = table.storage
+    ReplacedEntries(storage).check(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
+
+
+@pytest.mark.parametrize("compacted", [False, True], ids=["logs", "base file before"])
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "compacted since"])
+def test_an_entry_that_named_a_group_which_stayed_is_missed(compacted: bool, later: bool) -> None:
+    """k moved from group 1 to group 2; the base file of group 1 still has it."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1, "b": 3})
+    if compacted:
+        table.finish_compaction(table.schedule_compaction(), dict(table.live))
+    table.commit({"k": 2})
+    check(table)
+    instant = replace(table, [1], ["k", "a", "nobody"])
+    if later:
+        table.finish_compaction(table.schedule_compaction(), {"b": 3})
+    with pytest.raises(UnsupportedTableError, match=rf"DELETE_PARTITION {instant} took .* of 1 keys .*'k'"):
+        check(table)
+
+
+def test_entries_of_the_groups_that_were_replaced_may_go() -> None:
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1, "b": 3})
+    replace(table, [1], ["k", "a", "nobody"])
+    check(table)
+
+
+def test_a_clustering_is_passed_over() -> None:
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 2})
+    replace(table, [1], ["k", "a"], "CLUSTER")
+    check(table)
+
+
+def test_an_index_that_was_built_anew_since_is_right() -> None:
+    table = IndexedTable()
+    table.commit({"k": 2})
+    replace(table, [1], ["k"])
+    for each in load_timeline(table.storage, METADATA_TABLE_ROOT).completed():
+        if each.requested.startswith("00000"):
+            name = f".hoodie/metadata/.hoodie/timeline/{each.requested}_{{}}.{each.action.value}"
+            table.storage.create(name.format(table.times.next()), b"")
+            table.storage.delete(name.format(each.completion))
+    check(table)
