@@ -39,6 +39,10 @@ from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 METADATA_FILES: Final = "files"
 METADATA_RECORD_INDEX: Final = "record_index"
 STATS_PARTITIONS: Final = frozenset({"column_stats", "partition_stats"})
+_BUILD_INDEX: Final = (
+    "Build it with Hudi on Spark: an upsert of a DataFrame without rows, with the options that `tidemark "
+    'table describe` prints (docs/hudi-beside.md, "A record index that was dropped")'
+)
 # A payload class of Hudi 0.x that means the same as the merge mode beside it.
 _PLAIN_PAYLOADS: Final = {
     MergeMode.EVENT_TIME_ORDERING: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
@@ -297,14 +301,13 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
     if not in_use:
         yield UnsupportedTableError(
             f"{keys.METADATA_PARTITIONS} is missing: the table has no metadata table",
-            "Write once with Hudi on Spark with hoodie.metadata.enable=true and "
-            "hoodie.metadata.global.record.level.index.enable=true",
+            _BUILD_INDEX,
         )
         return
     if METADATA_RECORD_INDEX not in in_use or METADATA_FILES not in in_use:
         yield UnsupportedTableError(
             f"{keys.METADATA_PARTITIONS} is {','.join(sorted(in_use))}: the table has no record level index",
-            "Write once with Hudi on Spark with hoodie.metadata.global.record.level.index.enable=true",
+            _BUILD_INDEX,
         )
     if config.metadata_partitions_inflight:
         building = ",".join(sorted(config.metadata_partitions_inflight))

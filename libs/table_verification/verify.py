@@ -144,7 +144,8 @@ class _Run:
         if not snapshot.num_shards:
             raise UnsupportedTableError(
                 "the table has no record level index (a writer without its options deletes it)",
-                "`tidemark table describe` says how to get it back",
+                "An upsert of a DataFrame without rows with the options that `tidemark table describe` "
+                "prints builds it anew (docs/hudi-beside.md)",
             )
         timeline = snapshot.data_timeline
         check_timelines(storage, snapshot.validity, findings)

@@ -300,7 +300,7 @@ class CoordinatorService:
             served=lambda: (ports.storage.base_uri, self._shown_owner),
             dead_letters=DeadLetterCalls(letters),
             verify=VerifyCalls(self._verification, ports.clock),
-            describe=lambda: describe_table(ports.storage, config.table.accept_properties),
+            describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),
             clock=ports.clock,
         )
         if self._with_page:

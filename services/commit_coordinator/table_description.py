@@ -18,9 +18,11 @@ from hudi_format.timeline.avro_records import decode_commit_metadata
 from hudi_format.validation import check_servable
 
 
-def describe_table(storage: Storage, accepted: Collection[str]) -> dict[str, Any]:
-    """The document; `accepted`: `table.accept_properties`. Reads files only. Raises FileMissingError when
-    there is no table, CorruptFileError."""
+def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0) -> dict[str, Any]:
+    """The document; `accepted`: `table.accept_properties`; `shards`: how many the record index has to have,
+    for the options of other writers (0: as many as it has, and none is named while it has none). Reads files
+    only. Raises FileMissingError when there is no table, CorruptFileError.
+    """
     table = read_table_config(storage)
     snapshot = MetadataTableSnapshot.load(storage)
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
@@ -47,8 +49,8 @@ def describe_table(storage: Storage, accepted: Collection[str]) -> dict[str, Any
         "lock": None if holder is None else {"term": holder.term, "since_ms": holder.since_ms},
         "servable": why_not is None,
         "not_servable": why_not,
-        "foreign_writer_options": foreign_writer_options(storage.base_uri, snapshot.num_shards),
-        "procedure_options": procedure_options(snapshot.num_shards),
+        "foreign_writer_options": foreign_writer_options(storage.base_uri, shards or snapshot.num_shards),
+        "procedure_options": procedure_options(shards or snapshot.num_shards),
     }
 
 

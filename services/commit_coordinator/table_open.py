@@ -144,13 +144,19 @@ def check_shards(file: TableConfigFile, shards: int) -> None:
     wanted = file.table.index.shards
     if wanted == shards:
         return
-    if ("table", "index", "shards") in read_origins(file.file, os.environ):
+    if given_shards(file):
         raise TableMismatchError(
             f"{file.file}: table.index.shards is {wanted}, the record index of {file.table.path} has "
-            f"{shards} shards: the number counts only when the index is made. Set it to {shards}, or leave "
-            "it out. If another engine built the index anew since, the index has to get its former number: "
-            'docs/hudi-beside.md, "A record index with another number of shards"'
+            f"{shards} shards. If another engine built the index anew since, it has to get its former number "
+            '(docs/hudi-beside.md, "A record index with another number of shards"). Else: the number counts '
+            f"only when the index is made, so set it to {shards}, or leave it out"
         )
+
+
+def given_shards(file: TableConfigFile) -> int:
+    """`table.index.shards`, 0 where it is not given."""
+    is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
+    return file.table.index.shards if is_given else 0
 
 
 def is_half_made_here(file: TableConfigFile, storage: Storage) -> bool:

@@ -123,11 +123,13 @@ def run_adopt(options: argparse.Namespace) -> int:
 def run_describe(options: argparse.Namespace) -> int:
     """Reads files only."""
     from commit_coordinator.table_description import describe_table
+    from commit_coordinator.table_open import given_shards
     from hudi_format.storage.locate import open_storage
     from stream_runtime.config import load_config
     from tidemark_cli.table_description import description_lines
 
-    table = load_config(options.config).table
-    document = describe_table(open_storage(table.path), table.accept_properties)
+    config = load_config(options.config)
+    table = config.table
+    document = describe_table(open_storage(table.path), table.accept_properties, given_shards(config))
     Output(options.json).answer(document, description_lines(document))
     return 0

@@ -92,8 +92,8 @@ REFUSALS = [
     ({"hoodie.table.keygenerator.type": "TIMESTAMP"}, "TIMESTAMP", "new table"),
     ({"hoodie.table.keygenerator.type": "NOVEL"}, "NOVEL", "new table"),
     ({"hoodie.table.partition.fields": "day:TIMESTAMP"}, "day:TIMESTAMP", "new table"),
-    ({PARTITIONS: ""}, "no metadata table", "hoodie.metadata.enable=true"),
-    ({PARTITIONS: "files"}, "no record level index", "record.level.index.enable=true"),
+    ({PARTITIONS: ""}, "no metadata table", "without rows"),
+    ({PARTITIONS: "files"}, "no record level index", "without rows"),
     (
         {PARTITIONS: "files,record_index,column_stats,partition_stats"},
         "column_stats, partition_stats",

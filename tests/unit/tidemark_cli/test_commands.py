@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from hudi_format import table_keys
+from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import update_properties
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
 from tidemark_cli.commands.epoch import commit_ms, state_of
 from tidemark_cli.main import build_parser, main
@@ -335,6 +339,21 @@ def test_describe_shows_what_other_writers_need(
     assert procedures in lines
     assert document["procedure_options"] == procedures.replace("<shards>", str(document["shards"]))
     assert f"'{document['procedure_options']}'" in page
+
+
+def test_describe_names_the_shards_that_an_index_has_to_get_once_it_was_dropped(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Built anew without both counts it would get Hudi's own number."""
+    new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
+    storage = LocalStorage(tmp_path / "table")
+    update_properties(storage, {table_keys.METADATA_PARTITIONS: "files"})
+    shutil.rmtree(tmp_path / "table/.hoodie/metadata/record_index")
+    assert main(["table", "describe", "-c", config]) == 0
+    page = capsys.readouterr().out
+    assert "the table has no record level index" in page
+    for bound in ("min", "max"):
+        assert f"  hoodie.metadata.global.record.level.index.{bound}.filegroup.count=2" in page.splitlines()
 
 
 def epoch(**attempt: object) -> dict[str, object]:
