@@ -15,7 +15,7 @@ from typing import Any, Final
 from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
 from commit_coordinator.admin.limits import SERVICE_NAME, SKIP_S
-from commit_coordinator.admin.messages import epoch_message, status_message, table_message
+from commit_coordinator.admin.messages import epoch_message, served_message, status_message, table_message
 from commit_coordinator.admin.refusals import (
     BadRequestError,
     EpochNotGivenUpError,
@@ -27,6 +27,7 @@ from commit_coordinator.asked_kafka import ASK_S
 from commit_coordinator.dead_letter_desk import PAGE_BYTES_MAX
 from commit_coordinator.history import EPOCHS_MAX, EpochHistory
 from commit_coordinator.inbox import Inbox, PauseTagging, RetryEpoch
+from commit_coordinator.served import Served
 from commit_coordinator.view import CoordinatorView, ViewBoard
 from epoch_protocol.input_topics import InputTopic
 from epoch_protocol.stopped_lanes import SkipResult, StoppedLane
@@ -55,9 +56,7 @@ KeyLookup = Callable[[list[str]], Iterable[pb.LookupResponse.Found]]
 
 @dataclass(frozen=True)
 class AdminSources:
-    """Where answers come from. `status`: given how many seconds Kafka may take. `served`: (the table's path,
-    the owner that `staging.show_owner` left with it, empty before).
-    """
+    """Where answers come from. `status`: given how many seconds Kafka may take."""
 
     board: ViewBoard
     history: EpochHistory
@@ -68,7 +67,7 @@ class AdminSources:
     stopped_lanes: Callable[[], Sequence[StoppedLane]]
     skip: Callable[[TopicPartition, int, float], SkipResult]
     lookup: KeyLookup
-    served: Callable[[], tuple[str, str]]
+    served: Callable[[], Served]
     dead_letters: DeadLetterCalls
     verify: VerifyCalls
     describe: Callable[[], dict[str, Any]]
@@ -93,8 +92,7 @@ class AdminService(rpc.AdminServicer):
 
     def Serves(self, request: pb.ServesRequest, _: object) -> pb.ServesResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
-        path, owner = self._from.served()
-        return pb.ServesResponse(path=path, served_by=owner)
+        return served_message(self._from.served())
 
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)

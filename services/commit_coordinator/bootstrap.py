@@ -51,9 +51,9 @@ from commit_coordinator.pausing import pause_of
 from commit_coordinator.placement import Placement
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.schemas import SchemaRegistry
+from commit_coordinator.served import ServedTable
 from commit_coordinator.serving import serve, show_health
-from commit_coordinator.sign_of_life import SignOfLife
-from commit_coordinator.staging import load_document, show_owner, term_dir
+from commit_coordinator.staging import load_document
 from commit_coordinator.status import StatusSource
 from commit_coordinator.table_description import describe_table
 from commit_coordinator.table_loop import TableLoop
@@ -130,7 +130,7 @@ class CoordinatorService:
         self._placement = Placement(target_file_bytes(config), ports.ids)
         self._members: Members | None = None
         self._inputs: InputWatch | None = None
-        self._shown_owner = ""
+        self._served = ServedTable(ports.storage)
         self._server: RpcServer | None = None
         self._with_page = with_page
         self._page: WebPage | None = None
@@ -155,7 +155,7 @@ class CoordinatorService:
             self.members.start()
             self.metrics.start()
             self.inputs.start()
-            with SignOfLife(self._ports.storage, term_dir(self._log.term), self._shown_owner):
+            with self._served.sign_of_life():
                 loop.run(stop, self.load_sizes)
         except (StagingGoneError, LockLostError):
             # A successor takes both away, after it has claimed: that is what the caller has to hear.
@@ -186,9 +186,9 @@ class CoordinatorService:
             _log.warning("hoodie: %s has no effect on what Tidemark writes", ", ".join(ignored))
         schemas = SchemaRegistry.of(config, ports.storage, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
-        self._shown_owner = owner = f"coordinator-{ports.ids.uuid()}"
+        owner = f"coordinator-{ports.ids.uuid()}"
         folder = take_over(ports.storage, self._log, self._fold, owner, self._ledger, table.num_shards)
-        show_owner(ports.storage, folder, owner)
+        self._served.taken_over(folder, owner)
         table.keep_columns(ports.storage, folder)
         self._inputs.took_over(folder, opened.recorded)
         coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
@@ -297,7 +297,7 @@ class CoordinatorService:
             stopped_lanes=members.stopped_lanes.current,
             skip=skips.skip,
             lookup=lookups.lookup,
-            served=lambda: (ports.storage.base_uri, self._shown_owner),
+            served=self._served.answer,
             dead_letters=DeadLetterCalls(letters),
             verify=VerifyCalls(self._verification, ports.clock),
             describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),

@@ -29,9 +29,13 @@ _log = logging.getLogger(__name__)
 class SignOfLife:
     """A context manager: inside, the file changes on a thread of its own; at the end it is removed."""
 
-    def __init__(self, storage: Storage, folder: str, owner: str) -> None:
-        """``folder``: the term's; the right to write ends with it. ``owner``: the coordinator's name."""
-        self._storage, self._folder, self._owner = storage, folder, owner
+    def __init__(
+        self, storage: Storage, folder: str, owner: str, looks: Callable[[], None] = lambda: None
+    ) -> None:
+        """``folder``: the term's; the right to write ends with it. ``owner``: the coordinator's name.
+        ``looks`` is called as often, on the same thread.
+        """
+        self._storage, self._folder, self._owner, self._looks = storage, folder, owner, looks
         self._changes = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
@@ -57,6 +61,7 @@ class SignOfLife:
         while True:
             try:
                 self.change()
+                self._looks()
             except StagingGoneError:
                 return
             except (OSError, HudiFormatError) as error:

@@ -9,15 +9,11 @@ and all, the place that the coordinator claimed.
 
 from __future__ import annotations
 
-import os
-
-from epoch_protocol.entries import TableLocation
 from epoch_protocol.state import FoldState
 from hudi_format.storage.base import Storage
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import PROPERTIES_PATH
 from index_assigner.errors import SetupError
 from ledger_client.table_id import known_ledger_id
+from ledger_client.table_place import is_copy
 from stream_runtime.config import TableConfigFile
 
 
@@ -39,7 +35,7 @@ def check_same_table(config: TableConfigFile, storage: Storage, joined: str, sta
             f"topics {name}.* on {config.kafka.bootstrap_servers} are the ledger {state.ledger}: correct "
             "kafka.bootstrap.servers or services.coordinator"
         )
-    if state.location is not None and _is_seen_elsewhere(storage, state.location):
+    if state.location is not None and is_copy(storage, state.location):
         raise SetupError(
             f"the coordinator at {coordinator} serves the table at {state.location.path}, and table.path is "
             f"{path}, a copy of it: use one configuration for all services of a table"
@@ -56,16 +52,3 @@ def check_same_ledger(table: str, ledger: str, folded: str) -> None:
             f"the ledger {ledger}: nothing is claimed. Start it again, with the kafka.bootstrap.servers and "
             "services.coordinator of one table"
         )
-
-
-def _is_seen_elsewhere(storage: Storage, claimed: TableLocation) -> bool:
-    """Only when this machine sees the claimed table, and ours is another one: elsewhere the same folder may
-    have another path and another device.
-    """
-    ours = storage.stat(PROPERTIES_PATH)
-    if not claimed.file or ours is None or ours.file_id == claimed.file:
-        return False
-    if os.path.realpath(storage.base_uri) == claimed.path:
-        return False
-    theirs = LocalStorage(claimed.path).stat(PROPERTIES_PATH)
-    return theirs is not None and theirs.file_id == claimed.file

@@ -11,10 +11,11 @@ from typing import Any, Final
 import grpc
 
 from commit_coordinator.admin.limits import DEAD_LETTERS_S
-from commit_coordinator.admin.messages import filter_message, letter_of
+from commit_coordinator.admin.messages import filter_message, letter_of, served_of
 from commit_coordinator.dead_letter_desk import PAGE_MAX, LetterPage, all_letters
 from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
+from commit_coordinator.served import Served
 from stream_runtime.config import TableConfigFile, load_config
 from stream_runtime.config.run_file import resolve_addresses, why_silent
 from stream_runtime.rpc.channel import call, open_channel
@@ -63,10 +64,9 @@ class AdminClient:
         )
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
-    def served(self) -> tuple[str, str]:
-        """The served table's path and its owner's name (`check_served`)."""
-        answer = self._call(self._stub.Serves, pb.ServesRequest(table=self._table))
-        return answer.path, answer.served_by
+    def served(self) -> Served:
+        """Which table the coordinator serves (`check_served`)."""
+        return served_of(self._call(self._stub.Serves, pb.ServesRequest(table=self._table)))
 
     def status(self, timeout_s: float | None = None) -> dict[str, Any]:
         """The document of `tidemark status`."""
@@ -209,12 +209,13 @@ class AdminClient:
 def connect(config_file: str) -> AdminClient:
     """The client for a configuration file, of a coordinator that serves this very table.
 
-    Raises ConfigError, RpcError, CliError when nobody answers or another table of that name is served there.
+    Raises ConfigError, RpcError, CliError when nobody answers, or when another table of that name is served
+    there, or the table that the configuration's is a copy of.
     """
     config = resolve_addresses(load_config(config_file))
     client = AdminClient(config)
     try:
-        check_served(config, *client.served())
+        check_served(config, client.served())
     except BaseException:
         client.close()
         raise

@@ -117,9 +117,11 @@ class CoordinatorLetters:
 def reach_letters(
     config_file: str, clock: Clock, say: Callable[[str], None]
 ) -> Iterator[tuple[TableConfigFile, Letters]]:
-    """The loaded configuration and its table's dead letters. Raises CliError when none can be there, and
-    without a coordinator, which compares as well, what `check_ledger` raises: a copy of the table's
-    configuration would have the letters of the other table, and replay them into its topics.
+    """The loaded configuration and its table's dead letters. Raises CliError when none can be there.
+
+    A copy of the table's folder or configuration would have the letters of the other table, and replay them
+    into its topics. So the coordinator's table is compared (`connect`, which raises CliError), and without a
+    coordinator that of the topics (`check_ledger`).
     """
     loaded = load_config(config_file)
     client = _coordinator(loaded, config_file)

@@ -12,11 +12,27 @@ from typing import Any, Final
 from google.protobuf.json_format import ParseDict
 
 from commit_coordinator.dead_letters import DeadLetter, LetterFilter, original_headers
+from commit_coordinator.served import Served
 from commit_coordinator.verdict import Verdict
+from epoch_protocol.entries import TableLocation
 from stream_runtime.kafka.ports import Message
 from tidemark.admin.v1 import admin_pb2 as pb
 
 _RANGES: Final = ("keyed_offsets", "source_offsets")
+
+
+def served_message(served: Served) -> pb.ServesResponse:
+    """What is served, and where it lies."""
+    at = served.location
+    location = pb.TableLocation(path=at.path, file=at.file) if at is not None else None
+    return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
+
+
+def served_of(message: pb.ServesResponse) -> Served:
+    """The inverse of `served_message`. A former version does not say where the table lies."""
+    at = message.location
+    location = TableLocation(at.path, at.file) if message.HasField("location") else None
+    return Served(message.path, message.served_by, location)
 
 
 def status_message(document: Mapping[str, Any]) -> pb.Status:

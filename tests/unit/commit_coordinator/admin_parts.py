@@ -10,6 +10,7 @@ from commit_coordinator.admin_service import AdminService, AdminSources
 from commit_coordinator.dead_letter_desk import DeadLetterDesk
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
+from commit_coordinator.served import Served
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.input_topics import InputTopic
@@ -33,7 +34,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "stopped_lanes": tuple,
         "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
-        "served": lambda: ("", ""),
+        "served": lambda: Served(""),
         "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),
         "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),
         "describe": dict,

@@ -13,6 +13,7 @@ from commit_coordinator.admin.verify_calls import VerifyCalls
 from commit_coordinator.dead_letter_desk import DeadLetterDesk
 from commit_coordinator.history import EpochHistory
 from commit_coordinator.inbox import Inbox
+from commit_coordinator.served import Served
 from commit_coordinator.verification import PeriodicVerification
 from commit_coordinator.view import ViewBoard
 from epoch_protocol.entries import EpochPlanned
@@ -56,7 +57,7 @@ class World:
         self.refused = RefusedCalls()
         service = admin_service(
             table,
-            served=lambda: (path, ""),
+            served=lambda: Served(path),
             board=self.board,
             inbox=self.inbox,
             history=self.history,

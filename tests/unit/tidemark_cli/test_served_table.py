@@ -16,10 +16,13 @@ from commit_coordinator.admin_service import SERVICE_NAME
 from commit_coordinator.bootstrap import CoordinatorService, Ports
 from commit_coordinator.failpoints import CoordinatorFailpoint
 from commit_coordinator.reader_death_record import READER_DEATHS, ReaderDeaths
+from commit_coordinator.served import Served as Answer
 from commit_coordinator.sign_of_life import SIGN, SignOfLife
 from commit_coordinator.staging import open_term, show_owner, shown_owner, term_dir
 from commit_coordinator.view import CoordinatorView, ViewBoard
+from epoch_protocol.entries import TableLocation
 from hudi_format.storage.local import LocalStorage
+from hudi_format.table_config import PROPERTIES_PATH
 from stream_runtime.config import load_config
 from stream_runtime.config.model import Address
 from stream_runtime.failpoint import FailpointRegistry
@@ -38,9 +41,10 @@ class Served:
 
     def __init__(self) -> None:
         self.path, self.owner = "", ""
+        self.location: TableLocation | None = None
         board = ViewBoard()
         board.show(CoordinatorView(epoch=7))
-        service = admin_service("orders", board=board, served=lambda: (self.path, self.owner))
+        service = admin_service("orders", board=board, served=lambda: Answer(self.path, self.owner, self.location))
         self.server: RpcServer = start_server(
             Address("127.0.0.1", 0),
             [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],
@@ -108,6 +112,23 @@ def test_with_no_owner_to_compare_the_path_decides(
     assert flush(tmp_path, coordinator) == 0
     coordinator.path = str(tmp_path / "other")
     assert flush(tmp_path, coordinator) == 1
+
+
+@pytest.mark.parametrize("said", ["nothing", "a path that is not here", "a path that is a stranger's here"])
+def test_whoever_cannot_see_the_served_table_goes_on(
+    coordinator: Served, tmp_path: Path, said: str
+) -> None:
+    """A coordinator of a former version, on another machine, or in a container: the same folder may have
+    another path, device and inode here."""
+    stranger = tmp_path / "stranger"
+    LocalStorage(stranger).create(PROPERTIES_PATH, b"hoodie.table.name=orders\n")
+    LocalStorage(tmp_path / "table").create(PROPERTIES_PATH, b"hoodie.table.name=orders\n")
+    own(tmp_path / "table", "coordinator-a")
+    coordinator.path, coordinator.owner = "/data/orders", "coordinator-a"
+    if said != "nothing":
+        path = "/data/orders" if said == "a path that is not here" else str(stranger)
+        coordinator.location = TableLocation(path, f"7:{1 << 40}")
+    assert flush(tmp_path, coordinator) == 0
 
 
 @pytest.mark.parametrize("way", ["--new-ledger", "--copied", "--moved"])
