@@ -6,7 +6,9 @@ so does a file without a byte: a file system that lost power may keep names and 
 
 So whoever knows the committed size compares it: the metadata table lists those of the data table's files.
 Who reads by name alone looks the commit up where the file is empty. A file that no commit on the active
-timeline names is taken as Hudi takes it: without a byte it holds nothing.
+timeline names is taken as Hudi takes it: without a byte it holds nothing. A log file of the metadata table
+that is lost whole, its name too, is missed by no reader: `tidemark verify` alone finds it
+(`committed-file-gone`).
 """
 
 from __future__ import annotations

@@ -4,13 +4,11 @@ The one place of the library that hands foreign Avro to a decoder. Everything th
 `CorruptFileError` with the file's name, and the work is bounded by the size of what is read:
 
 - A schema is at most `SCHEMA_BYTES_MAX` long and `JSON_DEPTH_MAX` deep, never refers to itself (a record
-nested
-  a million times in a few megabytes would end the process), and comes to at most `NODES_MAX` values a record
-  (forty records of two fields each, nested, are 2^40 nulls in no bytes at all).
+  nested a million times in a few megabytes would end the process), and comes to at most `NODES_MAX` values a
+  record (forty records of two fields each, nested, are 2^40 nulls in no bytes at all).
 - Items of arrays and maps take at least one byte: 10^8 empty items fit into a few.
 - A container holds the number of records that is asked for; its codec is null or deflate, and what it
-inflates
-  to is limited.
+  inflates to is limited.
 - A record ends where its bytes end, and has no negative index (`avro_indexes`).
 """
 

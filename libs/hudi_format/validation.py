@@ -18,6 +18,7 @@ from hudi_format.index_definitions import (
     read_index_definitions,
     remove_index_definitions,
 )
+from hudi_format.metadata_table.missing_index import check_files, check_folder
 from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
 from hudi_format.model import instant_from_ms
@@ -98,6 +99,7 @@ def check_servable(
     config = check_still_servable(storage, accepted, changed)
     if own_pending is not None:
         _check_pending(storage, own_pending)
+    check_files(storage)
     timeline = load_timeline(storage)
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     check_index_is_of_the_rows(storage, timeline, metadata)
@@ -113,7 +115,7 @@ def check_still_servable(
 ) -> TableConfig:
     """As `check_servable`, of what may change while we run, timeline and commits aside.
 
-    Cheap (two small files, one listing), as it has to be asked before every plan and commit: a Spark write or
+    Cheap (two small files, one listing, one look for a folder), as it has to be asked before every plan and commit: a Spark write or
     table service with default options switches statistics on, one without the index options drops the record
     index, ALTER TABLE begins a schema history.
     """
@@ -320,6 +322,8 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
             "the record level index is partitioned; this release serves the global one only",
             "Drop the index and build the global one with Hudi on Spark",
         )
+    elif METADATA_RECORD_INDEX in in_use:
+        yield from _raised(lambda: check_folder(storage))
     others = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
     stats = others & STATS_PARTITIONS
     if stats:

@@ -15,6 +15,7 @@ stops before it tags, plans or decides anything by such an index.
 from __future__ import annotations
 
 from hudi_format.errors import UnsupportedTableError
+from hudi_format.metadata_table.missing_index import check_shards
 from hudi_format.metadata_table.restored_index import newest_build
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.base import Storage
@@ -24,10 +25,12 @@ _COUNTS = "hoodie.metadata.global.record.level.index.min.filegroup.count and …
 
 
 def check_number(topics: int, index: int) -> None:
-    """Raises UnsupportedTableError where the index has another number of shards than the topics are made for.
+    """Raises UnsupportedTableError where the index has another number of shards than the topics are made for,
+    or none.
 
     ``topics``: 0 where no claim says it yet.
     """
+    check_shards(index)
     if topics not in (0, index):
         raise UnsupportedTableError(
             f"the record index has {index} shards, and Tidemark's topics are made for {topics}: another "

@@ -8,6 +8,7 @@ from typing import Any
 from hudi_format.commit.instants import instant_path
 from hudi_format.commit.lock import foreign_writer_options, procedure_options, read_lock
 from hudi_format.errors import UnsupportedTableError
+from hudi_format.metadata_table.missing_index import check_shards
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.schema import SchemaError
 from hudi_format.storage.base import Storage
@@ -27,7 +28,7 @@ def describe_table(storage: Storage, accepted: Collection[str], shards: int = 0)
     snapshot = MetadataTableSnapshot.load(storage)
     slices = TableView.of(storage, snapshot.data_timeline).slices(snapshot.files.names())
     holder = read_lock(storage)
-    why_not = _why_not(storage, snapshot.data_timeline, accepted)
+    why_not = _why_not(storage, snapshot, accepted)
     return {
         "name": table.name,
         "path": storage.base_uri,
@@ -68,10 +69,11 @@ def _newest_commit(storage: Storage, timeline: Timeline) -> dict[str, Any] | Non
     }
 
 
-def _why_not(storage: Storage, timeline: Timeline, accepted: Collection[str]) -> str | None:
+def _why_not(storage: Storage, snapshot: MetadataTableSnapshot, accepted: Collection[str]) -> str | None:
     """None when this release serves the table, else the reason. Pending writes are shown apart."""
     try:
-        check_servable(storage, [each.requested for each in timeline.pending()], accepted)
+        check_servable(storage, [each.requested for each in snapshot.data_timeline.pending()], accepted)
+        check_shards(snapshot.num_shards)
     except (UnsupportedTableError, SchemaError) as error:
         return str(error)
     return None

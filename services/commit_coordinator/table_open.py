@@ -17,6 +17,7 @@ from commit_coordinator.table_creation import create_or_finish, is_half_made
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.file_group.readable_logs import ReadableLogs
 from hudi_format.keys import KeyGenerator
+from hudi_format.metadata_table import missing_index
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.ordering import OrderingField
 from hudi_format.schema import SchemaError, TableSchema, union
@@ -97,6 +98,7 @@ def read_table(
     schema = union_with_table(file, storage, config, configured)
     _check_columns(file, schema)
     snapshot = MetadataTableSnapshot.load(storage)
+    missing_index.check_shards(snapshot.num_shards)
     check_shards(file, snapshot.num_shards)
     logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
     view = TableView.of(storage, snapshot.data_timeline)

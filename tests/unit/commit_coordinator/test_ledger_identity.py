@@ -126,6 +126,9 @@ def test_the_number_of_shards_stays_when_a_claim_does_not_say_it() -> None:
     check_number(fold.state.shards, 4)
     with pytest.raises(UnsupportedTableError, match=r"has 10 shards.*made for 4.*filegroup.count 4 "):
         check_number(fold.state.shards, 10)
+    for known in (4, 0):
+        with pytest.raises(UnsupportedTableError, match=r"has no shards"):
+            check_number(known, 0)
 
 
 def lanes_claimed(ledger: str, offset: int) -> LanesClaimed:

@@ -9,12 +9,15 @@ import pytest
 from hudi_format.commit.create_table import create_table
 from hudi_format.commit.instants import create_inflight, create_requested
 from hudi_format.errors import ErrorKind, FileMissingError, UnsupportedTableError
+from hudi_format.file_group.names import LogFileName
 from hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
     is_record_index_partitioned,
     read_index_definitions,
     write_index_definitions,
 )
+from hudi_format.metadata_table.file_ids import record_index_file_id
+from hudi_format.metadata_table.missing_index import FOLDER
 from hudi_format.model import instant_from_ms
 from hudi_format.storage import InMemoryStorage
 from hudi_format.table_config import (
@@ -28,6 +31,7 @@ from hudi_format.validation import check_servable, check_still_servable, drop_st
 from tests.unit.hudi_format.doubles import ManualClock
 
 PARTITIONS = "hoodie.table.metadata.partitions"
+INDEX_FILE = f"{FOLDER}/{LogFileName(record_index_file_id(0), '00000000000000000', 1, '0-0-0')}"
 
 
 def record_index_definition(is_partitioned: object) -> dict[str, Any]:
@@ -56,11 +60,25 @@ def table() -> InMemoryStorage:
     create_table(storage, definition)
     write_index_definitions(storage, {"record_index": record_index_definition("false")})
     update_properties(storage, {PARTITIONS: "files,record_index"})
+    storage.create(INDEX_FILE, b"")
     return storage
 
 
 def test_a_plain_table_with_global_record_index_is_served(table: InMemoryStorage) -> None:
     assert check_servable(table).name == "t"
+
+
+def test_an_index_that_is_listed_and_gone_is_refused(table: InMemoryStorage) -> None:
+    """Also while the table is served; a folder without a file of the index only where it is opened."""
+    table.delete(INDEX_FILE)
+    table.create(f"{FOLDER}/.hoodie_partition_metadata", b"")
+    check_still_servable(table)
+    with pytest.raises(UnsupportedTableError, match=r"no shards.*has no file of it.*from a copy.*hudi-beside"):
+        check_servable(table)
+    table.delete_tree(FOLDER)
+    for check in (check_servable, check_still_servable):
+        with pytest.raises(UnsupportedTableError, match=r"no shards.*record_index is gone.*hudi-beside"):
+            check(table)
 
 
 def test_no_table_is_missing_not_unsupported() -> None:
@@ -294,7 +312,8 @@ def test_dropping_stats_makes_the_table_servable_and_is_repeatable(table: InMemo
     assert read_table_config(table).properties[PARTITIONS] == "files,record_index"
     assert f"{PARTITIONS}.inflight" not in read_table_config(table).properties
     assert list(read_index_definitions(table)) == ["record_index"]
-    assert [info.name for info in table.walk(".hoodie/metadata")] == ["z", "w"]
+    kept = [".hoodie/metadata/files/z", INDEX_FILE, f"{FOLDER}/w"]
+    assert [info.path for info in table.walk(".hoodie/metadata")] == kept
     assert check_servable(table)
     before = table.read(INDEX_DEFINITIONS_PATH)
     assert drop_stats(table) == frozenset()
