@@ -115,9 +115,9 @@ def check_still_servable(
 ) -> TableConfig:
     """As `check_servable`, of what may change while we run, timeline and commits aside.
 
-    Cheap (two small files, one listing, one look for a folder), as it has to be asked before every plan and commit: a Spark write or
-    table service with default options switches statistics on, one without the index options drops the record
-    index, ALTER TABLE begins a schema history.
+    Cheap (two small files, one listing, one look for a folder), as it has to be asked before every plan and
+    commit: a Spark write or table service with default options switches statistics on, one without the index
+    options drops the record index, ALTER TABLE begins a schema history.
     """
     config = changed(read_table_config(storage))
     refused = [

@@ -73,7 +73,9 @@ def test_an_index_that_is_listed_and_gone_is_refused(table: InMemoryStorage) -> 
     table.delete(INDEX_FILE)
     table.create(f"{FOLDER}/.hoodie_partition_metadata", b"")
     check_still_servable(table)
-    with pytest.raises(UnsupportedTableError, match=r"no shards.*has no file of it.*from a copy.*hudi-beside"):
+    with pytest.raises(
+        UnsupportedTableError, match=r"no shards.*has no file of it.*from a copy.*hudi-beside"
+    ):
         check_servable(table)
     table.delete_tree(FOLDER)
     for check in (check_servable, check_still_servable):

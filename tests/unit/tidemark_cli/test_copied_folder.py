@@ -95,7 +95,7 @@ def copied(production: Production, folder: Path) -> Path:
 
 
 def test_every_call_that_a_command_makes_is_tried() -> None:
-    assert METHODS == COMMANDS.keys() | OTHERS
+    assert COMMANDS.keys() | OTHERS == METHODS
 
 
 @pytest.mark.parametrize("method", COMMANDS)
@@ -107,7 +107,9 @@ def test_no_command_of_a_copy_reaches_the_coordinator_of_the_table(
     assert main([*COMMANDS[method], "-c", str(file)]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert f"the ledger of the table at {production.table}, and table.path is {tmp_path / 'table'}" in said.err
+    assert (
+        f"the ledger of the table at {production.table}, and table.path is {tmp_path / 'table'}" in said.err
+    )
     assert "a table.name and a state.path of its own" in said.err
     assert production.called == ["Serves"]
 

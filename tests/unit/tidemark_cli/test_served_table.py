@@ -44,7 +44,9 @@ class Served:
         self.location: TableLocation | None = None
         board = ViewBoard()
         board.show(CoordinatorView(epoch=7))
-        service = admin_service("orders", board=board, served=lambda: Answer(self.path, self.owner, self.location))
+        service = admin_service(
+            "orders", board=board, served=lambda: Answer(self.path, self.owner, self.location)
+        )
         self.server: RpcServer = start_server(
             Address("127.0.0.1", 0),
             [(SERVICE_NAME, lambda server: admin_pb2_grpc.add_AdminServicer_to_server(service, server))],
@@ -115,9 +117,7 @@ def test_with_no_owner_to_compare_the_path_decides(
 
 
 @pytest.mark.parametrize("said", ["nothing", "a path that is not here", "a path that is a stranger's here"])
-def test_whoever_cannot_see_the_served_table_goes_on(
-    coordinator: Served, tmp_path: Path, said: str
-) -> None:
+def test_whoever_cannot_see_the_served_table_goes_on(coordinator: Served, tmp_path: Path, said: str) -> None:
     """A coordinator of a former version, on another machine, or in a container: the same folder may have
     another path, device and inode here."""
     stranger = tmp_path / "stranger"
