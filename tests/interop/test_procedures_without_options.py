@@ -179,7 +179,7 @@ def test_without_the_options_the_index_is_dropped_and_the_coordinator_says_so(
         check_still_servable(LocalStorage(table.path))
     assert "the table has no record level index" in told.value.reason
     assert f"the metadata table keeps {', '.join(sorted(built))}, which" in told.value.reason
-    assert "hoodie.metadata.global.record.level.index.enable=true" in told.value.remedy
+    assert "with the options that `tidemark table describe` prints" in told.value.remedy
 
 
 @pytest.mark.parametrize("procedure", DROPPING, ids=lambda each: each.__name__)
