@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from commit_coordinator.moved_table import take_over_moved
 from commit_coordinator.new_ledger import PendingWriteError, new_ledger
 from commit_coordinator.recovery import recover
 from commit_coordinator.staging import term_dir
+from commit_coordinator.takeover import take_over
 from epoch_protocol.entries import TableLocation
 from epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
@@ -29,11 +32,12 @@ from epoch_protocol.input_topics import (
 )
 from hudi_format.commit import heartbeat
 from hudi_format.commit.lock import read_lock
-from hudi_format.errors import LockHeldError
+from hudi_format.errors import LockHeldError, UnsupportedTableError
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import PROPERTIES_PATH, TableType
 from hudi_format.timeline import load_timeline
 from hudi_format.validation import check_servable
+from ledger_client.fold_reader import FoldReader
 from ledger_client.table_id import known_ledger_id
 from stream_runtime.config import InputStart, TableConfigFile, load_config
 from stream_runtime.failpoint import FailpointAction, FailpointHitError
@@ -280,6 +284,23 @@ def test_new_ledger_gives_the_table_another_identity(path: CommitPath, config: T
     assert known_ledger_id(path.storage) not in ("", first)
 
 
+def test_new_ledger_takes_the_index_with_as_many_shards_as_it_has(path: CommitPath, config: TableConfigFile):
+    """Another engine built it anew with 10, and nobody can have it built with the former number."""
+    first_epoch(path)
+    path.run_until_idle()
+    path.crash()
+    claim_with(path, 2)
+    OtherEngine(path.storage, path.clock, path.action).build_index(10)
+    with pytest.raises(UnsupportedTableError, match=r"has 10 shards.*topics are made for 2"):
+        claim_with(path, 10)
+    new_ledger(config, path.client, path.storage, path.clock, path.ids)
+    assert path.state().shards == 0, "the first coordinator says it"
+    claim_with(path, 10)
+    assert path.state().shards == 10
+    with pytest.raises(UnsupportedTableError, match=r"has 2 shards.*topics are made for 10"):
+        claim_with(path, 2)
+
+
 def test_new_ledger_leaves_the_topics_of_a_table_elsewhere_alone(path: CommitPath, config: TableConfigFile):
     first_epoch(path)
     path.run_until_idle()
@@ -341,12 +362,28 @@ def recorded_input(path: CommitPath, name: str) -> bytes:
     return encode_input_topics(InputTopics({name: InputTopic(state.partitions, state.partitions, state.id)}))
 
 
-def claim_from(path: CommitPath, location: TableLocation) -> None:
-    """A coordinator of this version claimed from there."""
+@contextmanager
+def decisions_of(path: CommitPath) -> Iterator[tuple[DecisionsLog, FoldReader]]:
+    """A process of its own, with what the topics say."""
     reader = path.fold_reader()
     log = DecisionsLog(
         path.client, path.topics.epochs, f"{TABLE}-coordinator", reader, path.clock, lambda _: None
     )
-    log.claim("production", ledger_id(path.storage, path.ids), location)
-    log.close()
-    reader.close()
+    try:
+        yield log, reader
+    finally:
+        log.close()
+        reader.close()
+
+
+def claim_from(path: CommitPath, location: TableLocation) -> None:
+    """A coordinator of this version claimed from there."""
+    with decisions_of(path) as (log, _):
+        log.claim("production", ledger_id(path.storage, path.ids), location)
+
+
+def claim_with(path: CommitPath, shards: int) -> None:
+    """As a coordinator starts that counted so many shards."""
+    with decisions_of(path) as (log, reader):
+        reader.catch_up()
+        take_over(path.storage, log, lambda: reader.fold, "x", ledger_id(path.storage, path.ids), shards)
