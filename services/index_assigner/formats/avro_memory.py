@@ -3,22 +3,22 @@
 A reader makes an object of each value, whatever few bytes it has: an array of records that hold 30 records
 each, and one boolean at the end, is 6 kB of memory for every byte. So one record of a megabyte could end its
 reader. A type is served when its values take at most `MEMORY_PER_BYTE_MAX` for each of their bytes, and
-records are read so few at a time that all of them together have their limit.
+records are read so few at a time that all of them together have their limit. A record whose bytes could take
+more than `decoded_memory.MEMORY_MAX` is read value by value (`CountedBytes`), as far as its values fit.
 """
 
 from __future__ import annotations
 
 import math
+from io import BytesIO
 from typing import Final
 
 from index_assigner.formats.avro_schema import AvroSchemaError, AvroType
 
 MEMORY_PER_BYTE_MAX: Final = 1_024
 """Three records in each other, with one byte in all."""
-HUNGRY_FROM: Final = 512
-"""Records of types that take more than so much for a byte have a limit of their own."""
-HUNGRY_BYTES_MAX: Final = 512 << 10
-_RATES: Final = (64, 128, 256, HUNGRY_FROM, MEMORY_PER_BYTE_MAX)
+_RATES: Final = (64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, MEMORY_PER_BYTE_MAX)
+_RATES_WITH_COLUMNS: Final = (*_RATES, *(1 << exponent for exponent in range(11, 21)))
 _RECORD_EXTRA_MAX: Final = 64 << 10
 """What a record may take beyond its bytes: a few hundred fields without bytes of their own."""
 # Of CPython's objects on 64 bits, and of their places in a dictionary or list.
@@ -29,23 +29,61 @@ _SLOT: Final = 8
 _SCALAR: Final = 56
 
 
-def memory_per_byte(avro: AvroType) -> int:
-    """So many bytes of memory at most for each byte of a record. Raises `AvroSchemaError` when that has no
-    limit that is served.
+class TooManyValuesError(Exception):
+    """A record holds more values than its reader may make."""
+
+
+class CountedBytes(BytesIO):
+    """Bytes of a record, of which a reader takes so many values at most; then TooManyValuesError is raised.
+
+    A value begins with a read of one byte; the further bytes of a number, and what is read at once, belong to
+    it.
+    """
+
+    def __init__(self, content: bytes, values_max: int) -> None:
+        super().__init__(content)
+        self._left = values_max
+        self._goes_on = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        if size == 1:
+            if not self._goes_on:
+                self._left -= 1
+                if self._left < 0:
+                    raise TooManyValuesError
+            self._goes_on = found >= b"\x80"
+        else:
+            self._goes_on = False
+        return found
+
+
+def memory_per_byte(avro: AvroType, item_bytes: int = 0) -> int:
+    """So many bytes of memory at most for each byte of a record, with ``item_bytes`` for each item of an
+    array or a map in the columns. Raises `AvroSchemaError` when that has no limit that is served.
     """
     for rate in _RATES:
         if _extra(avro, rate) <= 0:
-            return rate
+            break
+    else:
+        _check_record(avro)
+        rate = MEMORY_PER_BYTE_MAX
+    if not item_bytes:
+        return rate
+    # What the columns take is the table's affair: no type of a writer's is refused for it.
+    return next((each for each in _RATES_WITH_COLUMNS if _extra(avro, each, item_bytes) <= 0), rate)
+
+
+def _check_record(avro: AvroType) -> None:
     extra = _extra(avro, MEMORY_PER_BYTE_MAX)
     if extra > _RECORD_EXTRA_MAX:
         raise AvroSchemaError(
             f"its records may take more than {MEMORY_PER_BYTE_MAX} bytes of memory for each of their bytes: "
             "it has records or nulls without bytes of their own, many in a record or in the items of an array"
         )
-    return MEMORY_PER_BYTE_MAX
 
 
-def _extra(avro: AvroType, rate: int) -> float:
+def _extra(avro: AvroType, rate: int, item_bytes: int = 0) -> float:
     """The most memory that one value takes beyond ``rate`` for each of its bytes; infinite where more of its
     bytes are more of that.
     """
@@ -53,13 +91,13 @@ def _extra(avro: AvroType, rate: int) -> float:
     if kind == "null":
         return 0
     if kind == "union":
-        return max(_extra(each, rate) for each in avro.branches) - rate
+        return max(_extra(each, rate, item_bytes) for each in avro.branches) - rate
     if kind == "record":
         fields = (avro.fields or {}).values()
-        return _DICT + sum(_ENTRY + _extra(each, rate) for each in fields)
+        return _DICT + sum(_ENTRY + _extra(each, rate, item_bytes) for each in fields)
     if avro.item is not None:
-        each = _SLOT if kind == "array" else _ENTRY + _SCALAR - rate
-        return math.inf if each + _extra(avro.item, rate) > 0 else _LIST - rate
+        each = item_bytes + (_SLOT if kind == "array" else _ENTRY + _SCALAR - rate)
+        return math.inf if each + _extra(avro.item, rate, item_bytes) > 0 else _LIST - rate
     if kind == "fixed":
         return _SCALAR + avro.size * (1 - rate)
     return (0 if kind in ("boolean", "enum") else _SCALAR) - rate

@@ -15,7 +15,7 @@ from fastavro import parse_schema, schemaless_reader
 
 from hudi_format.avro_indexes import without_negative_indexes
 from index_assigner.formats.avro_columns import UnresolvedError, converter, fields_beyond
-from index_assigner.formats.avro_memory import HUNGRY_BYTES_MAX, HUNGRY_FROM, memory_per_byte
+from index_assigner.formats.avro_memory import CountedBytes, TooManyValuesError, memory_per_byte
 from index_assigner.formats.avro_schema import (
     AvroSchemaError,
     AvroType,
@@ -25,6 +25,7 @@ from index_assigner.formats.avro_schema import (
     read_avro_schema,
 )
 from index_assigner.formats.columns import ColumnReader, fill_columns
+from index_assigner.formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
 from index_assigner.formats.decoder import (
     DROPPED_MAX,
     MORE_FIELDS,
@@ -39,7 +40,6 @@ from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.config.model import UnknownFields
 
 _DETAIL_CHARACTERS_MAX: Final = 300
-_MEMORY_MAX: Final = 64 << 20
 
 Defaults = Mapping[str, pa.Array]
 """By column: an array of the one value that the table's schema gives to a field that a writer lacks."""
@@ -50,10 +50,12 @@ class DatumReader:
     `avro_memory` say.
     """
 
-    def __init__(self, schema_id: int, avro: AvroType) -> None:
-        """Raises AvroSchemaError for what fastavro does not take as a schema."""
+    def __init__(self, schema_id: int, avro: AvroType, item_bytes: int = 0) -> None:
+        """``item_bytes``: what an item of an array takes in the table's columns.
+
+        Raises AvroSchemaError for what fastavro does not take as a schema."""
         self._schema_id = schema_id
-        self._memory_per_byte = memory_per_byte(avro)
+        self._memory_per_byte = memory_per_byte(avro, item_bytes)
         self.schema_parts = count_parts(avro)
         try:
             self._schema = without_negative_indexes(parse_schema(plain_schema(avro)))
@@ -62,11 +64,11 @@ class DatumReader:
             raise AvroSchemaError(f"{type(error).__name__}: {error}") from None
 
     def parts(self, values: Sequence[bytes]) -> Iterator[slice]:
-        """So many of the values at a time that their records take `_MEMORY_MAX` at most, or one each."""
+        """So many of the values at a time that their records take `TOGETHER_MAX` at most, or one each."""
         first, memory = 0, 0
         for at, value in enumerate(values):
             taken = (len(value) + 1) * self._memory_per_byte
-            if at > first and memory + taken > _MEMORY_MAX:
+            if at > first and memory + taken > TOGETHER_MAX:
                 yield slice(first, at)
                 first, memory = at, 0
             memory += taken
@@ -80,16 +82,16 @@ class DatumReader:
         records: list[Any] = []
         kept: list[int] = []
         refused: list[Refusal] = []
-        schema = self._schema
+        schema, bytes_max = self._schema, MEMORY_MAX // self._memory_per_byte
         for value, position in zip(values, positions, strict=True):
-            if self._memory_per_byte > HUNGRY_FROM and len(value) > HUNGRY_BYTES_MAX:
-                refused.append(self._too_hungry(position, len(value)))
-                continue
-            content = BytesIO(value)
+            content = BytesIO(value) if len(value) <= bytes_max else CountedBytes(value, bytes_max)
             content.seek(HEADER_BYTES)
             try:
                 record = schemaless_reader(content, schema)
                 left = len(value) - content.tell()
+            except TooManyValuesError:
+                refused.append(self._too_hungry(position, len(value)))
+                continue
             except Exception as error:
                 # Bytes from outside: fastavro raises whatever they lead it to.
                 refused.append(self._refusal(position, f"{type(error).__name__}: {error}"))
@@ -103,8 +105,9 @@ class DatumReader:
 
     def _too_hungry(self, position: int, size: int) -> Refusal:
         detail = (
-            f"the value has {size} bytes, of schema {self._schema_id} at most {HUNGRY_BYTES_MAX} are read: "
-            f"its values may take {self._memory_per_byte} bytes of memory for each of their bytes"
+            f"the value has {size} bytes and takes more than {MEMORY_MAX} bytes of memory: it holds more "
+            f"than {MEMORY_MAX // self._memory_per_byte} values, and of schema {self._schema_id} one may "
+            f"take {self._memory_per_byte} bytes of memory"
         )
         return Refusal(int(position), Reason.RECORD_TOO_LARGE, detail)
 

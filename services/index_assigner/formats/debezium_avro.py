@@ -59,7 +59,7 @@ class DebeziumAvro:
         self._defaults = defaults
         self._keys = keys
         self._ordering = ordering
-        self._framed = FramedAvro(self._images, source, clock)
+        self._framed = FramedAvro(self._images, source, clock, target.columns)
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
         changes = Changes(self._ordering)
@@ -80,6 +80,9 @@ class DebeziumAvro:
                 parts.append(widened(images.before.rows(*rows["before"]), self._target.columns))
         decoded = joined(parts, self._target.columns) if parts else nothing_decoded(self._target.columns, [])
         return changes.finish(decoded)
+
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        return self._framed.memory(values)
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return self._keys.record_keys(keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from index_assigner.formats.decoder import (
     nothing_decoded,
     widened,
 )
+from index_assigner.formats.json_memory import JsonMemory
 from index_assigner.formats.meanings import INSTANTS, Meaning, decimals, instants, meaning_of, scale_in
 from index_assigner.formats.plain_json import FramedJson
 from index_assigner.formats.source_position import EnvelopeOrdering, SourcePosition
@@ -40,6 +41,7 @@ from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
 
 _SCHEMAS_MAX: Final = 256
+_PLAIN_BYTES_MAX: Final = 1 << 10
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Raw = msgspec.Raw | msgspec.UnsetType
 
@@ -76,6 +78,7 @@ class DebeziumJson:
         self._plain = _Images(
             JsonDecoder(keys, None, UnknownFields.IGNORE), JsonDecoder(schema, None, unknown)
         )
+        self._memory = JsonMemory(self._columns)
         self._by_schema: OrderedDict[bytes, _Images] = OrderedDict()
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
@@ -116,6 +119,14 @@ class DebeziumJson:
         decoded = joined(parts, self._columns) if parts else nothing_decoded(self._columns, [])
         return changes.finish(decoded)
 
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        learnt = max((each.learnt_inner for each in self._decoders()), default=0)
+        return self._memory.of(values, most, learnt)
+
+    def _decoders(self) -> Iterator[JsonDecoder]:
+        for images in (self._plain, *self._by_schema.values()):
+            yield images.after
+
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
@@ -123,11 +134,11 @@ class DebeziumJson:
         return key_is_missing(name)
 
     def _take(self, changes: Changes, event: Any, position: int) -> str | None:
-        taken = changes.takes(position, event.op, _is_there(event.before), _is_there(event.after))
+        taken = changes.takes(position, _plain(event.op), _is_there(event.before), _is_there(event.after))
         if self._ordering is not None:
             holder = event.source if self._ordering.position.in_source else event
             names = self._ordering.position.fields
-            changes.stands_at(position, [getattr(holder, name, None) for name in names])
+            changes.stands_at(position, [_plain(getattr(holder, name, msgspec.UNSET)) for name in names])
         return taken
 
     def _images_of(self, written: bytes) -> _Images:
@@ -157,17 +168,31 @@ class DebeziumJson:
 def _envelope_type(position: SourcePosition | None) -> type[msgspec.Struct]:
     """Both the wrapper with its schema and the envelope itself; rows stay raw until their schema is known."""
     fields: list[Any] = [
-        ("op", Any, None),
-        *((name, _Raw, msgspec.UNSET) for name in ("schema", "payload", "before", "after")),
+        *((name, _Raw, msgspec.UNSET) for name in ("op", "schema", "payload", "before", "after")),
     ]
     if position is not None:
-        taken: list[Any] = [(name, Any, None) for name in position.fields]
+        taken: list[Any] = [(name, _Raw, msgspec.UNSET) for name in position.fields]
         if position.in_source:
             source = msgspec.defstruct("Source", taken, gc=False)
             fields.append(("source", source | None, None))
         else:
             fields += taken
     return msgspec.defstruct("Envelope", fields, gc=False)
+
+
+def _plain(raw: Any) -> Any:
+    """A value of the envelope; None without one. What is larger than any of them is not read: an array in its
+    place could take hundreds of times its bytes.
+    """
+    if raw is msgspec.UNSET:
+        return None
+    content = bytes(raw)
+    if len(content) > _PLAIN_BYTES_MAX:
+        return None
+    try:
+        return msgspec.json.decode(content)
+    except _UNREADABLE:
+        return None
 
 
 def _is_there(image: Any) -> bool:

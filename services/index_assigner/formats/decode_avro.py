@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from hudi_format.keys import KeyColumns
 from index_assigner.formats.avro_columns import UnresolvedError
 from index_assigner.formats.avro_keys import AvroKeys
 from index_assigner.formats.avro_rows import AvroRows, DatumReader, Defaults
 from index_assigner.formats.avro_schema import AvroSchemaError, AvroType, read_avro_schema
+from index_assigner.formats.decoded_memory import TOGETHER_MAX, ColumnMemory
 from index_assigner.formats.decoder import (
     DecodedRecords,
     Int64Array,
@@ -46,8 +48,15 @@ class WriterSchema(Generic[Plan]):
 class FramedAvro(Generic[Plan]):
     """Framed values, sorted by their schemas. ``plan_of`` may raise UnresolvedError and AvroSchemaError."""
 
-    def __init__(self, plan_of: Callable[[AvroType], Plan], source: SchemaSource, clock: Clock) -> None:
+    def __init__(
+        self,
+        plan_of: Callable[[AvroType], Plan],
+        source: SchemaSource,
+        clock: Clock,
+        columns: pa.Schema,
+    ) -> None:
         self._plan_of = plan_of
+        self._columns = ColumnMemory(columns)
         self._schemas: SchemaCache[WriterSchema[Plan]] = SchemaCache(
             source, self._build, clock, lambda made: made.datums.schema_parts
         )
@@ -77,13 +86,17 @@ class FramedAvro(Generic[Plan]):
                 groups += [(schema, at[part]) for part in schema.datums.parts(values)]
         return groups
 
+    def memory(self, values: Sequence[bytes]) -> Int64Array:
+        """As `RecordDecoder.memory`. One record alone is bounded while it is read."""
+        return np.minimum(self._columns.of(values), TOGETHER_MAX)
+
     def _build(self, schema_id: int, stored: StoredSchema) -> WriterSchema[Plan] | Unusable:
         if stored.kind != AVRO:
             detail = f"schema {schema_id} is {stored.kind}, input.format wants AVRO"
             return Unusable(Reason.INCOMPATIBLE_SCHEMA, detail)
         try:
             avro = read_avro_schema(stored.text, stored.references)
-            return WriterSchema(DatumReader(schema_id, avro), self._plan_of(avro))
+            return WriterSchema(DatumReader(schema_id, avro, self._columns.item), self._plan_of(avro))
         except UnresolvedError as error:
             return Unusable(error.reason, f"schema {schema_id}: {error}")
         except AvroSchemaError as error:
@@ -100,7 +113,9 @@ class AvroDecoder:
     ) -> None:
         self._target = target
         self._keys = keys
-        self._framed = FramedAvro(lambda avro: AvroRows(avro, target, defaults), source, clock)
+        self._framed = FramedAvro(
+            lambda avro: AvroRows(avro, target, defaults), source, clock, target.columns
+        )
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
         refused: list[Refusal] = []
@@ -113,6 +128,9 @@ class AvroDecoder:
             return nothing_decoded(self._target.columns, refused)
         decoded = joined(parts, self._target.columns)
         return replace(decoded, refused=refused + decoded.refused)
+
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        return self._framed.memory(values)
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return self._keys.record_keys(keys)

@@ -22,6 +22,7 @@ from index_assigner.errors import SetupError
 from index_assigner.formats.columns import ColumnReader, fill_columns
 from index_assigner.formats.decoder import BoolArray, DecodedRecords, Int64Array, RowTarget, key_is_missing
 from index_assigner.formats.protobuf_columns import ProtobufFieldError, converter, values_of
+from index_assigner.formats.protobuf_memory import ProtobufMemory
 from index_assigner.formats.protobuf_message import message_indexes
 from index_assigner.formats.protobuf_unknown import FieldsBeyond
 from index_assigner.formats.wire_format import HEADER_BYTES, NOT_FRAMED, schema_ids, why_not_framed
@@ -51,6 +52,7 @@ class ProtobufDecoder:
             self._flags = _delete_flags(message, target.delete_field)
             aside = (target.delete_field,) if target.delete_field is not None else ()
             self._beyond = FieldsBeyond.of(described, target.columns, aside)
+            self._memory = ProtobufMemory(described, target.columns)
         except ProtobufFieldError as error:
             raise SetupError(f"input.protobuf.message {described.full_name}: field {error}") from None
 
@@ -77,6 +79,9 @@ class ProtobufDecoder:
         dropped = self._beyond.found(read, at) if self._target.unknown is UnknownFields.DROP else {}
         return replace(decoded, refused=refused + decoded.refused, dropped=dropped)
 
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        return self._memory.of([self._content(value) or b"" for value in values], most)
+
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
@@ -94,16 +99,23 @@ class ProtobufDecoder:
             if schema_id == NOT_FRAMED:
                 refused.append(Refusal(position, Reason.NOT_FRAMED, why_not_framed(value)))
                 continue
-            start = next((i for i in self._indexes if value.startswith(i, HEADER_BYTES)), None)
-            if start is None:
+            content = self._content(value)
+            if content is None:
                 detail = (
                     f"the value is not of message {self._message.DESCRIPTOR.full_name}, says its index "
                     f"({value[HEADER_BYTES : HEADER_BYTES + 4].hex()} …)"
                 )
                 refused.append(Refusal(position, Reason.INCOMPATIBLE_SCHEMA, detail))
                 continue
-            contents.append((value[HEADER_BYTES + len(start) :], position))
+            contents.append((content, position))
         return contents
+
+    def _content(self, value: bytes) -> bytes | None:
+        """The message alone; None where the wire format names another one."""
+        if self._indexes is None:
+            return value
+        start = next((i for i in self._indexes if value.startswith(i, HEADER_BYTES)), None)
+        return None if start is None else value[HEADER_BYTES + len(start) :]
 
     def _deletes(self, records: Sequence[Any]) -> BoolArray:
         if self._flags is None:

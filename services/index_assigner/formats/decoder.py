@@ -75,6 +75,12 @@ class RecordDecoder(Protocol):
         """Decodes the messages at these positions, none of which has a null value. Raises InputWaitsError."""
         ...
 
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        """So many bytes of memory at most decoding each value takes; only what is above ``most`` has to be
+        close. Cheap, and never raises.
+        """
+        ...
+
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         """The record keys that Kafka keys are. Raises InputWaitsError."""
         ...

@@ -71,6 +71,9 @@ class PlainJson:
         decoded = self._decoder.decode(contents, kept)
         return replace(decoded, refused=refused + decoded.refused)
 
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        return self._decoder.memory(values, most)
+
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 

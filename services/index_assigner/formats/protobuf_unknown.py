@@ -60,15 +60,21 @@ class FieldsBeyond:
             has = present(messages)
             if has.any():
                 _add(names, shown, positions[has])
-        # A message that was read whole has no such fields: two calls into C a message tell.
-        unknown: list[Any] = list(map(UnknownFieldSet, messages))
-        for at in np.flatnonzero(np.fromiter(map(len, unknown), np.int64, len(unknown))):
-            for number in {each.field_number for each in unknown[at]}:
+        # A message that was read whole has no such fields: two calls into C a message tell. A set takes many
+        # times the memory of its fields: none is kept while the next one is made.
+        sets: Any = map(UnknownFieldSet, messages)
+        for at in np.flatnonzero(np.fromiter(map(len, sets), np.int64, len(messages))):
+            for number in _numbers(messages[at]):
                 name = f"number {number}"
                 _add(names, f"{self.path}.{name}" if self.path else name, positions[at : at + 1])
         for taken, beyond in self.inner:
             below, owners = taken(messages)
             beyond._collect(below, positions[owners], names)
+
+
+def _numbers(message: Any) -> set[int]:
+    unknown: Any = UnknownFieldSet(message)
+    return {each.field_number for each in unknown}
 
 
 def _add(names: dict[str, list[Int64Array]], name: str, positions: Int64Array) -> None:

@@ -121,7 +121,9 @@ class _Reading:
         return Answer(Kind.FAILED, text="nothing came")
 
     def _take(self, messages: Sequence[Message]) -> None:
-        self._keyer.key_records(messages)
+        left = messages
+        while left:
+            left = left[self._keyer.key_records(left).records :]
         write_frame(self._out, Answer.taken(messages))
         self._left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in messages)
         self._next = messages[-1].offset + 1

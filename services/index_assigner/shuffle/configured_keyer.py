@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hudi_format.keys import KeyGenerator
 from hudi_format.ordering import table_ordering
 from hudi_format.schema import TableSchema
@@ -10,8 +12,14 @@ from hudi_format.table_config import TableConfig
 from index_assigner.formats.choose import record_decoder
 from index_assigner.shuffle.decode_bound import DECODING
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES
 from stream_runtime.clock import Clock
 from stream_runtime.config import TableConfigFile
+
+ROWS_PER_INPUT_BYTE: Final = 4
+"""Rows of one transaction take at most so many times `limits.transaction_bytes`, and what is decoded at a
+time more: a record of a few bytes may be a row of many.
+"""
 
 
 def configured_keyer(
@@ -37,6 +45,8 @@ def configured_keyer(
             delete_field=config.input.delete_field,
             unknown_fields=config.input.unknown_fields,
             folder_problem=storage.folder_problem,
+            row_bytes_max=limits.message_bytes - MESSAGE_OVERHEAD_BYTES,
+            rows_bytes_max=ROWS_PER_INPUT_BYTE * limits.transaction_bytes,
         ),
         record_decoder(config, schema, generator, clock),
         DECODING,

@@ -20,6 +20,7 @@ import numpy as np
 from hudi_format.schema import TableSchema
 from index_assigner.formats.columns import ColumnReader, fill_columns
 from index_assigner.formats.decoder import (
+    DROPPED_MAX,
     MORE_FIELDS,
     BoolArray,
     DecodedRecords,
@@ -28,6 +29,7 @@ from index_assigner.formats.decoder import (
     merged_positions,
     said_true,
 )
+from index_assigner.formats.json_memory import JsonMemory
 from index_assigner.shuffle.arrow_columns import Convert
 from index_assigner.shuffle.refusals import Reason, Refusal
 from index_assigner.shuffle.unknown_json import LearntFields, is_unknown_field
@@ -36,6 +38,9 @@ from stream_runtime.config.model import UnknownFields
 
 _PATH: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _DETAIL_CHARACTERS_MAX: Final = 300
+# Each object in a record has a place for each field that is learnt: of a record with many, few are learnt.
+_LARGE_BYTES: Final = 256 << 10
+_LEARNT_OF_LARGE: Final = 8
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -70,6 +75,7 @@ class JsonDecoder:
         special = readings or {}
         self._wires = {name: reading.wire for name, reading in special.items()}
         self._learnt = LearntFields(self._arrow)
+        self._memory = JsonMemory(self._arrow)
         self._decode = self._made_decoder(unknown is not UnknownFields.IGNORE)
         self._lenient = self._made_decoder(False)
         self._readers = [
@@ -89,6 +95,15 @@ class JsonDecoder:
         decoded = fill_columns(self._arrow, self._readers, records, kept, self._deletes(records))
         dropped = merged_positions([self._learnt.found(records, kept), single])
         return replace(decoded, refused=refused + decoded.refused, dropped=dropped)
+
+    def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
+        """So many bytes of memory at most decoding each value takes; close where that is above ``most``."""
+        return self._memory.of(values, most, self.learnt_inner)
+
+    @property
+    def learnt_inner(self) -> int:
+        """So many places every inner object has at most for fields that the schema lacks."""
+        return self._learnt.inner_fields
 
     def _made_decoder(self, forbid: bool) -> Callable[[Any], Any]:
         unknowns = Unknowns(forbid, self._learnt.by_struct)
@@ -138,14 +153,16 @@ class JsonDecoder:
         Raises what the decoder raises for another reason.
         """
         name, learnt = self._learnt.learn(error)
+        most = _LEARNT_OF_LARGE if len(value) > _LARGE_BYTES else DROPPED_MAX
         while learnt:
+            most -= 1
             self._decode, self._lenient = self._made_decoder(True), self._made_decoder(False)
             try:
                 return self._decode(value), None
             except msgspec.ValidationError as another:
                 if not is_unknown_field(another):
                     raise
-                name, learnt = self._learnt.learn(another)
+                name, learnt = self._learnt.learn(another, most > 0)
         if self._learnt.is_full:
             self._decode, name = self._lenient, MORE_FIELDS
         return self._lenient(value), name

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from epoch_protocol.batches import encode_batch
 from index_assigner.formats.decoder import Int64Array, merged_positions
 from index_assigner.shuffle.refusals import Refusal
 from stream_runtime.kafka.ports import Message
@@ -30,6 +31,8 @@ class KeyedRows:
     """Records that are about no row (PostgreSQL's logical messages): neither rows nor dead letters."""
     dropped: Mapping[str, Int64Array] = field(default_factory=dict)
     """By the name of a field that the table's schema lacks: positions of records taken without it."""
+    records: int = 0
+    """How many of the records given these are, from the first on; the others are to be given again."""
 
 
 def chunks(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
@@ -69,6 +72,24 @@ def joined(parts: Sequence[KeyedRows]) -> KeyedRows:
         sum(part.passed_over for part in parts),
         merged_positions([part.dropped for part in parts]),
     )
+
+
+def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
+    """Rows that take more than ``most`` bytes as a message of their own, and how many they take."""
+    found: dict[int, int] = {}
+    parts = [(0, rows.num_rows)]
+    while parts:
+        first, count = parts.pop()
+        part = rows.slice(first, count)
+        size = part.nbytes
+        # A message has more bytes than its columns: of those near the limit it is made.
+        if not count or size <= most // 2:
+            continue
+        if count > 1:
+            parts += [(first, count // 2), (first + count // 2, count - count // 2)]
+        elif size > most or (size := encode_batch(part).size) > most:
+            found[first] = size
+    return dict(sorted(found.items()))
 
 
 def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> dict[str, Int64Array]:

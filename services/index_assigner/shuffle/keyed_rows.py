@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,8 @@ from index_assigner.errors import InputWaitsError
 from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from index_assigner.formats.plain_json import PlainJson
 from index_assigner.shuffle.decode_json import JsonDecoder
-from index_assigner.shuffle.keyed_parts import KeyedRows, chunks, joined, of_taken, shifted
+from index_assigner.shuffle.decode_parts import DecodeParts
+from index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows, joined, large_rows, of_taken, shifted
 from index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.config.model import UnknownFields
@@ -57,6 +58,10 @@ class RecordRules:
     delete_field: str | None = None
     unknown_fields: UnknownFields = UnknownFields.DROP
     folder_problem: FolderProblem = lambda _: None
+    row_bytes_max: int | None = None
+    """A record that takes more as a row is refused: no message could hold it."""
+    rows_bytes_max: int | None = None
+    """Of the rows that are made at a time: once they take so much, the other records wait."""
 
 
 class RecordKeyer:
@@ -74,6 +79,9 @@ class RecordKeyer:
         self._decoder = decoder or PlainJson(
             JsonDecoder(rules.schema, rules.delete_field, rules.unknown_fields), rules.generator
         )
+        self._parts = DecodeParts(self._decoder, rules.record_bytes_max)
+        self.table_schema = rules.schema
+        self.rows_bytes_max = rules.rows_bytes_max
         self._folders = PartitionFolders(rules.folder_problem)
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
@@ -82,12 +90,19 @@ class RecordKeyer:
         reader of a batch would take, are halved until the record is found, and that one is refused.
 
         Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
-        a time. Raises InputWaitsError when they cannot be decoded now; it may be called again with the same.
+        a time, and fewer where they take more memory than there is for them (`decode_parts`). Once the rows
+        take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. Raises InputWaitsError when
+        they cannot be decoded now; it may be called again with the same.
         """
-        parts = []
-        for first, after in chunks(messages):
-            parts += self._key_or_halve(messages[first:after], first)
-        return parts[0] if len(parts) == 1 else joined(parts)
+        parts: list[KeyedRows] = []
+        made, done = 0, 0
+        for first, after in self._parts.ranges(messages):
+            found = self._key_or_halve(messages[first:after], first)
+            parts += found
+            made, done = made + sum(part.rows.nbytes for part in found), after
+            if self._rules.rows_bytes_max is not None and made >= self._rules.rows_bytes_max:
+                break
+        return replace(parts[0] if len(parts) == 1 else joined(parts), records=done)
 
     def _key_or_halve(self, messages: Sequence[Message], first: int) -> list[KeyedRows]:
         """In order; positions count from ``first`` on."""
@@ -131,10 +146,25 @@ class RecordKeyer:
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
         # What the next stage would refuse to read is found here, where its record can be told.
         rows.validate(full=True)
+        rows, positions, shards = self._within_messages(rows, positions, shards, refused)
         refused.sort(key=lambda refusal: refusal.position)
         dropped = of_taken(decoded.dropped, refused)
         lanes = shards % np.int32(self._rules.lanes)
         return KeyedRows(rows, lanes, positions, refused, decoded.passed_over, dropped)
+
+    def _within_messages(
+        self, rows: pa.RecordBatch, positions: Int64Array, shards: Int32Array, refused: list[Refusal]
+    ) -> tuple[pa.RecordBatch, Int64Array, Int32Array]:
+        """Without the rows that are too large for a message."""
+        limit = self._rules.row_bytes_max
+        large = large_rows(rows, limit) if limit is not None else {}
+        if not large:
+            return rows, positions, shards
+        for at, size in large.items():
+            detail = f"the record takes {size} bytes as a row, limits.message_bytes leaves room for {limit}"
+            refused.append(Refusal(int(positions[at]), Reason.RECORD_TOO_LARGE, detail))
+        kept = np.delete(np.arange(rows.num_rows), list(large))
+        return rows.take(pa.array(kept)), positions[kept], shards[kept]
 
     def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
         """Positions of records with a value, and of those without."""
@@ -147,7 +177,11 @@ class RecordKeyer:
         for at in np.flatnonzero(sizes > limit):
             detail = f"the value has {sizes[at]} bytes, limits.record_bytes is {limit}"
             refused.append(Refusal(int(at), Reason.RECORD_TOO_LARGE, detail))
-        return np.flatnonzero((sizes >= 0) & (sizes <= limit)), np.flatnonzero(sizes < 0)
+        typed = (sizes >= 0) & (sizes <= limit)
+        if len(messages) == 1 and typed[0] and (why := self._parts.why_too_large(messages[0])) is not None:
+            refused.append(Refusal(0, Reason.RECORD_TOO_LARGE, why))
+            typed[0] = False
+        return np.flatnonzero(typed), np.flatnonzero(sizes < 0)
 
     def _typed_rows(
         self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, alway
 from index_assigner.shuffle.dropped_fields import field_counts
 from index_assigner.shuffle.input_positions import StartOf
 from index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
+from index_assigner.shuffle.keyed_parts import KeyedRows
 from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
 from index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
@@ -117,10 +118,25 @@ class ShardedInputSource:
                 by_lane.setdefault(message.partition, []).append(message)
         # Until all of them are decoded they are kept: none of these calls changes anything.
         self._undecoded = messages
-        slices = [self._slice(lane, found) for lane, found in by_lane.items()]
-        self._undecoded = []
+        slices, left = self._slices(by_lane)
+        self._undecoded = left
         self._next |= {int(each.lane): each.next for each in slices}
         return slices
+
+    def _slices(self, by_lane: Mapping[int, Sequence[Message]]) -> tuple[list[KeyedSlice], list[Message]]:
+        """As much as there is room for rows, and the records that are left."""
+        slices: list[KeyedSlice] = []
+        left: list[Message] = []
+        made, most = 0, self._keyer.rows_bytes_max
+        for lane, found in by_lane.items():
+            if most is not None and made >= most:
+                left += found
+                continue
+            keyed = self._keyer.key_records(found)
+            slices.append(self._slice(lane, found[: keyed.records], keyed))
+            left += found[keyed.records :]
+            made += keyed.rows.nbytes
+        return slices, left
 
     def _read(self, budget: Budget, timeout_s: float) -> list[Message]:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
@@ -220,8 +236,7 @@ class ShardedInputSource:
     def _partition(self, lane: int) -> TopicPartition:
         return TopicPartition(self._topic, lane)
 
-    def _slice(self, lane: int, messages: Sequence[Message]) -> KeyedSlice:
-        keyed = self._keyer.key_records(messages)
+    def _slice(self, lane: int, messages: Sequence[Message], keyed: KeyedRows) -> KeyedSlice:
         rows, refused = keyed.rows, list(keyed.refused)
         elsewhere = keyed.lanes != lane
         if elsewhere.any():

@@ -20,8 +20,8 @@ from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition
 
-# Kafka's own fields and our headers, beside the value.
-_MESSAGE_OVERHEAD_BYTES: Final = 1024
+MESSAGE_OVERHEAD_BYTES: Final = 1024
+"""Kafka's own fields and our headers, beside the value."""
 
 
 class EncodedBatch(NamedTuple):
@@ -68,7 +68,7 @@ def _encode(
 ) -> None:
     """One message, or halves of it while it is too large; ``positions`` of the rows, from the first on."""
     value = encode_batch(rows)
-    limit = message_bytes - _MESSAGE_OVERHEAD_BYTES
+    limit = message_bytes - MESSAGE_OVERHEAD_BYTES
     if value.size <= limit:
         encoded.batches.append(EncodedBatch(lane, value.to_pybytes(), rows.num_rows))
     elif rows.num_rows == 1:

@@ -108,6 +108,8 @@ class ShuffleWork:
         self._names: dict[TopicPartition, str] = {}
         self._skipping: set[str] = set()
         self._gathered_bytes = 0
+        # Whether the last transaction left records behind: they are the next one, before more are read.
+        self._left_behind = False
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
         self._dead_letters = 0
@@ -148,13 +150,15 @@ class ShuffleWork:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
-        messages = self._poll(wanted, timeout_s, budget.bytes)
+        messages = [] if self._left_behind else self._poll(wanted, timeout_s, budget.bytes)
         if messages:
             size = self._sort(messages)
             self._record_bytes = max(size // len(messages), 1)
             self._gathered_bytes += size
         waiting = sum(len(lane.messages) for lane in self._lanes.values()) + len(self._skips.waiting())
-        return Gathered(waiting, self._gathered_bytes, waiting > 0 and not messages and timeout_s >= _QUIET_S)
+        drained = self._left_behind or (not messages and timeout_s >= _QUIET_S)
+        self._left_behind &= waiting > 0
+        return Gathered(waiting, self._gathered_bytes, waiting > 0 and drained)
 
     def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
         try:
@@ -191,13 +195,22 @@ class ShuffleWork:
         messages = [message for lane in filled.values() for message in lane.messages]
         # First, as it may have to wait: nothing that was gathered is given up before.
         keyed = self._keyer.key_records(messages)
+        consumed = self._consume(filled, keyed.records)
+        return self._transaction(nonce, messages[: keyed.records], keyed, consumed)
+
+    def _consume(self, filled: Mapping[str, _Lane], records: int) -> list[Consumed]:
+        """The first so many records of the lanes go; the others are left for the next transaction."""
         consumed = []
         for name, lane in filled.items():
-            after = lane.messages[-1].offset + 1
-            consumed.append(Consumed(name, lane.start, after))
-            lane.start, lane.messages = after, []
-        self._gathered_bytes = 0
-        return self._transaction(nonce, messages, keyed, consumed)
+            taken, left = lane.messages[:records], lane.messages[records:]
+            records -= len(taken)
+            self._gathered_bytes -= _size(taken)
+            if taken:
+                after = taken[-1].offset + 1
+                consumed.append(Consumed(name, lane.start, after))
+                lane.start, lane.messages = after, left
+        self._left_behind = any(lane.messages for lane in filled.values())
+        return consumed
 
     def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
         """Ranges that an operator wants passed over, each as one dead letter: what came before them of their

@@ -47,9 +47,15 @@ class LearntFields:
         """No other field is learnt."""
         return sum(map(len, self.by_struct.values())) >= DROPPED_MAX
 
-    def learn(self, error: Exception) -> tuple[str, bool]:
+    @property
+    def inner_fields(self) -> int:
+        """At most so many are learnt of one kind of inner objects."""
+        return max((len(names) for path, names in self.by_struct.items() if path != ROOT), default=0)
+
+    def learn(self, error: Exception, wanted: bool = True) -> tuple[str, bool]:
         """The field that the decoder stopped at, as it is shown, and whether it was learnt: a type that has
-        it takes the record. Not learnt: what cannot be the name of a field, and what is beyond the limit.
+        it takes the record. Not learnt: what cannot be the name of a field, what is beyond the limit, and
+        what is not ``wanted``.
         """
         text = str(error).removeprefix(_STARTS).removesuffix("`")
         name, _, path = text.rpartition(_INSIDE)
@@ -58,7 +64,13 @@ class LearntFields:
             name, path = text, ROOT
         shown = shown_name(path, name)
         known = self.by_struct.get(path, [])
-        if name in known or len(name) > _NAME_CHARACTERS_MAX or _UNNAMEABLE.search(name) or self.is_full:
+        if (
+            not wanted
+            or name in known
+            or len(name) > _NAME_CHARACTERS_MAX
+            or _UNNAMEABLE.search(name)
+            or self.is_full
+        ):
             return shown, False
         self.by_struct[path] = [*known, name]
         return shown, True

@@ -2,18 +2,21 @@
 
 ``python -m tests.unit.index_assigner.largest_records FORMAT`` takes records of `RECORD_BYTES`, whose values
 are many and small, from their bytes to a base file: decoded and keyed, published, read again and written. It
-prints one JSON document: by case the most memory that was taken beyond what the process had before.
+prints one JSON document: by case the most memory that was taken beyond what the process had before, and how
+many of the records became rows.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+from google.protobuf import descriptor_pb2
 
 from epoch_protocol.batches import decode_batch
 from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -22,54 +25,91 @@ from hudi_format.schema import TableSchema
 from index_assigner.formats.avro_keys import AvroKeys
 from index_assigner.formats.avro_rows import column_defaults
 from index_assigner.formats.decode_avro import AvroDecoder
+from index_assigner.formats.decode_protobuf import ProtobufDecoder
 from index_assigner.formats.decoder import RecordDecoder, RowTarget
+from index_assigner.formats.protobuf_message import message_class
+from index_assigner.shuffle.configured_keyer import ROWS_PER_INPUT_BYTE
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from index_assigner.shuffle.refusals import Reason
-from index_assigner.shuffle.shuffle_batch import encode_lanes
+from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
 from stream_runtime.clock import ManualClock
-from stream_runtime.config.model import UnknownFields
+from stream_runtime.config.model import LimitsConfig, UnknownFields
 from stream_runtime.kafka.ports import Message
 from tests.unit.index_assigner.avro_world import DictRegistry
 
-RECORD_BYTES: Final = 4 << 20
-"""`limits.record_bytes`, where nothing else is configured."""
-BATCH_BYTES: Final = 1 << 20
-MESSAGE_BYTES: Final = 16 << 20
+LIMITS: Final = LimitsConfig()
+RECORD_BYTES: Final = LIMITS.record_bytes
 MANY: Final = 4
 """As many as a transaction takes (`limits.transaction_bytes`)."""
-_KINDS: Final = ("long", "string", "double", "boolean", "int", "float", "bytes", "string")
-_LINE: Final = {
-    "type": "record",
-    "name": "line",
-    "fields": [{"name": f"f{at}", "type": ["null", kind], "default": None} for at, kind in enumerate(_KINDS)],
+WIDTHS: Final = (1, 8, 40)
+"""Columns of the inner records."""
+_KINDS: Final = ("boolean", "long", "string", "double", "int", "float", "bytes", "string")
+_PROTOBUF_KINDS: Final = {
+    "boolean": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
+    "long": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+    "double": descriptor_pb2.FieldDescriptorProto.TYPE_DOUBLE,
+    "int": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
+    "float": descriptor_pb2.FieldDescriptorProto.TYPE_FLOAT,
+    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
 }
-_AVRO: Final = {
-    "type": "record",
-    "name": "rows",
-    "fields": [
-        {"name": "id", "type": "string"},
-        {"name": "lists", "type": {"type": "array", "items": {"type": "array", "items": "long"}}},
-        {"name": "lines", "type": {"type": "array", "items": _LINE}},
-    ],
-}
-SCHEMA: Final = TableSchema.from_avro(json.dumps(_AVRO))
+
+
+def avro_schema(width: int) -> dict[str, Any]:
+    """A row with arrays of arrays, of records with so many columns, of numbers and of texts."""
+    fields = [
+        {"name": f"f{at}", "type": ["null", _KINDS[at % len(_KINDS)]], "default": None} for at in range(width)
+    ]
+    line = {"type": "record", "name": "line", "fields": fields}
+    lists = {"type": "array", "items": {"type": "array", "items": "long"}}
+    return {
+        "type": "record",
+        "name": "rows",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "lists", "type": ["null", lists], "default": None},
+            {"name": "lines", "type": {"type": "array", "items": line}},
+            {"name": "texts", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+
+
+SCHEMA: Final = TableSchema.from_avro(json.dumps(avro_schema(8)))
 GENERATOR: Final = KeyGenerator.for_table(SCHEMA, ["id"], [])
 
 
-def json_record(key: str, lists: int, lines: int) -> bytes:
-    return b'{"id":"%s","lists":[%s],"lines":[%s]}' % (
+class Content(NamedTuple):
+    """How many of each the record holds: empty arrays, empty records, texts of two characters."""
+
+    lists: int = 0
+    lines: int = 0
+    texts: int = 0
+
+
+def json_record(key: str, content: Content, _: int = 0) -> bytes:
+    def items(item: bytes, count: int) -> bytes:
+        return b",".join([item] * count)
+
+    return b'{"id":"%s","lists":[%s],"lines":[%s],"texts":[%s]}' % (
         key.encode(),
-        b",".join([b"[]"] * lists),
-        b",".join([b"{}"] * lines),
+        items(b"[]", content.lists),
+        items(b"{}", content.lines),
+        items(b'"ab"', content.texts),
     )
 
 
-def avro_record(key: str, lists: int, lines: int) -> bytes:
+def avro_record(key: str, content: Content, width: int) -> bytes:
     def array(item: bytes, count: int) -> bytes:
         return (_long(count) + item * count if count else b"") + b"\0"
 
     head = b"\0\0\0\0\7" + _long(len(key)) + key.encode()
-    return head + array(b"\0", lists) + array(b"\0" * len(_KINDS), lines)
+    lists = _long(1) + array(b"\0", content.lists)
+    return head + lists + array(b"\0" * width, content.lines) + array(_long(2) + b"ab", content.texts)
+
+
+def protobuf_record(key: str, content: Content, _: int = 0) -> bytes:
+    head = b"\x0a" + bytes([len(key)]) + key.encode()
+    return head + b"\x1a\0" * content.lines + b"\x22\2ab" * content.texts
 
 
 def _long(number: int) -> bytes:
@@ -80,40 +120,125 @@ def _long(number: int) -> bytes:
     return bytes([*out, number])
 
 
-def _keyer(format_: str) -> RecordKeyer:
+def protobuf_decoder(target: RowTarget, width: int) -> ProtobufDecoder:
+    """Of a message like the row of `avro_schema`, without arrays of arrays, which Protobuf has not."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="rows.proto", package="large", syntax="proto3")
+    row, line = file.message_type.add(name="Row"), file.message_type.add(name="Line")
+    row.field.add(name="id", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    lines = row.field.add(name="lines", number=3, type=kinds.TYPE_MESSAGE, label=kinds.LABEL_REPEATED)
+    lines.type_name = ".large.Line"
+    row.field.add(name="texts", number=4, type=kinds.TYPE_STRING, label=kinds.LABEL_REPEATED)
+    for at in range(width):
+        kind = _PROTOBUF_KINDS[_KINDS[at % len(_KINDS)]]
+        line.field.add(name=f"f{at}", number=at + 1, type=kind, label=kinds.LABEL_OPTIONAL)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.desc")
+        path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+        return ProtobufDecoder(message_class(path, "large.Row"), target, GENERATOR, False)
+
+
+def keyer(format_: str, width: int) -> RecordKeyer:
+    """As an assigner has it where nothing is configured."""
+    written = avro_schema(width)
+    schema = TableSchema.from_avro(json.dumps(written))
+    rules = RecordRules(
+        schema,
+        GENERATOR,
+        None,
+        4,
+        1,
+        RECORD_BYTES,
+        row_bytes_max=LIMITS.message_bytes - MESSAGE_OVERHEAD_BYTES,
+        rows_bytes_max=ROWS_PER_INPUT_BYTE * LIMITS.transaction_bytes,
+    )
     clock = ManualClock()
     decoder: RecordDecoder | None = None
+    target = RowTarget.of(schema, None, UnknownFields.DROP)
     if format_ == "avro":
-        registry, target = DictRegistry(), RowTarget.of(SCHEMA, None, UnknownFields.DROP)
-        registry.register(7, _AVRO)
-        defaults = column_defaults(json.dumps(_AVRO), target.columns)
-        decoder = AvroDecoder(target, defaults, AvroKeys(GENERATOR, target, registry, clock), registry, clock)
-    return RecordKeyer(RecordRules(SCHEMA, GENERATOR, None, 4, 1, RECORD_BYTES), decoder)
+        registry = DictRegistry()
+        registry.register(7, written)
+        defaults = column_defaults(json.dumps(written), target.columns)
+        keys = AvroKeys(GENERATOR, target, registry, clock)
+        decoder = AvroDecoder(target, defaults, keys, registry, clock)
+    if format_ == "protobuf":
+        decoder = protobuf_decoder(target, width)
+    return RecordKeyer(rules, decoder)
 
 
-def _cases(format_: str) -> Iterator[tuple[str, list[bytes]]]:
-    make, item = {"json": (json_record, (3, 3)), "avro": (avro_record, (1, len(_KINDS)))}[format_]
-    room = RECORD_BYTES - 100
-    lists, lines = room // item[0], room // item[1]
-    yield "one of arrays", [make("a", lists, 0)]
-    yield "one of records", [make("a", 0, lines)]
-    yield f"{MANY} of records", [make(f"k{at}", 0, lines) for at in range(MANY)]
+class Format(NamedTuple):
+    """``make``: a record of a key, a content and a width. Sizes of an empty array, a record, a text."""
+
+    make: Callable[[str, Content, int], bytes]
+    list_bytes: int
+    line_bytes: Callable[[int], int]
+    text_bytes: int
 
 
-def _taken(keyer: RecordKeyer, values: list[bytes]) -> None:
+FORMATS: Final = {
+    "json": Format(json_record, 3, lambda _: 3, 5),
+    "avro": Format(avro_record, 1, lambda width: width, 3),
+    "protobuf": Format(protobuf_record, 0, lambda _: 2, 4),
+}
+
+
+def contents(format_: str, width: int) -> dict[str, Content]:
+    """By name: what a record of the largest size holds of one kind."""
+    given, room = FORMATS[format_], RECORD_BYTES - 100
+    found = {f"records of {width}": Content(lines=room // given.line_bytes(width))}
+    if width == WIDTHS[0]:
+        found["texts"] = Content(texts=room // given.text_bytes)
+        if given.list_bytes:
+            found["arrays"] = Content(lists=room // given.list_bytes)
+    return found
+
+
+def largest_taken(format_: str, made_of: RecordKeyer, content: Content, width: int) -> Content:
+    """The content, or as much of it as is taken for a row, within a quarter."""
+    while keyed(made_of, [FORMATS[format_].make("a", content, width)]).refused:
+        content = Content(*(count * 3 // 4 for count in content))
+    return content
+
+
+class _Keyed(NamedTuple):
+    rows: int
+    refused: int
+
+
+def keyed(made_of: RecordKeyer, values: Sequence[bytes]) -> _Keyed:
+    """As the shuffle stage does it, transaction by transaction, to base files."""
     messages = [Message("in", 0, at, None, value) for at, value in enumerate(values)]
-    keyed = keyer.key_records(messages)
-    assert not keyed.refused, keyed.refused[0]
-    assert keyed.rows.num_rows == len(values)
-    encoded = encode_lanes(keyed, BATCH_BYTES, MESSAGE_BYTES)
-    assert {each.reason for each in encoded.refused} <= {Reason.RECORD_TOO_LARGE}
-    del keyed, messages
-    for each in encoded.batches:
-        rows = pa.Table.from_batches([decode_batch(each.value)])
-        keys = rows.column("_tm_key").combine_chunks()
-        user = rows.select(SCHEMA.arrow.names)
-        name = "f-0_0-0-0_20240101000000000.parquet"
-        write_base_file(attach_meta_columns(user, keys, "", "20240101000000000", 0, name, 0), SCHEMA)
+    rows = refused = 0
+    while messages:
+        found = made_of.key_records(messages)
+        assert {each.reason for each in found.refused} <= {Reason.RECORD_TOO_LARGE}, found.refused[0]
+        assert found.rows.num_rows + len(found.refused) == found.records
+        messages = messages[found.records :]
+        encoded = encode_lanes(found, LIMITS.batch_bytes, LIMITS.message_bytes)
+        assert not encoded.refused
+        rows, refused = rows + found.rows.num_rows, refused + len(found.refused)
+        del found
+        for each in encoded.batches:
+            _write(pa.Table.from_batches([decode_batch(each.value)]), made_of)
+    return _Keyed(rows, refused)
+
+
+def _write(rows: pa.Table, made_of: RecordKeyer) -> None:
+    schema = made_of.table_schema
+    keys = rows.column("_tm_key").combine_chunks()
+    name = "f-0_0-0-0_20240101000000000.parquet"
+    user = rows.select(schema.arrow.names)
+    write_base_file(attach_meta_columns(user, keys, "", "20240101000000000", 0, name, 0), schema)
+
+
+def _cases(format_: str) -> Iterator[tuple[str, RecordKeyer, list[bytes]]]:
+    make = FORMATS[format_].make
+    for width in WIDTHS:
+        made_of = keyer(format_, width)
+        for name, content in contents(format_, width).items():
+            yield f"one of {name}", made_of, [make("a", content, width)]
+            taken = largest_taken(format_, made_of, content, width)
+            yield f"{MANY} of {name}", made_of, [make(f"k{at}", taken, width) for at in range(MANY)]
 
 
 def _peak_bytes() -> int:
@@ -122,18 +247,16 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    """Prints the memory of each case."""
+    """Prints memory and rows of each case."""
     format_ = sys.argv[1]
-    keyer = _keyer(format_)
-    make: Callable[..., bytes] = json_record if format_ == "json" else avro_record
-    _taken(keyer, [make("a", 2, 2)])
+    keyed(keyer(format_, 8), [FORMATS[format_].make("a", Content(lines=2, texts=2), 8)])
     before = _peak_bytes()
-    told: dict[str, Any] = {}
-    for name, values in _cases(format_):
+    told: dict[str, Any] = {"before": [before, 0]}
+    for name, made_of, values in _cases(format_):
         size = sum(map(len, values))
         Path("/proc/self/clear_refs").write_text("5")
-        _taken(keyer, values)
-        told[name] = _peak_bytes() - before - size
+        rows, _ = keyed(made_of, values)
+        told[name] = [_peak_bytes() - before - size, rows]
     json.dump(told, sys.stdout)
 
 
