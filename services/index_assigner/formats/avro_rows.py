@@ -15,7 +15,13 @@ from fastavro import parse_schema, schemaless_reader
 
 from hudi_format.avro_indexes import without_negative_indexes
 from index_assigner.formats.avro_columns import UnresolvedError, converter, fields_beyond
-from index_assigner.formats.avro_memory import CountedBytes, TooManyValuesError, memory_per_byte
+from index_assigner.formats.avro_memory import (
+    CountedBytes,
+    TooManyValuesError,
+    has_single_bytes,
+    memory_per_byte,
+    memory_per_value,
+)
 from index_assigner.formats.avro_schema import (
     AvroSchemaError,
     AvroType,
@@ -50,12 +56,19 @@ class DatumReader:
     `avro_memory` say.
     """
 
-    def __init__(self, schema_id: int, avro: AvroType, item_bytes: int = 0) -> None:
-        """``item_bytes``: what an item of an array takes in the table's columns.
+    def __init__(
+        self, schema_id: int, avro: AvroType, item_bytes: int | None = None, memory_most: int = MEMORY_MAX
+    ) -> None:
+        """``item_bytes``: what an item of an array takes in the table's columns, None: it has none;
+        ``memory_most``: what one record may take, in bytes.
 
         Raises AvroSchemaError for what fastavro does not take as a schema."""
         self._schema_id = schema_id
+        self._memory_most = memory_most
+        self._single_bytes = has_single_bytes(avro)
         self._memory_per_byte = memory_per_byte(avro, item_bytes)
+        self._memory_per_value = memory_per_value(avro, item_bytes)
+        self._values_max = memory_most // self._memory_per_value
         self.schema_parts = count_parts(avro)
         try:
             self._schema = without_negative_indexes(parse_schema(plain_schema(avro)))
@@ -82,9 +95,11 @@ class DatumReader:
         records: list[Any] = []
         kept: list[int] = []
         refused: list[Refusal] = []
-        schema, bytes_max = self._schema, MEMORY_MAX // self._memory_per_byte
+        schema, values_max = self._schema, self._values_max
         for value, position in zip(values, positions, strict=True):
-            content = BytesIO(value) if len(value) <= bytes_max else CountedBytes(value, bytes_max)
+            content = BytesIO(value)
+            if len(value) > values_max:
+                content = CountedBytes(value, values_max, self._single_bytes)
             content.seek(HEADER_BYTES)
             try:
                 record = schemaless_reader(content, schema)
@@ -105,9 +120,9 @@ class DatumReader:
 
     def _too_hungry(self, position: int, size: int) -> Refusal:
         detail = (
-            f"the value has {size} bytes and takes more than {MEMORY_MAX} bytes of memory: it holds more "
-            f"than {MEMORY_MAX // self._memory_per_byte} values, and of schema {self._schema_id} one may "
-            f"take {self._memory_per_byte} bytes of memory"
+            f"the value has {size} bytes and may take more than {self._memory_most} bytes of memory once it "
+            f"is decoded: it holds more than {self._values_max} values and lengths of texts, and of schema "
+            f"{self._schema_id} one may take {self._memory_per_value} bytes of memory"
         )
         return Refusal(int(position), Reason.RECORD_TOO_LARGE, detail)
 

@@ -17,6 +17,7 @@ from index_assigner.formats.meanings import Meaning, meaning_of, scale_in
 
 NODES_MAX: Final = 20_000
 TEXT_BYTES_MAX: Final = 4 << 20
+SYMBOL_CHARACTERS_MAX: Final = 255
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -166,10 +167,7 @@ class _Reader:
         if kind == "map":
             return AvroType("map", item=self.read(avro.get("values"), namespace, depth + 1))
         if kind == "enum":
-            symbols = avro.get("symbols")
-            if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
-                raise AvroSchemaError("it has an enum without symbols")
-            return AvroType("enum", symbols=tuple(symbols))
+            return AvroType("enum", symbols=_symbols(avro.get("symbols")))
         if kind == "fixed":
             size = avro.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -195,6 +193,17 @@ class _Reader:
             fields[each["name"]] = self.read(each.get("type"), inner, depth + 1)
         self._open.discard(name)
         return AvroType("record", fields=fields)
+
+
+def _symbols(symbols: Any) -> tuple[str, ...]:
+    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+        raise AvroSchemaError("it has an enum without symbols")
+    if any(len(each) > SYMBOL_CHARACTERS_MAX for each in symbols):
+        raise AvroSchemaError(
+            f"it has an enum with a symbol of more than {SYMBOL_CHARACTERS_MAX} characters: a record holds "
+            "one in a byte"
+        )
+    return tuple(symbols)
 
 
 def _scale(avro: dict[str, Any], meaning: Meaning) -> int | None:

@@ -13,6 +13,7 @@ from index_assigner.formats.debezium_avro import DebeziumAvro
 from index_assigner.formats.debezium_json import DebeziumJson
 from index_assigner.formats.decode_avro import AvroDecoder
 from index_assigner.formats.decode_protobuf import ProtobufDecoder
+from index_assigner.formats.decoded_memory import memory_max
 from index_assigner.formats.decoder import RecordDecoder, RowTarget
 from index_assigner.formats.plain_json import FramedJson, PlainJson
 from index_assigner.formats.protobuf_message import message_class
@@ -61,9 +62,11 @@ def _avro(
     except (AvroSchemaError, UnresolvedError) as error:
         raise SetupError(f"{config.table.schema}: {error}") from None
     keys = AvroKeys(generator, target, source, clock)
+    most = memory_max(config.limits.record_bytes)
     if given.format is InputFormat.DEBEZIUM_AVRO:
-        return DebeziumAvro(target, generator, defaults, keys, _ordering(config, schema), source, clock)
-    return AvroDecoder(target, defaults, keys, source, clock)
+        ordering = _ordering(config, schema)
+        return DebeziumAvro(target, generator, defaults, keys, ordering, source, clock, most)
+    return AvroDecoder(target, defaults, keys, source, clock, most)
 
 
 def _ordering(config: TableConfigFile, schema: TableSchema) -> EnvelopeOrdering | None:

@@ -13,6 +13,7 @@ from index_assigner.formats.avro_rows import AvroRows, Defaults
 from index_assigner.formats.avro_schema import AvroType
 from index_assigner.formats.change_events import Changes
 from index_assigner.formats.decode_avro import FramedAvro
+from index_assigner.formats.decoded_memory import MEMORY_MAX
 from index_assigner.formats.decoder import (
     DecodedRecords,
     Int64Array,
@@ -53,13 +54,15 @@ class DebeziumAvro:
         ordering: EnvelopeOrdering | None,
         source: SchemaSource,
         clock: Clock,
+        memory_most: int = MEMORY_MAX,
     ) -> None:
+        """``memory_most``: what one record may take once it is decoded, in bytes."""
         self._target = target
         self._key_target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
         self._defaults = defaults
         self._keys = keys
         self._ordering = ordering
-        self._framed = FramedAvro(self._images, source, clock, target.columns)
+        self._framed = FramedAvro(self._images, source, clock, target.columns, memory_most)
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
         changes = Changes(self._ordering)

@@ -32,7 +32,7 @@ from index_assigner.formats.decoder import (
 )
 from index_assigner.formats.json_memory import JsonMemory
 from index_assigner.formats.meanings import INSTANTS, Meaning, decimals, instants, meaning_of, scale_in
-from index_assigner.formats.plain_json import FramedJson
+from index_assigner.formats.plain_json import FramedJson, bare
 from index_assigner.formats.source_position import EnvelopeOrdering, SourcePosition
 from index_assigner.shuffle.decode_json import JsonDecoder, JsonReading, json_refusal
 from index_assigner.shuffle.refusals import Reason
@@ -121,7 +121,7 @@ class DebeziumJson:
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
         learnt = max((each.learnt_inner for each in self._decoders()), default=0)
-        return self._memory.of(values, most, learnt)
+        return self._memory.of(bare(values, self._framed), most, learnt)
 
     def _decoders(self) -> Iterator[JsonDecoder]:
         for images in (self._plain, *self._by_schema.values()):

@@ -18,7 +18,7 @@ from index_assigner.formats.avro_columns import UnresolvedError
 from index_assigner.formats.avro_keys import AvroKeys
 from index_assigner.formats.avro_rows import AvroRows, DatumReader, Defaults
 from index_assigner.formats.avro_schema import AvroSchemaError, AvroType, read_avro_schema
-from index_assigner.formats.decoded_memory import TOGETHER_MAX, ColumnMemory
+from index_assigner.formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX, ColumnMemory
 from index_assigner.formats.decoder import (
     DecodedRecords,
     Int64Array,
@@ -54,8 +54,10 @@ class FramedAvro(Generic[Plan]):
         source: SchemaSource,
         clock: Clock,
         columns: pa.Schema,
+        memory_most: int,
     ) -> None:
         self._plan_of = plan_of
+        self._memory_most = memory_most
         self._columns = ColumnMemory(columns)
         self._schemas: SchemaCache[WriterSchema[Plan]] = SchemaCache(
             source, self._build, clock, lambda made: made.datums.schema_parts
@@ -96,7 +98,8 @@ class FramedAvro(Generic[Plan]):
             return Unusable(Reason.INCOMPATIBLE_SCHEMA, detail)
         try:
             avro = read_avro_schema(stored.text, stored.references)
-            return WriterSchema(DatumReader(schema_id, avro, self._columns.item), self._plan_of(avro))
+            datums = DatumReader(schema_id, avro, self._columns.item, self._memory_most)
+            return WriterSchema(datums, self._plan_of(avro))
         except UnresolvedError as error:
             return Unusable(error.reason, f"schema {schema_id}: {error}")
         except AvroSchemaError as error:
@@ -109,12 +112,19 @@ class AvroDecoder:
     tombstones_follow_deletes = False
 
     def __init__(
-        self, target: RowTarget, defaults: Defaults, keys: AvroKeys, source: SchemaSource, clock: Clock
+        self,
+        target: RowTarget,
+        defaults: Defaults,
+        keys: AvroKeys,
+        source: SchemaSource,
+        clock: Clock,
+        memory_most: int = MEMORY_MAX,
     ) -> None:
+        """``memory_most``: what one record may take once it is decoded, in bytes."""
         self._target = target
         self._keys = keys
         self._framed = FramedAvro(
-            lambda avro: AvroRows(avro, target, defaults), source, clock, target.columns
+            lambda avro: AvroRows(avro, target, defaults), source, clock, target.columns, memory_most
         )
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:

@@ -76,8 +76,8 @@ class RecordDecoder(Protocol):
         ...
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        """So many bytes of memory at most decoding each value takes; only what is above ``most`` has to be
-        close. Cheap, and never raises.
+        """So many bytes of memory at most decoding each value takes. What is above ``most`` may be less than
+        that, but is above ``most``. Cheap, and never raises but for a defect.
         """
         ...
 

@@ -51,6 +51,11 @@ class FramedJson:
         return [memoryview(messages[i].value or b"")[HEADER_BYTES:] for i in kept], kept
 
 
+def bare(values: Sequence[bytes], framed: FramedJson | None) -> Sequence[bytes]:
+    """The documents in the values. A schema's id may have the byte of a quote: so no header is counted."""
+    return values if framed is None else [value[HEADER_BYTES:] for value in values]
+
+
 class PlainJson:
     """The `RecordDecoder` of `json`."""
 
@@ -72,7 +77,7 @@ class PlainJson:
         return replace(decoded, refused=refused + decoded.refused)
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        return self._decoder.memory(values, most)
+        return self._decoder.memory(bare(values, self._framed), most)
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)

@@ -29,6 +29,7 @@ _TEXT: Final = 128
 _NUMBER: Final = 80
 _BOOLEAN: Final = 32
 _BYTES_OF_ELEMENT: Final = 2
+"""At least. A packed number may have one byte: Python keeps one object of each of those."""
 _LEVELS_MAX: Final = 100
 _COUNTED_FROM: Final = 16 << 10
 """Bytes of a message that is worth counting."""
@@ -38,7 +39,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 @dataclass
 class _Kind:
     """One message type. ``cost``: of one message without what it holds; ``repeated``: by field, what one
-    element of it takes; ``inner``: by field, its message type; ``rate``: the most memory for a byte.
+    element of it takes; ``inner``: by field, its message type; ``longest_name``: of an enum's values.
     """
 
     cost: int
@@ -46,6 +47,7 @@ class _Kind:
     repeated: dict[str, int] = field(default_factory=dict)
     inner: dict[str, _Kind] = field(default_factory=dict)
     has_groups: bool = False
+    longest_name: int = 0
 
 
 class ProtobufMemory:
@@ -57,9 +59,11 @@ class ProtobufMemory:
         self._record = SLOT * len(columns) + sum(filled_bytes(each.type) for each in columns)
         self._root = self._kind(described, {each.name: each.type for each in columns})
         kinds = self._kinds.values()
-        rates = [cost for kind in kinds for cost in kind.repeated.values()]
-        rates += [each.cost for kind in kinds for each in kind.inner.values()]
-        self._rate = max(rates, default=0) // _BYTES_OF_ELEMENT + bool(rates)
+        costs = [cost for kind in kinds for cost in kind.repeated.values()]
+        costs += [each.cost for kind in kinds for each in kind.inner.values()]
+        rate = max(costs, default=0) // _BYTES_OF_ELEMENT + bool(costs)
+        # A column holds the name for a packed number of one byte.
+        self._rate = rate + max(kind.longest_name for kind in kinds)
         self._has_groups = any(kind.has_groups for kind in kinds)
 
     def of(self, contents: Sequence[bytes], most: int) -> Int64Array:
@@ -110,8 +114,10 @@ class ProtobufMemory:
         if known is not None:
             return known
         fields = list(described.fields)
-        cost = _MESSAGE + _FIELD * len(fields) + sum(map(filled_bytes, columns.values()))
-        kind = self._kinds[described.full_name, shown] = _Kind(cost, _flat(described))
+        names = [_name_bytes(each) for each in fields]
+        cost = _MESSAGE + _FIELD * len(fields) + sum(map(filled_bytes, columns.values())) + sum(names)
+        kind = _Kind(cost, _flat(described), longest_name=max(names, default=0))
+        self._kinds[described.full_name, shown] = kind
         for each in fields:
             below = _below(columns.get(each.name))
             if each.type == FieldDescriptor.TYPE_GROUP:
@@ -142,7 +148,15 @@ def _below(arrow: pa.DataType | None) -> dict[str, pa.DataType]:
 def _element(described: Any) -> int:
     if described.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return _BOOLEAN
-    return _TEXT if described.cpp_type == FieldDescriptor.CPPTYPE_STRING else _NUMBER
+    number = _NUMBER + _name_bytes(described)
+    return _TEXT if described.cpp_type == FieldDescriptor.CPPTYPE_STRING else number
+
+
+def _name_bytes(described: Any) -> int:
+    """Of the longest name of an enum's values: a column may hold it for a number."""
+    if described.cpp_type != FieldDescriptor.CPPTYPE_ENUM:
+        return 0
+    return max(len(each.name) for each in described.enum_type.values)
 
 
 def _flat(described: Any) -> type[Message]:

@@ -25,7 +25,7 @@ class DecodeParts:
             if after - first <= 1:
                 yield first, after
                 continue
-            memory = self._memory(messages[first:after])
+            memory = self._memory(messages[first:after], TOGETHER_MAX)
             for start, end in parts_within(memory, TOGETHER_MAX):
                 yield first + start, first + end
 
@@ -34,7 +34,8 @@ class DecodeParts:
 
         One that takes so much is by itself: it has no room beside others.
         """
-        taken, most = int(self._memory([message])[0]), memory_max(self._record_bytes_max)
+        most = memory_max(self._record_bytes_max)
+        taken = int(self._memory([message], most)[0])
         if taken <= most:
             return None
         return (
@@ -42,11 +43,11 @@ class DecodeParts:
             f"is decoded, a record may take {most}: it holds very many small values"
         )
 
-    def _memory(self, messages: Sequence[Message]) -> Int64Array:
+    def _memory(self, messages: Sequence[Message], most: int) -> Int64Array:
         values = [message.value or b"" for message in messages]
         small = [value if len(value) <= self._record_bytes_max else b"" for value in values]
         try:
-            return self._decoder.memory(small, TOGETHER_MAX)
+            return self._decoder.memory(small, most)
         except Exception:
             # Bytes from outside lead parsers to errors of any class: each by itself, the record is found.
             if len(messages) == 1:

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from epoch_protocol.batches import encode_batch
 from index_assigner.formats.decoder import Int64Array, merged_positions
@@ -77,19 +78,36 @@ def joined(parts: Sequence[KeyedRows]) -> KeyedRows:
 def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
     """Rows that take more than ``most`` bytes as a message of their own, and how many they take."""
     found: dict[int, int] = {}
+    encoded = [at for at, each in enumerate(rows.schema) if pa.types.is_dictionary(each.type)]
+    plain = rows.select([at for at in range(rows.num_columns) if at not in encoded])
+    beside = sum(_longest(rows.column(at).dictionary) for at in encoded)
     parts = [(0, rows.num_rows)]
     while parts:
         first, count = parts.pop()
-        part = rows.slice(first, count)
-        size = part.nbytes
         # A message has more bytes than its columns: of those near the limit it is made.
-        if not count or size <= most // 2:
+        if not count or plain.slice(first, count).nbytes + beside <= most // 2:
             continue
         if count > 1:
             parts += [(first, count // 2), (first + count // 2, count - count // 2)]
-        elif size > most or (size := encode_batch(part).size) > most:
+            continue
+        row = with_own_dictionaries(rows.slice(first, 1))
+        size = row.nbytes if row.nbytes > 2 * most else encode_batch(row).size
+        if size > most:
             found[first] = size
     return dict(sorted(found.items()))
+
+
+def _longest(texts: pa.Array) -> int:
+    return pc.max(pc.binary_length(texts)).as_py() or 0
+
+
+def with_own_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without the partitions of others: part of a batch has the dictionaries of the whole one."""
+    columns = [
+        each.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(each.type) else each
+        for each in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> dict[str, Int64Array]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from epoch_protocol.batches import BatchHeader, chained_checksum, encode_batch
 from epoch_protocol.entries import Produced, Topic
 from index_assigner.formats.decoder import Int64Array
-from index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows
+from index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows, with_own_dictionaries
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from stream_runtime.kafka.ports import TopicPartition
@@ -69,6 +69,9 @@ def _encode(
     """One message, or halves of it while it is too large; ``positions`` of the rows, from the first on."""
     value = encode_batch(rows)
     limit = message_bytes - MESSAGE_OVERHEAD_BYTES
+    if value.size > limit:
+        rows = with_own_dictionaries(rows)
+        value = encode_batch(rows)
     if value.size <= limit:
         encoded.batches.append(EncodedBatch(lane, value.to_pybytes(), rows.num_rows))
     elif rows.num_rows == 1:

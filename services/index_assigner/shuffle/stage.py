@@ -150,6 +150,7 @@ class ShuffleWork:
         wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
         if self._gathered_bytes:
             timeout_s = min(timeout_s, _QUIET_S)
+        self._left_behind = self._left_behind and any(lane.messages for lane in self._lanes.values())
         messages = [] if self._left_behind else self._poll(wanted, timeout_s, budget.bytes)
         if messages:
             size = self._sort(messages)
@@ -157,7 +158,6 @@ class ShuffleWork:
             self._gathered_bytes += size
         waiting = sum(len(lane.messages) for lane in self._lanes.values()) + len(self._skips.waiting())
         drained = self._left_behind or (not messages and timeout_s >= _QUIET_S)
-        self._left_behind &= waiting > 0
         return Gathered(waiting, self._gathered_bytes, waiting > 0 and drained)
 
     def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:

@@ -24,6 +24,8 @@ from hudi_format.keys import KeyGenerator
 from hudi_format.schema import TableSchema
 from index_assigner.formats.avro_keys import AvroKeys
 from index_assigner.formats.avro_rows import column_defaults
+from index_assigner.formats.debezium_avro import DebeziumAvro
+from index_assigner.formats.debezium_json import DebeziumJson
 from index_assigner.formats.decode_avro import AvroDecoder
 from index_assigner.formats.decode_protobuf import ProtobufDecoder
 from index_assigner.formats.decoder import RecordDecoder, RowTarget
@@ -35,7 +37,7 @@ from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_
 from stream_runtime.clock import ManualClock
 from stream_runtime.config.model import LimitsConfig, UnknownFields
 from stream_runtime.kafka.ports import Message
-from tests.unit.index_assigner.avro_world import DictRegistry
+from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
 
 LIMITS: Final = LimitsConfig()
 RECORD_BYTES: Final = LIMITS.record_bytes
@@ -112,6 +114,15 @@ def protobuf_record(key: str, content: Content, _: int = 0) -> bytes:
     return head + b"\x1a\0" * content.lines + b"\x22\2ab" * content.texts
 
 
+def json_event(key: str, content: Content, width: int) -> bytes:
+    return b'{"before":null,"after":%s,"op":"c"}' % json_record(key, content, width)
+
+
+def avro_event(key: str, content: Content, width: int) -> bytes:
+    """Before is null, after is the row."""
+    return b"\0\0\0\0\7\0\2" + avro_record(key, content, width)[5:] + b"\2c"
+
+
 def _long(number: int) -> bytes:
     number, out = number << 1, bytearray()
     while number > 0x7F:
@@ -155,12 +166,18 @@ def keyer(format_: str, width: int) -> RecordKeyer:
     clock = ManualClock()
     decoder: RecordDecoder | None = None
     target = RowTarget.of(schema, None, UnknownFields.DROP)
+    registry = DictRegistry()
+    defaults = column_defaults(json.dumps(written), target.columns)
+    keys = AvroKeys(GENERATOR, target, registry, clock)
     if format_ == "avro":
-        registry = DictRegistry()
         registry.register(7, written)
-        defaults = column_defaults(json.dumps(written), target.columns)
-        keys = AvroKeys(GENERATOR, target, registry, clock)
         decoder = AvroDecoder(target, defaults, keys, registry, clock)
+    if format_ == "debezium-avro":
+        images = {"before": ["null", written], "after": ["null", "rows"], "op": "string"}
+        registry.register(7, record_schema("event", images))
+        decoder = DebeziumAvro(target, GENERATOR, defaults, keys, None, registry, clock)
+    if format_ == "debezium-json":
+        decoder = DebeziumJson(schema, GENERATOR, UnknownFields.DROP, None)
     if format_ == "protobuf":
         decoder = protobuf_decoder(target, width)
     return RecordKeyer(rules, decoder)
@@ -173,12 +190,16 @@ class Format(NamedTuple):
     list_bytes: int
     line_bytes: Callable[[int], int]
     text_bytes: int
+    widths: Sequence[int] = WIDTHS
 
 
 FORMATS: Final = {
     "json": Format(json_record, 3, lambda _: 3, 5),
     "avro": Format(avro_record, 1, lambda width: width, 3),
     "protobuf": Format(protobuf_record, 0, lambda _: 2, 4),
+    # Rows of events are read as those of JSON and Avro.
+    "debezium-json": Format(json_event, 3, lambda _: 3, 5, (8,)),
+    "debezium-avro": Format(avro_event, 1, lambda width: width, 3, (8,)),
 }
 
 
@@ -233,7 +254,7 @@ def _write(rows: pa.Table, made_of: RecordKeyer) -> None:
 
 def _cases(format_: str) -> Iterator[tuple[str, RecordKeyer, list[bytes]]]:
     make = FORMATS[format_].make
-    for width in WIDTHS:
+    for width in FORMATS[format_].widths:
         made_of = keyer(format_, width)
         for name, content in contents(format_, width).items():
             yield f"one of {name}", made_of, [make("a", content, width)]

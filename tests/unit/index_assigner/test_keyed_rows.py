@@ -229,6 +229,9 @@ class Allergic:
             raise self.error("peanut")
         return self._sound.decode(messages, positions)
 
+    def memory(self, values, most):
+        return self._sound.memory(values, most)
+
     def record_keys(self, keys):
         return self._sound.record_keys(keys)
 
