@@ -9,14 +9,14 @@ G, a row in y, and the index says y. Partition x is dropped: Hudi deletes the in
 has none, and the next update of k, by Hudi or by us, would insert it a second time.
 
 Such a replacecommit is told by its own changes of the index: a deleted entry that named a file group that was
-not replaced. A clustering moves entries along with their rows. What was built after it is right.
+not replaced, by this one or before. (Where partition y was dropped before, k has no row, and its entry was
+left behind.) A clustering moves entries along with their rows. What was built after it is right.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from hudi_format.commit.instants import instant_path
@@ -27,6 +27,7 @@ from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from hudi_format.metadata_table.restored_index import INDEX_REMEDY, newest_build
 from hudi_format.metadata_table.shard import ShardSnapshot
 from hudi_format.model import is_bootstrap_instant
+from hudi_format.replaced_rows import ReplacedRows
 from hudi_format.storage.base import Storage, join_path
 from hudi_format.timeline import Action, Instant, Timeline
 from hudi_format.timeline.avro_records import decode_replace_commit_metadata
@@ -41,6 +42,7 @@ class ReplacedEntries:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._passed: set[str] = set()
+        self._rows = ReplacedRows(storage)
 
     def check(self, data: Timeline, metadata: Timeline) -> None:
         """Raises UnsupportedTableError where a replacecommit on the active timelines took entries of rows
@@ -50,17 +52,19 @@ class ReplacedEntries:
         for instant in data.completed(Action.REPLACE_COMMIT, Action.CLUSTERING):
             if instant.file_name not in self._passed:
                 if str(instant.completion) > newest_build(metadata):
-                    self._check(instant, metadata)
+                    self._check(instant, data, metadata)
                 self._passed.add(instant.file_name)
 
-    def _check(self, instant: Instant, metadata: Timeline) -> None:
+    def _check(self, instant: Instant, data: Timeline, metadata: Timeline) -> None:
         path = instant_path(instant)
         found = decode_replace_commit_metadata(self._storage.read(path), path)
         change = metadata.find(instant.requested)
         if found.commit.operation_type == _CLUSTERING or change is None or not change.is_completed:
             return
         groups = {(where, each) for where, ids in found.replaced_file_ids.items() for each in ids}
-        taken = _taken(self._storage, metadata, change, groups)
+        found_elsewhere = _taken(self._storage, metadata, change, groups)
+        gone = self._rows.before(str(instant.completion), data) if found_elsewhere else frozenset()
+        taken = [key for key, group in found_elsewhere if group not in gone]
         if taken:
             raise UnsupportedTableError(
                 f"another engine's {found.commit.operation_type} {instant.requested} took the index "
@@ -70,10 +74,12 @@ class ReplacedEntries:
             )
 
 
-def _taken(storage: Storage, metadata: Timeline, change: Instant, replaced: set[FileGroupId]) -> list[str]:
-    """Keys whose entries the instant deleted, although they named other file groups."""
+def _taken(
+    storage: Storage, metadata: Timeline, change: Instant, replaced: set[FileGroupId]
+) -> list[tuple[str, FileGroupId]]:
+    """Keys whose entries the instant deleted, although they named other file groups: these."""
     completions = {each.requested: str(each.completion) for each in metadata.completed()}
-    taken: list[str] = []
+    taken: list[tuple[str, FileGroupId]] = []
     for file_id, names in _by_group(storage).items():
         mine = [name for name in names if _instant(name) == change.requested and ".log." in name]
         if not mine:
@@ -84,12 +90,12 @@ def _taken(storage: Storage, metadata: Timeline, change: Instant, replaced: set[
         if not len(deleted):
             continue
         before = _slice_before(file_id, names, completions, str(change.completion))
-        found = _shard(storage, before).lookup(deleted.sort())
-        wrong = [
-            (each.partition_path, each.file_id) not in replaced
-            for each in (found.locations[number] for number in found.location_ids[found.found].tolist())
-        ]
-        taken += deleted.sort().take(pa.array(np.flatnonzero(found.found)[wrong])).to_pylist()
+        keys = deleted.sort()
+        found = _shard(storage, before).lookup(keys)
+        places = [found.locations[number] for number in found.location_ids[found.found].tolist()]
+        groups = [(each.partition_path, each.file_id) for each in places]
+        named = zip(keys.filter(pa.array(found.found)).to_pylist(), groups, strict=True)
+        taken += [(key, group) for key, group in named if group not in replaced]
     return taken
 
 

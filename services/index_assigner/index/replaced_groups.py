@@ -13,23 +13,14 @@ lie in: those of the archive need not be kept.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from hudi_format.file_group.slices import FileGroupId
+from hudi_format.replaced_rows import Groups, ReplacedRows
 from hudi_format.storage.base import Storage
 from hudi_format.table_view import TableView
 from hudi_format.timeline import Timeline
-from hudi_format.timeline.archived import ArchivedInstant, ArchivedTimeline
-from hudi_format.timeline.avro_records import decode_replace_commit_metadata
 from index_assigner.domain.locations import Int32Array, Locations
 from index_assigner.domain.reduce import BoolArray
-
-_REPLACING: Final = (".replacecommit", ".clustering")
-_CLUSTERING: Final = "CLUSTER"
-
-Groups = frozenset[FileGroupId]
 
 
 class ReplacedGroups:
@@ -40,7 +31,7 @@ class ReplacedGroups:
         self._locations = locations
         self._timeline: Timeline | None = None
         self._view: TableView | None = None
-        self._archived: dict[str, Groups] = {}
+        self._rows = ReplacedRows(storage)
         self._groups: Groups = frozenset()
         self._replaced = np.zeros(0, np.bool_)
 
@@ -51,9 +42,9 @@ class ReplacedGroups:
         if timeline is self._timeline:
             return
         self._view = TableView.of(self._storage, timeline, self._view)
+        self._groups = frozenset(self._view.replaced)
         if timeline.archive is not None:
-            self._read_archive(timeline.archive)
-        self._groups = frozenset(self._view.replaced).union(*self._archived.values())
+            self._groups |= self._rows.archived(timeline.archive)
         self._replaced = np.zeros(0, np.bool_)
         self._timeline = timeline
 
@@ -69,23 +60,3 @@ class ReplacedGroups:
         held = locations >= 0
         held[held] = self._replaced[locations[held]]
         return held
-
-    def _read_archive(self, archive: ArchivedTimeline) -> None:
-        new = {
-            name for name in archive.identities() if name.endswith(_REPLACING) and name not in self._archived
-        }
-        if not new:
-            return
-        requested = [name.partition("_")[0] for name in new]
-        for each in archive.instants(min(requested), max(requested)):
-            name = f"{each.requested}_{each.completion}.{each.action}"
-            if name in new:
-                self._archived[name] = _replaced_for_good(each)
-
-
-def _replaced_for_good(instant: ArchivedInstant) -> Groups:
-    metadata = decode_replace_commit_metadata(instant.metadata, f"archived replacecommit {instant.requested}")
-    if metadata.commit.operation_type == _CLUSTERING:
-        return frozenset()
-    replaced = metadata.replaced_file_ids
-    return frozenset((partition, each) for partition, ids in replaced.items() for each in ids)

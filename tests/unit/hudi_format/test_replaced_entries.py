@@ -6,7 +6,7 @@ from hudi_format.errors import UnsupportedTableError
 from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from hudi_format.timeline.avro_container import encode_container
-from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id
+from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 
 
 def replace(
@@ -28,6 +28,17 @@ def replace(
     content = encode_container("replace-commit-metadata", record)
     table.storage.create(f".hoodie/timeline/{instant}_{table.times.next()}.replacecommit", content)
     return instant
+
+
+def archive(table: IndexedTable, instant: str) -> None:
+    """Moves a replacecommit into the history."""
+    found = load_timeline(table.storage).find(instant)
+    assert found is not None
+    path = f".hoodie/timeline/{found.file_name}"
+    row = (instant, str(found.completion), "replacecommit", table.storage.read(path))
+    write_archive(table.storage, [row])
+    for name in (found.file_name, f"{instant}.replacecommit.requested", f"{instant}.replacecommit.inflight"):
+        table.storage.delete(f".hoodie/timeline/{name}")
 
 
 def check(table: IndexedTable) -> None:
@@ -57,6 +68,36 @@ def test_entries_of_the_groups_that_were_replaced_may_go() -> None:
     table.commit({"k": 1, "a": 1, "b": 3})
     replace(table, [1], ["k", "a", "nobody"])
     check(table)
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["active", "archived"])
+def test_an_entry_that_named_a_group_which_was_replaced_before_may_go(archived: bool) -> None:
+    """k moved to a log file of group 2, and group 2 was replaced: Hudi left the entry behind, and there is
+    no row. The base file of group 1 still has k.
+    """
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1})
+    table.commit({"k": 2})
+    before = replace(table, [2], [])
+    replace(table, [1], ["k", "a"])
+    if archived:
+        archive(table, before)
+    check(table)
+
+
+@pytest.mark.parametrize("operation", ["CLUSTER", "DELETE_PARTITION"])
+def test_an_entry_of_a_row_that_another_replacecommit_hides_is_missed(operation: str) -> None:
+    """A clustering before moved the row, and a drop that came later may be taken back."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1})
+    table.commit({"k": 2})
+    if operation == "CLUSTER":
+        replace(table, [2], [], operation)
+    replace(table, [1], ["k", "a"])
+    if operation != "CLUSTER":
+        replace(table, [2], [], operation)
+    with pytest.raises(UnsupportedTableError, match=r"took .* of 1 keys .*'k'"):
+        check(table)
 
 
 def test_a_clustering_is_passed_over() -> None:
