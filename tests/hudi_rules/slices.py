@@ -139,6 +139,12 @@ def clustered(plans: Mapping[str, Mapping[str, object]]) -> dict[Group, str]:
     return found
 
 
+def replaced_for_good(documents: Iterable[Mapping[str, object]]) -> frozenset[Group]:
+    """File groups whose rows went with them: a clustering replaces some, too, and moves their rows."""
+    done = {str(n): each for n, each in enumerate(documents) if each.get("operationType") != "CLUSTER"}
+    return frozenset(replaced(done))
+
+
 def replaced(documents: Mapping[str, Mapping[str, object]]) -> dict[Group, str]:
     """File group -> the completed replacecommit that took it away, for every reader and at once;
     ``documents``: instant -> its metadata.

@@ -18,6 +18,7 @@ from tests.hudi_rules.slices import (
     groups_of,
     read_slice,
     replaced,
+    replaced_for_good,
     scheduled,
     slices_of,
 )
@@ -83,6 +84,12 @@ class HudiTable:
         """
         done = self.timeline.completed("replacecommit", "clustering")
         return replaced({each.requested: self.document(each) for each in done})
+
+    @cached_property
+    def replaced_in_history(self) -> frozenset[Group]:
+        """File groups that archived replacecommits took away with their rows."""
+        done = [row["metadata"] for row in self.history if row["action"] == "replacecommit"]
+        return replaced_for_good([decode(each) for each in done])
 
     @cached_property
     def scheduled(self) -> dict[Group, str]:

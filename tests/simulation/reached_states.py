@@ -83,6 +83,10 @@ REQUIRED: Final = frozenset({
     "foreign fail-compact-index",
     "foreign rollback-service",
     "foreign service rolled back",
+    "index entry left behind",
+    "index entry left behind, replacecommit archived",
+    "our insert over an index entry left behind",
+    "delete of a key whose index entry was left behind",
     "foreign commit below what was there",
     "foreign commit not seen by who claims",
 })  # fmt: skip

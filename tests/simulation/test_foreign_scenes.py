@@ -6,7 +6,12 @@ from random import Random
 
 import pytest
 
-from tests.simulation.world.foreign_scenes import KINDS, chosen_kinds
+from tests.simulation.world.foreign_scenes import (
+    KINDS,
+    chosen_kinds,
+    has_left_entries,
+    left_entries_scene,
+)
 from tests.simulation.world.generate import _Author
 from tests.simulation.world.script import FOREIGN
 
@@ -30,3 +35,26 @@ def test_a_kind_says_only_words_that_the_engine_knows(kind: str) -> None:
         said = [event for event in author.events if event[0] == "foreign"]
         assert said
         assert all(event[1] in FOREIGN for event in said)
+
+
+def test_the_scene_of_left_entries_draws_from_its_own_stream_and_says_known_words() -> None:
+    for seed in range(20):
+        author = _Author(seed)
+        drawn, state = author.random, author.random.getstate()
+        left_entries_scene(author, seed)
+        assert author.random is drawn
+        assert drawn.getstate() == state
+        said = [event[1] for event in author.events if event[0] == "foreign"]
+        assert {"overwrite", "drop"} & set(said)
+        assert set(said) <= set(FOREIGN)
+
+
+def test_left_entries_are_for_merge_on_read_where_partitions_may_be_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TIDEMARK_FOREIGN", raising=False)
+    chosen = [seed for seed in range(1_000) if has_left_entries(seed, is_log=True)]
+    assert 90 <= len(chosen) <= 150
+    assert not any(has_left_entries(seed, is_log=False) for seed in chosen)
+    monkeypatch.setenv("TIDEMARK_FOREIGN", "rows,clock")
+    assert not any(has_left_entries(seed, is_log=True) for seed in chosen)

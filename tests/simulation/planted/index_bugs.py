@@ -20,6 +20,7 @@ from index_assigner.assign.lane_opening import LaneOpener
 from index_assigner.domain.tag import StoredKeys, Tag, TaggedKeys, tag_events
 from index_assigner.index.held_lane import HeldLane
 from index_assigner.index.promotion import Promotion
+from index_assigner.index.replaced_groups import ReplacedGroups
 from index_assigner.index.rocks_layout import TOMBSTONE
 from index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
 from index_assigner.index.tiered import TieredIndex
@@ -162,3 +163,11 @@ def file_of_a_losing_try_committed(ground: Ground) -> None:
             create_marker_list(storage, instant, number, announced, staging_dir=staging_dir)
 
     ground.replace(data_task, "publish_markers", publish_markers)
+
+
+@planted("unexpected", "G1", "G6")
+def left_entry_taken_for_a_row(ground: Ground) -> None:
+    """3.4: an index entry that was left behind in a replaced file group is none. Here it is one: its row is
+    looked for where there is none, or written where nobody reads.
+    """
+    ground.replace(ReplacedGroups, "hold", lambda _, locations: np.zeros(len(locations), np.bool_))

@@ -1,6 +1,7 @@
 """What another engine does in a random world: the kinds of it.
 
-Two of four seeds end with some of them, mixed with input and faults (`generate`).
+Two of four seeds end with some of them, mixed with input and faults (`generate`). Some seeds of
+MERGE_ON_READ end with rows in log files whose partition is replaced.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 _KEYS, _DAYS = 6, 3
+_LEFT_ENTRIES: Final = 0.12
 
 
 class Author(Protocol):
     """Who writes a script down (`generate`)."""
 
     random: Random
+    time: int
 
     def say(self, *words: object) -> None: ...
     def feed(self) -> None: ...
@@ -226,3 +229,63 @@ def foreign_scene(author: Author) -> None:
         if dice.random() < 0.2:
             author.fault()
     author.work(dice.randint(1, 4))
+
+
+def has_left_entries(seed: int, is_log: bool) -> bool:
+    """Whether the seed has `left_entries_scene`."""
+    wanted = Random(f"{seed} left entries").random() < _LEFT_ENTRIES
+    return is_log and wanted and "replacing" in chosen_kinds()
+
+
+def left_entries_scene(author: Author, seed: int) -> None:
+    """The rows of some keys are in log files alone when their partition is replaced: Hudi leaves their index
+    entries behind. The keys come again, there or elsewhere, and go.
+
+    Drawn from a random stream of its own, so that other seeds have the scripts that they had before.
+    """
+    drawn, author.random = author.random, Random(f"{seed} left entries, scene")
+    dice, day = author.random, _day(author)
+    keys = dice.sample([f"k{n}" for n in range(_KEYS)], _KEYS)
+    first = dice.randint(1, 2)
+    # All in one partition, so that none has an old version in its base files and lives elsewhere.
+    for some in (keys[:first], keys[first:]):
+        for key in some:
+            _up(author, key, day)
+        author.say("hurry")
+        for _ in range(8):
+            author.say("round")
+    if dice.random() < 0.3:
+        author.fault()
+    if dice.random() < 0.4:
+        _planned(author)
+    author.say("foreign", dice.choice(("overwrite", "drop", "drop")), day)
+    if dice.random() < 0.4:
+        _archived(author)
+    for _ in range(dice.randint(1, 3)):
+        for key in dice.sample(keys[first:], dice.randint(1, 3)):
+            _up(author, key, dice.choice((day, _day(author))))
+        author.work(dice.randint(1, 8))
+        if dice.random() < 0.3:
+            author.fault()
+        if dice.random() < 0.3:
+            _rows(author)
+        for key in dice.sample(keys, dice.randint(0, 3)):
+            author.say("feed", "null", key)
+        author.work(dice.randint(1, 4))
+    author.random = drawn
+
+
+def _up(author: Author, key: str, day: str) -> None:
+    author.time += 1
+    author.say("feed", "up", key, day, author.time)
+
+
+def _archived(author: Author) -> None:
+    """All commits but the newest, in all likelihood."""
+    author.say("foreign", "clean", "versions", 1)
+    for words in (("compact-index", "clean"), ("empty",), ("empty",)):
+        author.say("foreign", *words)
+    author.work(1)
+    author.say("foreign", "archive", 1)
+    if author.random.random() < 0.5:
+        author.say("kill", author.random.choice(("assigner-0", "assigner-1", "coordinator")))

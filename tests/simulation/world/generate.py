@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from tests.simulation.world.foreign_scenes import foreign_scene
+from tests.simulation.world.foreign_scenes import foreign_scene, has_left_entries, left_entries_scene
 from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.richer import richer
 from tests.simulation.world.script import Event, Script, Setup
@@ -324,6 +324,8 @@ def generate(seed: int) -> Script:
         long_scene(author, author.setup.assigners)
     elif place in _FOREIGN_SCENES:
         foreign_scene(author)
+    if has_left_entries(seed, author.setup.type == "mor"):
+        left_entries_scene(author, seed)
     setup, events = richer(seed, author.setup, author.events)
     return Script(setup, tuple(events), seed)
 

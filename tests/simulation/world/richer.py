@@ -20,7 +20,7 @@ _CHANCE_HARDER: Final = 1 / 7
 _KEYS: Final = 6
 _MORE_KEYS: Final = 8
 _ENDS: Final = ("decoded", "decoded", "fetched")
-QUOTED: Final = frozenset({3, 11, 23, 91, 2000, 2001, 2008, 2013, 2032})
+QUOTED: Final = frozenset({3, 11, 12, 23, 91, 2000, 2001, 2008, 2013, 2032})
 """Seeds that docs/simulation.md quotes for what their usual world shows: they keep it."""
 
 _Drawn = tuple[Setup, list[Event]]

@@ -38,6 +38,7 @@ from tests.simulation.world.settings import INPUT, TABLE, config_of, inputs_of, 
 from tests.simulation.world.storage import WatchedStorage
 from tests.simulation.world.takeovers import Takeovers
 from tests.simulation.world.watched_caches import WatchedCaches
+from tests.simulation.world.watched_entries import WatchedEntries
 from tests.simulation.world.watched_stops import WatchedStops
 from tests.simulation.world.watched_work import WatchedWork
 
@@ -118,6 +119,7 @@ class Town:
         if ground.since.generation:
             self.judge.goes_on(ground.since, ground.gone)
         self.takeovers = Takeovers(self.judge, self.reached)
+        self._entries = WatchedEntries(self.judge, self.reached)
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
         self._work = WatchedWork(self.judge, self.storage)
@@ -213,6 +215,7 @@ class Town:
         self._work.follow()
         self.takeovers.happened()
         self._stops.happened(self._actors())
+        self._entries.happened()
 
     def _carried(self, actor: Actor, work: Callable[[], None]) -> None:
         self._acting = actor.process.name

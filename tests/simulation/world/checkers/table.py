@@ -9,7 +9,7 @@ write. What a file group's slices are, and which groups are replaced, is Hudi's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from operator import is_
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -34,7 +34,6 @@ _INDEX_FOLDER: Final = ".hoodie/metadata/record_index"
 _FILES_FOLDER: Final = ".hoodie/metadata/files"
 _BOOTSTRAP: Final = "00000000000000"
 _T = TypeVar("_T")
-_NOTHING: Final[dict[str, str]] = {}
 
 
 class BrokenTableError(Exception):
@@ -129,9 +128,9 @@ class Reader:
 
     def _timeline(self, folder: str) -> Timeline:
         names = self._listed(folder)
-        archived = self._archived() if folder == DATA_TIMELINE else _NOTHING
+        history = self._history() if folder == DATA_TIMELINE else None
         return self._once(
-            "timeline", folder, (names, archived), lambda: read_timeline(folder, names, self._read, archived)
+            "timeline", folder, (names, history), lambda: read_timeline(folder, names, self._read, history)
         )
 
     def files(self, folder: str) -> tuple[DataFile, ...]:
@@ -197,14 +196,15 @@ class Reader:
         found = [_merged_files(self.files(folder), data) for folder in self._folders()]
         return self._rows(tuple(each for part in found for each in part))[0]
 
-    def _archived(self) -> Mapping[str, str]:
-        """When archived instants completed. A write that was requested before a compaction, and completed
-        after it, lies above its base file for ever, although it may be older than all of the timeline.
+    def _history(self) -> HudiTable | None:
+        """The archived instants. When they completed counts: a write that was requested before a compaction,
+        and completed after it, lies above its base file for ever, although it may be older than all of the
+        timeline. So does what they replaced.
         """
         if "_version_" not in self._listed(_HISTORY):
-            return _NOTHING
+            return None
         version = self._read(f"{_HISTORY}/_version_")
-        return self._once("archived", "", (version,), lambda: HudiTable(self._names, self._read, {}).archived)
+        return self._once("history", "", (version,), lambda: HudiTable(self._names, self._read, {}))
 
     def content(self, view: View) -> Content:
         """Rows and index of a view. Raises BrokenTableError."""

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Final
 
 from tests.hudi_rules.documents import decode
-from tests.hudi_rules.slices import clustered, replaced, scheduled
+from tests.hudi_rules.slices import clustered, replaced, replaced_for_good, scheduled
+from tests.hudi_rules.table import HudiTable
 from tests.hudi_rules.timeline import Timeline as HudiTimeline
 from tests.hudi_rules.timeline import parse_name, parse_timeline
 
@@ -24,7 +25,8 @@ class Timeline:
     """``completed``: requested -> completion time of writes; ``pending``: of everything; ``others``:
     completed rollbacks and the like; ``compactions``: their requested times. ``replaced``, ``scheduled``,
     ``clustered``: file groups that a replacecommit took away, or that a compaction or a clustering is
-    scheduled for, with its instant.
+    scheduled for, with its instant. ``without_rows``: file groups that were replaced and whose rows nobody
+    moved, by an archived replacecommit, too.
     """
 
     completed: dict[str, str]
@@ -35,6 +37,7 @@ class Timeline:
     replaced: Mapping[Place, str] = field(default_factory=dict)
     scheduled: Mapping[Place, str] = field(default_factory=dict)
     clustered: Mapping[Place, str] = field(default_factory=dict)
+    without_rows: frozenset[Place] = frozenset()
 
     @cached_property
     def first(self) -> str | None:
@@ -53,9 +56,11 @@ NO_TIMELINE: Final = Timeline({}, frozenset(), {})
 
 
 def read_timeline(
-    folder: str, names: Iterable[str], read: Callable[[str], bytes], archived: Mapping[str, str]
+    folder: str, names: Iterable[str], read: Callable[[str], bytes], history: HudiTable | None
 ) -> Timeline:
-    """From the names in a timeline folder, and from what plans and replacecommits say."""
+    """From the names in a timeline folder, and from what plans and replacecommits say. ``history``: of what
+    is archived.
+    """
     names = list(names)
     completed: dict[str, str] = {}
     others: dict[str, str] = {}
@@ -72,7 +77,7 @@ def read_timeline(
             (completed if word in _WRITES else others)[requested] = completion
         elif word in _WRITES:
             started.add(requested)
-    hudi = parse_timeline(names, archived)
+    hudi = parse_timeline(names, history.archived if history is not None else {})
 
     def plans(action: str) -> dict[str, dict[str, object]]:
         return {
@@ -81,13 +86,18 @@ def read_timeline(
         }
 
     replaces = hudi.completed("replacecommit", "clustering")
+    documents = {each.requested: decode(read(f"{folder}/{each.name}")) for each in replaces}
+    without_rows = replaced_for_good(documents.values())
+    if history is not None:
+        without_rows |= history.replaced_in_history
     return Timeline(
         completed,
         frozenset(started - completed.keys()),
         others,
         frozenset(each.requested for each in hudi.instants.values() if each.action == "compaction"),
         hudi,
-        replaced({each.requested: decode(read(f"{folder}/{each.name}")) for each in replaces}),
+        replaced(documents),
         scheduled(plans("compaction")),
         clustered(plans("clustering")),
+        without_rows,
     )

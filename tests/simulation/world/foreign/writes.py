@@ -17,6 +17,7 @@ from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
+from tests.simulation.world.foreign.replaced_entries import keys_of_base_files, left_behind, rows_elsewhere
 
 _COMPLETES_TWICE: Final = 2
 
@@ -40,7 +41,9 @@ class Writes:
         instead of new ones. Raises LeftOutError.
         """
         bench = self._bench
-        places = look.content.indexed
+        if left := left_behind(look, changes):
+            raise LeftOutError(f"Hudi would write {left} where nobody reads: their index entries were left")
+        places = look.content.places
         touched = {places[key] for key in changes if key in places} | ({into} if into is not None else set())
         write = self._request(look, bench.action, "UPSERT", changes, touched)
         updates: dict[Group, dict[str, Row]] = {}
@@ -95,14 +98,21 @@ class Writes:
         return {}
 
     def _request(
-        self, look: Look, action: str, operation: str, changes: Changes, touched: Iterable[Group]
+        self,
+        look: Look,
+        action: str,
+        operation: str,
+        changes: Changes,
+        touched: Iterable[Group],
+        unindexed: Iterable[str] = (),
     ) -> Write:
+        """``unindexed``: keys that lose their index entries, besides those that change."""
         bench = self._bench
         touched = set(touched)
         if touched & look.timeline.clustered.keys():
             raise LeftOutError("a clustering is scheduled for a file group that it would change")
         instant = bench.instant(look)
-        if not bench.is_sound(look, instant, touched, changes):
+        if not bench.is_sound(look, instant, touched, {*changes, *unindexed}):
             raise LeftOutError("its clock is behind what it would change")
         known = frozenset(each.requested for each in look.timeline.hudi.completed())
         write = Write(instant, action, operation, changes, known, groups=touched)
@@ -124,17 +134,23 @@ class Writes:
     # ------------------------------------------------------------ whole partitions
 
     def begin_replace(self, look: Look, day: str, rows: dict[str, Row]) -> Write:
-        """INSERT_OVERWRITE of a partition, or with no rows DELETE_PARTITION. Raises LeftOutError."""
+        """INSERT_OVERWRITE of a partition, or with no rows DELETE_PARTITION. Index entries go by base files
+        alone. Raises LeftOutError, also where that would take entries of rows that moved elsewhere: we stop
+        then until the index is built anew.
+        """
         replaced = sorted(place for place, _ in look.view.merged if place[0] == day)
         if not replaced and not rows:
             raise LeftOutError("the partition has no file group")
         if set(replaced) & look.timeline.scheduled.keys():
             raise LeftOutError("a compaction is scheduled for a file group that it would replace")
-        gone = [key for key, place in look.content.indexed.items() if place in set(replaced)]
+        gone = [key for key, place in look.content.places.items() if place in set(replaced)]
+        unindexed = sorted(keys_of_base_files(look, set(replaced)))
+        if moved := rows_elsewhere(look, unindexed, set(replaced)):
+            raise LeftOutError(f"it would take the index entries of {moved}, which moved elsewhere")
         changes: Changes = {**dict.fromkeys(gone), **rows}
         operation = "INSERT_OVERWRITE" if rows else "DELETE_PARTITION"
-        write = self._request(look, "replacecommit", operation, changes, replaced)
-        write.places.update(dict.fromkeys(gone))
+        write = self._request(look, "replacecommit", operation, changes, replaced, unindexed)
+        write.places.update(dict.fromkeys(unindexed))
         write.replaced = {day: [file_id for _, file_id in replaced]}
         if rows:
             self.new_group(write, day, rows)
@@ -148,7 +164,8 @@ class Writes:
         """
         self.check_conflicts(write, look)
         metadata_completion, completion = (self._bench.instant(look) for _ in range(_COMPLETES_TWICE))
-        sound = self._bench.is_sound(look, metadata_completion, write.groups, write.changes)
+        keys = {*write.changes, *write.places}
+        sound = self._bench.is_sound(look, metadata_completion, write.groups, keys)
         if not sound or metadata_completion <= write.instant:
             self.stop(write)
             raise LeftOutError("its clock is behind what it changed")
