@@ -91,3 +91,27 @@ def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
         table.agrees()
         table.goes_on(table.after())
         table.agrees_with_everybody()
+
+
+def test_an_entry_that_was_left_behind_goes_with_the_next_partition_and_stops_nobody(
+    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path
+) -> None:
+    """Rows that moved into log files go with their partition, and leave their entries behind. The base files
+    of the partition that they came from name them still: when it is dropped, too, Hudi takes these entries.
+    """
+    with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
+        table.compacted()
+        moved = table.some(3, REGION)
+        above = table.above()
+        table.commit([Upsert({**table.table.stream.row(key, above), "region": "region-0"}) for key in moved])
+        left = []
+        for region in ("region-0", REGION):
+            gone = table.forget(table.some(10_000, region))
+            table.spark.delete_partition(region, table._as_table(gone))
+            left.append(left_entries(table))
+        assert left == [len(moved), 0]
+
+        again = [Upsert({**table.table.stream.row(key, above + 1), "region": "region-0"}) for key in moved]
+        table.commit(again)
+        table.goes_on()
+        table.agrees_with_everybody()
