@@ -15,6 +15,7 @@ class WatchedEntries:
     def __init__(self, judge: Judge, reached: Counter[str]) -> None:
         self._judge, self._reached = judge, reached
         self._left: dict[str, Place] = {}
+        self._archived = set[tuple[str, Place]]()
         self._again = set[str]()
 
     def happened(self) -> None:
@@ -30,7 +31,7 @@ class WatchedEntries:
         self._reached["our insert over an index entry left behind"] += len(again)
         deleted = {key for key in self._again - rows.keys() if key not in look.content.indexed}
         self._reached["delete of a key whose index entry was left behind"] += len(deleted)
-        archived = any(place not in look.timeline.replaced for place in left.values())
-        self._reached["index entry left behind, replacecommit archived"] += archived
+        archived = {each for each in left.items() if each[1] not in look.timeline.replaced}
+        self._reached["index entry left behind, replacecommit archived"] += len(archived - self._archived)
         self._again = (self._again | again) - deleted - left.keys()
-        self._left = left
+        self._left, self._archived = left, self._archived | archived
