@@ -134,6 +134,7 @@ class _Reader:
 class _Keyer:
     def __init__(self, inner: RecordKeyer, deadly: DeadlyInput, process: Process) -> None:
         self._inner, self._deadly, self._process = inner, deadly, process
+        self.rows_bytes_max = inner.rows_bytes_max
 
     def key_records(self, messages: Sequence[Message]) -> Any:
         self._deadly.read(self._process, messages, DECODED)
