@@ -131,12 +131,16 @@ class _Work:
             yield from (info.path for info in found if belongs_to(info.name, self.requested))
 
     def metadata_files(self) -> list[str]:
-        """The files of T in the metadata table, by listing: its own writers make no markers that we need."""
+        """The log files of T in the metadata table, by listing: its own writers make no markers that we need.
+
+        A base file of that time is not T's: no write of ours makes one there. It is of a compaction that
+        another engine began with a clock that is behind, once T had left the timelines.
+        """
         found: list[str] = []
         for partition in self.storage.list(METADATA_TABLE):
             if partition.is_dir and partition.name != ".hoodie":
                 files = self.storage.list(partition.path)
-                found += [info.path for info in files if belongs_to(info.name, self.requested)]
+                found += [info.path for info in files if _is_log_of(info.name, self.requested)]
         return found
 
     def plan(self, rollback: str, action: Action, files: list[str], root: str) -> Instant:
@@ -169,6 +173,9 @@ class _Work:
     ) -> list[str]:
         """Step 2. Files of T may lie there before T is on that timeline: they go in any case."""
         on_timeline = timeline.find(self.requested)
+        if on_timeline is not None and on_timeline.action is not Action.DELTA_COMMIT:
+            # A table service of another engine that has the same time (`metadata_files`).
+            on_timeline = None
         earlier = timeline.find(rollback)
         if earlier is not None and earlier.is_completed:
             return self.delete_metadata_files()
@@ -244,8 +251,12 @@ def belongs_to(file_name: str, instant: str) -> bool:
     if file_name.endswith(".crc"):
         return False
     if file_name.startswith("."):
-        return f"_{instant}.log." in file_name
+        return _is_log_of(file_name, instant)
     return file_name.count("_") == 2 and file_name.rpartition("_")[2].partition(".")[0] == instant
+
+
+def _is_log_of(file_name: str, instant: str) -> bool:
+    return file_name.startswith(".") and f"_{instant}.log." in file_name and not file_name.endswith(".crc")
 
 
 def pending_plan(storage: Storage, rollback: Instant) -> RollbackPlan | None:

@@ -108,6 +108,28 @@ def test_nothing_of_the_instant_is_left_and_a_rollback_says_so(
         assert str(on_metadata[0].completion) < str(rollbacks[0].completion)
 
 
+@pytest.mark.parametrize("attempt", ["on the timeline", "rolled back before"])
+def test_a_compaction_of_the_metadata_table_that_has_the_same_time_stays(attempt: str) -> None:
+    """Another engine's clock is behind, and takes the millisecond that was ours."""
+    storage = InMemoryStorage("/base")
+    commit_in_flight(storage, metadata="absent")
+    if attempt == "rolled back before":
+        rollback_pending(storage, T, generator())
+        storage.create(INDEX_LOG, b"a zombie's")
+    base = f".hoodie/metadata/record_index/record-index-0000-0_0-0-0_{T}.hfile"
+    storage.create(base, b"compacted")
+    planned = create_requested(storage, T, Action.COMPACTION, root=METADATA_TABLE_ROOT)
+    started = create_inflight(storage, planned, root=METADATA_TABLE_ROOT)
+    complete(storage, started, "20251231000001700", b"metadata", root=METADATA_TABLE_ROOT)
+    rollback_pending(storage, T, generator())
+    assert storage.read(base) == b"compacted"
+    assert not storage.exists(INDEX_LOG)
+    compacted = load_timeline(storage, METADATA_TABLE_ROOT).find(T)
+    assert compacted is not None
+    assert compacted.is_completed
+    assert load_timeline(storage).find(T) is None
+
+
 def test_a_table_without_metadata_table_is_rolled_back_too() -> None:
     storage = InMemoryStorage()
     create_inflight(storage, create_requested(storage, T, Action.COMMIT))
