@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,8 +26,14 @@ _RESTARTS_MAX: Final = 3
 _HARMLESS: Final = frozenset(
     {"feed", "round", "step", "wait", "hurry", "reader", "zombie", "thaw", "foreign", "skip"}
 )
+_LEASE_MS: Final = 3_000
 _OWN_PENDING: Final = "rollback of its own pending write"
 _ZOMBIE_STEPS: Final = 3
+
+
+def _is_cause(event: Sequence[str]) -> bool:
+    """Of a death that is not counted where the lane stands."""
+    return event[0] not in _HARMLESS or (event[0] == "wait" and int(event[1]) >= _LEASE_MS)
 
 
 @dataclass(frozen=True)
@@ -171,9 +177,10 @@ class World(Events):
 
     def _judge_deaths(self) -> None:
         """G7: two readers die where a lane stands, the next one is told. Who was ended otherwise, or did not
-        answer, may leave the lane to one that knows nothing yet.
+        answer, may leave the lane to one that knows nothing yet. So may a coordinator that did nothing for as
+        long as a lease: it has not read how far the lane came, and counts the death at an earlier position.
         """
-        causes = sum(event[0] not in _HARMLESS for event in self.script.events) + self._ended
+        causes = sum(map(_is_cause, self.script.events)) + self._ended
         for (place, position), deaths in self.deadly.deaths.items():
             if deaths > _DEATHS_MAX + causes:
                 where = f"{place.topic}[{place.partition}] at {position}"
