@@ -44,6 +44,7 @@ _SCHEMAS_MAX: Final = 256
 _PLAIN_BYTES_MAX: Final = 1 << 10
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _Raw = msgspec.Raw | msgspec.UnsetType
+_decode_plain: Final = msgspec.json.Decoder().decode
 
 
 class _Images(NamedTuple):
@@ -184,13 +185,10 @@ def _plain(raw: Any) -> Any:
     """A value of the envelope; None without one. What is larger than any of them is not read: an array in its
     place could take hundreds of times its bytes.
     """
-    if raw is msgspec.UNSET:
-        return None
-    content = bytes(raw)
-    if len(content) > _PLAIN_BYTES_MAX:
+    if raw is msgspec.UNSET or len(raw) > _PLAIN_BYTES_MAX:
         return None
     try:
-        return msgspec.json.decode(content)
+        return _decode_plain(raw)
     except _UNREADABLE:
         return None
 
