@@ -34,7 +34,7 @@ from index_assigner.formats.decode_protobuf import ProtobufDecoder
 from index_assigner.formats.decoder import RecordDecoder, RowTarget
 from index_assigner.formats.protobuf_message import message_class
 from index_assigner.formats.source_position import EnvelopeOrdering
-from index_assigner.shuffle.keyed_parts import KeyedRows
+from index_assigner.shuffle.keyed_parts import KeyedRows, joined, shifted
 from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from stream_runtime.clock import ManualClock
 from stream_runtime.config.model import UnknownFields
@@ -195,11 +195,18 @@ def _cycled(kinds: list[str]) -> Any:
 
 
 def _keyed(keyer: RecordKeyer, messages: list[Message], clock: ManualClock) -> KeyedRows:
+    parts: list[KeyedRows] = []
+    done = 0
     for _ in range(100):
         try:
-            return keyer.key_records(messages)
+            keyed = keyer.key_records(messages[done:])
         except InputWaitsError:
             clock.advance(1.0)
+            continue
+        parts.append(shifted(keyed, done))
+        done += keyed.records
+        if done == len(messages):
+            return joined(parts)
     raise AssertionError("the registry answers, and the input waits for ever")
 
 

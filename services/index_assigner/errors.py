@@ -25,7 +25,11 @@ class SetupError(AssignerError):
 
 class InputWaitsError(AssignerError):
     """Records cannot be decoded now, through no fault of theirs (the schema registry does not answer): they
-    are kept, and tried again later.
+    are kept, and tried again later. ``before``: so many of those given, from the first on, need not wait.
     """
 
     kind = ErrorKind.RETRYABLE
+
+    def __init__(self, text: str, before: int = 0) -> None:
+        super().__init__(text)
+        self.before = before

@@ -48,7 +48,7 @@ class AvroKeys:
         framed = ids != NOT_FRAMED
         if not framed.any():
             return keys_from_text(keys, self._generator)
-        schemas = self._schemas.resolve(np.unique(ids[framed]).tolist())
+        schemas = self._schemas.resolve(ids, np.arange(len(keys)))
         made = keys_from_text(
             [None if is_framed else key for key, is_framed in zip(keys, framed, strict=True)], self._generator
         )

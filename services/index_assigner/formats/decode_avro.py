@@ -71,16 +71,11 @@ class FramedAvro(Generic[Plan]):
         """
         ids = schema_ids([messages[i].value or b"" for i in positions])
         groups = []
-        unique = np.unique(ids)
-        schemas = self._schemas.resolve(unique[unique != NOT_FRAMED].tolist())
-        for schema_id in unique.tolist():
+        schemas = self._schemas.resolve(ids, positions)
+        bare = positions[ids == NOT_FRAMED].tolist()
+        refused += [Refusal(i, Reason.NOT_FRAMED, why_not_framed(messages[i].value or b"")) for i in bare]
+        for schema_id, schema in schemas.items():
             at = positions[ids == schema_id].tolist()
-            if schema_id == NOT_FRAMED:
-                refused += [
-                    Refusal(i, Reason.NOT_FRAMED, why_not_framed(messages[i].value or b"")) for i in at
-                ]
-                continue
-            schema = schemas[schema_id]
             if isinstance(schema, Unusable):
                 refused += [Refusal(i, schema.reason, schema.detail) for i in at]
             else:

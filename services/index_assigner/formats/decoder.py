@@ -2,6 +2,7 @@
 
 One bad record never spoils its batch: it is refused with its reason. What is no fault of a record (a schema
 registry that does not answer) raises InputWaitsError, and changes nothing: the same call may be made again.
+It says how many of the records given need not wait: these can be decoded by themselves.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
-import numpy as np
 
 from hudi_format.key_text import keys_from_text
 from hudi_format.keys import KeyColumns, KeyGenerator
@@ -40,7 +39,7 @@ class FramedJson:
             refused.append(Refusal(i, Reason.NOT_FRAMED, why_not_framed(messages[i].value or b"")))
         sound = framed.copy()
         if self._schemas is not None:
-            for schema_id, schema in self._schemas.resolve(np.unique(ids[framed]).tolist()).items():
+            for schema_id, schema in self._schemas.resolve(ids, positions).items():
                 if isinstance(schema, Unusable):
                     of_schema = ids == schema_id
                     sound &= ~of_schema

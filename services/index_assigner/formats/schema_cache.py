@@ -9,17 +9,24 @@
   schema): after `FAILS_ALONE_AFTER_S` the id's records are refused, for one schema must not stop a table.
   Another id is asked for each time, so that a registry that is down refuses nothing.
 * An id beyond `SCHEMA_ID_MAX` is none: registries count in 32 bits with a sign.
+* Records may name any number of ids, each of them once: they are told in the records' order, and who waits
+  is told how many records need not. So each call takes records, or waits for the first record's schema alone;
+  what was told of the others may be forgotten meanwhile without a circle.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+import numpy as np
+
 from index_assigner.errors import InputWaitsError
+from index_assigner.formats.decoder import Int64Array
+from index_assigner.formats.wire_format import NOT_FRAMED
 from index_assigner.shuffle.refusals import Reason
 from stream_runtime.clock import Clock
 from stream_runtime.schema_registry.ports import (
@@ -74,15 +81,9 @@ class _Failing:
     refused_s: float | None = None
 
 
-class TooManySchemasError(Exception):
-    """The schemas of one batch have more parts than are kept. Fewer records have fewer schemas."""
-
-
 class SchemaCache(Generic[T]):
     """``build`` makes a schema ready for use; it must not fail but say `Unusable`. ``parts_of``: how large
     what it made is.
-
-    A batch may name more ids than are kept, each of them once: its ids are kept until all of them are told.
     """
 
     def __init__(
@@ -104,10 +105,16 @@ class SchemaCache(Generic[T]):
         self._failures = 0
         self._retry_at_s = 0.0
 
-    def resolve(self, ids: Iterable[int]) -> dict[int, T | Unusable]:
-        """All of them. Raises InputWaitsError when one cannot be told yet; the others are kept meanwhile.
-        Raises TooManySchemasError, never for one id.
+    def resolve(self, ids: Int64Array, positions: Int64Array) -> dict[int, T | Unusable]:
+        """Of the records at these positions, in their order: what their schemas are; `NOT_FRAMED` has none.
+
+        Raises InputWaitsError when one cannot be told yet, with the position of the first such record. Those
+        before it can be asked for at once, by themselves: they are kept meanwhile.
         """
+        unique, at = np.unique(ids, return_index=True)
+        order = np.argsort(at)
+        first = {each: int(positions[i]) for each, i in zip(unique[order].tolist(), at[order], strict=True)}
+        first.pop(NOT_FRAMED, None)
         if not self._unfinished:
             self._forget_unknown()
         self._unfinished = True
@@ -115,44 +122,44 @@ class SchemaCache(Generic[T]):
         found: dict[int, T | Unusable] = {}
         waits: InputWaitsError | None = None
         parts = 0
-        for schema_id in ids:
+        for schema_id, before in first.items():
             if schema_id > SCHEMA_ID_MAX:
                 found[schema_id] = _refused(schema_id)
                 continue
             if schema_id in self._known:
                 self._known.move_to_end(schema_id)
-                found[schema_id] = known = self._known[schema_id]
-                parts += self._size(known)
+                found[schema_id] = self._known[schema_id]
+                parts += self._size(found[schema_id])
                 continue
             if self._clock.monotonic_s() > until_s:
                 # The caller has other duties; the next call goes on here.
-                raise InputWaitsError("the input names more schemas than the registry told in a moment")
+                text = "the input names more schemas than the registry told in a moment"
+                raise waits or InputWaitsError(text, before)
             try:
-                found[schema_id] = asked = self._ask(schema_id)
-                parts += self._size(asked)
+                found[schema_id] = self._ask(schema_id)
             except InputWaitsError as error:
-                waits = error
-            self._forget_known(PARTS_MAX)
-            if parts > PARTS_MAX and len(found) > 1:
-                self._unfinished = False
-                raise TooManySchemasError(f"the schemas of one batch have more than {PARTS_MAX} parts")
+                waits = waits or InputWaitsError(str(error), before)
+            size = self._size(self._known[schema_id]) if schema_id in self._known else 0
+            if parts and parts + size > PARTS_MAX:
+                self._forget(schema_id)
+                text = f"the input names schemas of more than {PARTS_MAX} parts together"
+                raise waits or InputWaitsError(text, before)
+            parts += size
+            # None of those found: they are the newest, and have room.
+            while self._parts > PARTS_MAX and len(self._known) > 1:
+                self._forget(next(iter(self._known)))
         if waits is not None:
             raise waits
         self._unfinished = False
         while len(self._known) > SCHEMAS_MAX:
-            self._forget_oldest()
+            self._forget(next(iter(self._known)))
         return found
 
     def _size(self, schema: T | Unusable) -> int:
         return 1 if isinstance(schema, Unusable) else self._parts_of(schema)
 
-    def _forget_known(self, parts_max: int) -> None:
-        while self._parts > parts_max and len(self._known) > 1:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        _, oldest = self._known.popitem(last=False)
-        self._parts -= self._size(oldest)
+    def _forget(self, schema_id: int) -> None:
+        self._parts -= self._size(self._known.pop(schema_id))
 
     def _forget_unknown(self) -> None:
         before_s = self._clock.monotonic_s() - _ASK_UNKNOWN_AFTER_S

@@ -121,12 +121,14 @@ class _Reading:
         return Answer(Kind.FAILED, text="nothing came")
 
     def _take(self, messages: Sequence[Message]) -> None:
+        """Raises InputWaitsError behind those that were handed on."""
         left = messages
         while left:
-            left = left[self._keyer.key_records(left).records :]
-        write_frame(self._out, Answer.taken(messages))
-        self._left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in messages)
-        self._next = messages[-1].offset + 1
+            done = left[: self._keyer.key_records(left).records]
+            write_frame(self._out, Answer.taken(done))
+            self._left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in done)
+            self._next = done[-1].offset + 1
+            left = left[len(done) :]
 
 
 def _has_room() -> bool:

@@ -17,6 +17,8 @@ from index_assigner.shuffle.refusals import Refusal
 from stream_runtime.kafka.ports import Message
 
 Int32Array = npt.NDArray[np.int32]
+PlacedRows = tuple[pa.RecordBatch, Int64Array]
+"""Rows, and which record of those given each of them is."""
 BYTES_AT_ONCE: Final = 4 << 20
 
 
@@ -117,3 +119,15 @@ def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> d
     letters = np.fromiter((refusal.position for refusal in refused), np.int64, len(refused))
     kept = {name: at[~np.isin(at, letters)] for name, at in dropped.items()}
     return {name: at for name, at in kept.items() if len(at)}
+
+
+def in_arrival_order(parts: list[PlacedRows]) -> PlacedRows:
+    """Rows of several kinds of records of one batch as one."""
+    filled = [part for part in parts if part[0].num_rows] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    positions = np.concatenate([at for _, at in filled])
+    order = np.argsort(positions, kind="stable")
+    table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()
+    rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
+    return rows, positions[order]

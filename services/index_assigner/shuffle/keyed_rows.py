@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,7 +28,16 @@ from index_assigner.formats.decoder import DecodedRecords, RecordDecoder
 from index_assigner.formats.plain_json import PlainJson
 from index_assigner.shuffle.decode_json import JsonDecoder
 from index_assigner.shuffle.decode_parts import DecodeParts
-from index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows, joined, large_rows, of_taken, shifted
+from index_assigner.shuffle.keyed_parts import (
+    Int32Array,
+    KeyedRows,
+    PlacedRows,
+    in_arrival_order,
+    joined,
+    large_rows,
+    of_taken,
+    shifted,
+)
 from index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
 from index_assigner.shuffle.refusals import Reason, Refusal
 from stream_runtime.config.model import UnknownFields
@@ -36,7 +45,6 @@ from stream_runtime.kafka.ports import Message
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-_Rows = tuple[pa.RecordBatch, Int64Array]
 
 # Texts of `hudi_format.keys`, by which its reasons are told apart.
 _TOO_LONG: Final = "the record key is longer"
@@ -91,35 +99,53 @@ class RecordKeyer:
 
         Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
         a time, and fewer where they take more memory than there is for them (`decode_parts`). Once the rows
-        take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. Raises InputWaitsError when
-        they cannot be decoded now; it may be called again with the same.
+        take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. So are those from the first
+        on that cannot be decoded now. Raises InputWaitsError when that is the first of all; it may be called
+        again with the same.
         """
         parts: list[KeyedRows] = []
         made, done = 0, 0
         for first, after in self._parts.ranges(messages):
-            found = self._key_or_halve(messages[first:after], first)
+            try:
+                found, records = self._key_or_halve(messages[first:after], first)
+            except InputWaitsError:
+                if not parts:
+                    raise
+                break
             parts += found
-            made, done = made + sum(part.rows.nbytes for part in found), after
-            if self._rules.rows_bytes_max is not None and made >= self._rules.rows_bytes_max:
+            made, done = made + sum(part.rows.nbytes for part in found), first + records
+            if done < after or self._is_enough(made):
                 break
         return replace(parts[0] if len(parts) == 1 else joined(parts), records=done)
 
-    def _key_or_halve(self, messages: Sequence[Message], first: int) -> list[KeyedRows]:
-        """In order; positions count from ``first`` on."""
-        try:
-            with self._bound:
-                return [shifted(self._key(messages), first)]
-        except InputWaitsError:
-            raise
-        except Exception as error:
-            # Bytes from outside lead decoders to errors of any class.
-            if len(messages) == 1:
-                return [self._undecodable(messages[0], first, error)]
+    def _is_enough(self, made: int) -> bool:
+        return self._rules.rows_bytes_max is not None and made >= self._rules.rows_bytes_max
+
+    def _key_or_halve(self, messages: Sequence[Message], first: int) -> tuple[list[KeyedRows], int]:
+        """In order, and of how many records: of those that need not wait. Positions count from ``first`` on.
+
+        Raises InputWaitsError when the first of them has to wait.
+        """
+        while True:
+            try:
+                with self._bound:
+                    return [shifted(self._key(messages), first)], len(messages)
+            except InputWaitsError as error:
+                if not error.before:
+                    raise
+                messages = messages[: error.before]
+            except Exception as error:
+                # Bytes from outside lead decoders to errors of any class.
+                if len(messages) == 1:
+                    return [self._undecodable(messages[0], first, error)], 1
+                break
         half = len(messages) // 2
-        return [
-            *self._key_or_halve(messages[:half], first),
-            *self._key_or_halve(messages[half:], first + half),
-        ]
+        parts, done = self._key_or_halve(messages[:half], first)
+        if done == half:
+            with suppress(InputWaitsError):
+                behind, records = self._key_or_halve(messages[half:], first + half)
+                parts, done = parts + behind, done + records
+        return parts, done
 
     def _undecodable(self, message: Message, position: int, error: Exception) -> KeyedRows:
         place = f"{message.topic}[{message.partition}] offset {message.offset}"
@@ -140,7 +166,7 @@ class RecordKeyer:
         refused += decoded.refused
         upserted = self._typed_rows(messages, decoded, refused)
         deleted = self._deletes_by_kafka_key(messages, decoded, empty, upserted, refused)
-        rows, positions = _in_arrival_order([upserted, deleted])
+        rows, positions = in_arrival_order([upserted, deleted])
         shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
@@ -185,7 +211,7 @@ class RecordKeyer:
 
     def _typed_rows(
         self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]
-    ) -> _Rows:
+    ) -> PlacedRows:
         table = pa.Table.from_batches([decoded.rows])
         judge = _Judge(decoded.positions, refused)
         keys = self._rules.generator.record_keys(table)
@@ -204,9 +230,9 @@ class RecordKeyer:
         messages: Sequence[Message],
         decoded: DecodedRecords,
         empty: Int64Array,
-        upserted: _Rows,
+        upserted: PlacedRows,
         refused: list[Refusal],
-    ) -> _Rows:
+    ) -> PlacedRows:
         """Deletes whose Kafka key is the record key, null values above all; their partition is not known."""
         known = self._known_ordering(decoded, upserted)
         if self._decoder.tombstones_follow_deletes:
@@ -219,7 +245,7 @@ class RecordKeyer:
         judge.refuse(
             without, Reason.NULL_VALUE_WITHOUT_KEY, "a delete by its Kafka key, and there is no Kafka key"
         )
-        made = self._decoder.record_keys(kafka_keys)
+        made = self._record_keys(kafka_keys, positions)
         self._judge_key_texts(judge, made.error)
         partition = None if self._rules.generator.partition_fields else ""
         ours = [
@@ -233,7 +259,13 @@ class RecordKeyer:
         sound = ~judge.refused
         return self._assemble(ours, user, sound), positions[sound]
 
-    def _known_ordering(self, decoded: DecodedRecords, upserted: _Rows) -> dict[int, int]:
+    def _record_keys(self, kafka_keys: Sequence[bytes | None], positions: Int64Array) -> KeyColumns:
+        try:
+            return self._decoder.record_keys(kafka_keys)
+        except InputWaitsError as error:
+            raise InputWaitsError(str(error), int(positions[error.before])) from error
+
+    def _known_ordering(self, decoded: DecodedRecords, upserted: PlacedRows) -> dict[int, int]:
         """Ordering values of deletes, by position; those without one are left out."""
         field, by_key = self._rules.ordering, decoded.by_kafka_key
         known: dict[int, int] = {}
@@ -366,14 +398,3 @@ def _repeated(messages: Sequence[Message], empty: Int64Array, known: dict[int, i
 
 def _no_shards(count: int) -> pa.Array:
     return pa.array(np.zeros(count, np.int32))
-
-
-def _in_arrival_order(parts: list[_Rows]) -> _Rows:
-    filled = [part for part in parts if part[0].num_rows] or parts[:1]
-    if len(filled) == 1:
-        return filled[0]
-    positions = np.concatenate([at for _, at in filled])
-    order = np.argsort(positions, kind="stable")
-    table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()
-    rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
-    return rows, positions[order]

@@ -19,6 +19,7 @@ from epoch_protocol.entries import Stage
 from epoch_protocol.input_topics import EmptyRange
 from epoch_protocol.lanes import shuffle_lane
 from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from index_assigner.errors import InputWaitsError
 from index_assigner.shuffle.careful_lanes import CarefulLanes
 from index_assigner.shuffle.dead_letters import dead_letters
 from index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
@@ -124,15 +125,24 @@ class ShardedInputSource:
         return slices
 
     def _slices(self, by_lane: Mapping[int, Sequence[Message]]) -> tuple[list[KeyedSlice], list[Message]]:
-        """As much as there is room for rows, and the records that are left."""
+        """As much as there is room for rows, and the records that are left: of a lane behind a record that
+        has to wait, and of all lanes behind it. Raises InputWaitsError when that is the first of all.
+        """
         slices: list[KeyedSlice] = []
         left: list[Message] = []
-        made, most = 0, self._keyer.rows_bytes_max
+        made, most, waits = 0, self._keyer.rows_bytes_max, False
         for lane, found in by_lane.items():
-            if most is not None and made >= most:
+            if waits or (most is not None and made >= most):
                 left += found
                 continue
-            keyed = self._keyer.key_records(found)
+            try:
+                keyed = self._keyer.key_records(found)
+            except InputWaitsError:
+                if not slices:
+                    raise
+                waits = True
+                left += found
+                continue
             slices.append(self._slice(lane, found[: keyed.records], keyed))
             left += found[keyed.records :]
             made += keyed.rows.nbytes

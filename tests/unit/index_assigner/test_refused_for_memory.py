@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pytest
-
 from index_assigner.errors import InputWaitsError
 from index_assigner.shuffle.input_positions import earliest
 from index_assigner.shuffle.keyed_parts import KeyedRows
@@ -128,9 +126,7 @@ def test_a_lane_that_waits_loses_nothing_of_those_before_it() -> None:
     reader = source(world)
     for lane in keys:
         reader.assign(str(lane), 0)
-    with pytest.raises(InputWaitsError):
-        _keys_of(reader)
-    assert _keys_of(reader) == keys
+    assert _keys_of(reader) == keys, "those in front of it are handed out at once"
 
 
 def _keys_of(reader: ShardedInputSource) -> dict[int, list[str]]:
