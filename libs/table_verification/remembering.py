@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from hudi_format.errors import HudiFormatError
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, keep_checked
 from hudi_format.storage.base import Storage
+from table_verification.findings import Kind
 from table_verification.verified_state import STATE_PATH, load_state, store_state
 from table_verification.verify import Verification, verify_table
+
+_HARMLESS: Final = frozenset({Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE})
+"""They do not put in doubt that each row has its entry."""
 
 
 def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]) -> Verification:
     """`full`: the state of the run before is left aside. Errors as `verify_table`.
 
-    A state that cannot be stored (a table that may only be read) is said and no error.
+    Where each row has its entry that is kept, too, for those who tag by the index (`checked_index`). What
+    cannot be stored (a table that may only be read) is said and no error.
     """
     state = None if full else load_state(storage)
     if state is None and not full and storage.exists(STATE_PATH):
@@ -24,4 +31,9 @@ def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]
             store_state(storage, result.state)
         except (OSError, HudiFormatError) as error:
             say(f"the next run has to read everything again, {STATE_PATH} cannot be written: {error}")
+    if result.as_of is not None and result.findings.counts.keys() <= _HARMLESS:
+        try:
+            keep_checked(storage, result.as_of)
+        except (OSError, HudiFormatError) as error:
+            say(f"that each row is in the record index cannot be kept in {CHECKED_INDEX}: {error}")
     return result

@@ -147,7 +147,7 @@ def rewind(context: Context, action: Rewind) -> None:
     """
     timelines = load_timelines(context.storage)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
-    context.replaced_entries.check(timelines.data, timelines.metadata)
+    _check_entries(context, timelines)
     context.shards.check(timelines.metadata, anew=True)
     if not action.hold_lock:
         context.log.append(*_rewound(context, action.reason, None))
@@ -181,9 +181,15 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSee
     check_not_undone(timelines, context.fold().state.committed)
     found = refuse_surprises(context, timelines, None)
     check_index_is_of_the_rows(context.storage, timelines.data, timelines.metadata)
-    context.replaced_entries.check(timelines.data, timelines.metadata)
+    _check_entries(context, timelines)
     context.shards.check(timelines.metadata)
     return found.entries(context.term, handled=False)
+
+
+def _check_entries(context: Context, timelines: Timelines) -> None:
+    """What is found right is kept at once: what tells it is there for some commits only."""
+    context.replaced_entries.check(timelines.data, timelines.metadata)
+    context.replaced_entries.keep(term_dir(context.term))
 
 
 def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | None) -> TimelineLook:

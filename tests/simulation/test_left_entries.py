@@ -11,6 +11,7 @@ from tests.simulation.world.checkers.left_entries import left_entries
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.table import Content
 from tests.simulation.world.checkers.timelines import NO_TIMELINE, Timeline
+from tests.simulation.world.operator import VERIFIED
 
 LEFT = "index entry left behind"
 OVER = "our insert over an index entry left behind"
@@ -58,6 +59,7 @@ def test_no_entry_is_left_behind_where_the_rows_are_in_base_files() -> None:
 
 
 def test_entries_were_left_behind_by_a_replacecommit_that_is_archived() -> None:
+    """Nobody can tell by then whether it took entries of others: the coordinator asks for a verification."""
     archived = """
 foreign drop d0
 foreign update k2
@@ -74,6 +76,27 @@ kill assigner-1
     must_hold(outcome)
     assert [outcome.reached.get(each, 0) for each in (LEFT, OVER, DELETED)] == [2, 2, 1]
     assert outcome.reached[ARCHIVED]
+    assert outcome.reached[VERIFIED] == 1
+
+
+def test_what_was_looked_at_in_time_is_not_asked_for_when_it_cannot_be_told_any_more() -> None:
+    tidied = """
+foreign drop d0
+feed up k4 d1 1029
+hurry
+rounds 7
+foreign update k2
+foreign clean versions 1
+foreign update k2
+foreign compact-index clean
+foreign update k2
+foreign archive
+kill coordinator
+"""
+    outcome = played("type=mor", BEGIN, IN_LOGS, tidied, AGAIN, GO_ON)
+    must_hold(outcome)
+    assert outcome.reached[ARCHIVED]
+    assert VERIFIED not in outcome.reached
 
 
 def test_an_entry_that_was_left_behind_goes_with_the_base_file_that_its_row_moved_from() -> None:

@@ -74,9 +74,17 @@ class ArchivedTimeline:
         rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
         return frozenset(f"{row[0]}_{row[1]}.{row[2]}" for row in rows if all(row))
 
+    def newest_manifest(self) -> int | None:
+        """Its number, which grows with whatever the archive gets; None where there is no archive."""
+        return self._version()
+
     def instants(self, from_requested: str = "", to_requested: str = "\uffff") -> list[ArchivedInstant]:
-        """The archived instants with requested time in [from, to], ordered by it, with metadata and plan."""
-        table = self._read(["instantTime", "completionTime", "action", "metadata", "plan"])
+        """The archived instants with requested time in [from, to], ordered by it, with metadata and plan.
+
+        Of a file without such an instant the times alone are read.
+        """
+        columns = ["instantTime", "completionTime", "action", "metadata", "plan"]
+        table = self._read(columns, (from_requested, to_requested))
         found = [
             ArchivedInstant(
                 row["instantTime"],
@@ -94,12 +102,12 @@ class ArchivedTimeline:
         distinct = {(each.requested, each.action): each for each in found}
         return sorted(distinct.values(), key=lambda instant: instant.requested)
 
-    def _read(self, columns: list[str]) -> pa.Table:
+    def _read(self, columns: list[str], between: tuple[str, str] | None = None) -> pa.Table:
         looked: list[tuple[int | None, FileMissingError]] = []
         for _ in range(_READ_ATTEMPTS_MAX):
             version = self._version()
             try:
-                return self._read_manifest(version, columns)
+                return self._read_manifest(version, columns, between)
             except FileMissingError as missing:
                 looked.append((version, missing))
         version, error = looked[-1]
@@ -110,7 +118,9 @@ class ArchivedTimeline:
             f"{self._folder}: of what _version_ and manifest_{version} name a file is not there: {error}"
         ) from error
 
-    def _read_manifest(self, version: int | None, columns: list[str]) -> pa.Table:
+    def _read_manifest(
+        self, version: int | None, columns: list[str], between: tuple[str, str] | None
+    ) -> pa.Table:
         if version is None:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
         manifest_path = join_path(self._folder, f"manifest_{version}")
@@ -119,10 +129,16 @@ class ArchivedTimeline:
             names = [str(entry["fileName"]) for entry in json.loads(content)["files"]]
             if any("/" in name or not name.isprintable() for name in names):
                 raise ValueError("a file name with '/' or a control character")
+        if between is not None:
+            names = [name for name in names if self._has_any(name, between)]
         tables = [self._read_file(name, columns) for name in names]
         if not tables:
             return pa.table({column: pa.array([], pa.string()) for column in columns})
         return pa.concat_tables(tables, promote_options="permissive")
+
+    def _has_any(self, name: str, between: tuple[str, str]) -> bool:
+        times = self._read_file(name, ["instantTime"]).column(0).to_pylist()
+        return any(time and between[0] <= time <= between[1] for time in times)
 
     def _version(self) -> int | None:
         """The number of the newest manifest; None when there is none."""

@@ -30,6 +30,7 @@ from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.edges import Edges
 from tests.simulation.world.encoding import Encoding
 from tests.simulation.world.foreign.engine import ForeignEngine
+from tests.simulation.world.operator import Operator
 from tests.simulation.world.ports import WorldClock
 from tests.simulation.world.process import Process, Status
 from tests.simulation.world.rocks import Disk, LightRocks
@@ -123,6 +124,7 @@ class Town:
         self._stops = WatchedStops(self.judge, self.deadly, self.broker, self.reached)
         self._acting: str | None = None
         self._work = WatchedWork(self.judge, self.storage)
+        self.operator = Operator(self.storage, self.reached, self.log)
         self.around.job_failed = self._work.job_failed
         self.storage.changed = self._stored
         is_log = setup.type == "mor"
@@ -228,7 +230,7 @@ class Town:
             # A coordinator that starts beside another engine's unfinished write refuses, by design.
             refuses = self.foreign.has_half and type(error).__name__ == "UnsupportedTableError"
             self._ended += 1
-            if not refuses:
+            if not refuses and not self.operator.reads(str(error)):
                 self._ends(actor, error, text)
         finally:
             self._acting = None

@@ -171,9 +171,13 @@ class World(Events):
         self.judge.check_traces(self.storage.paths(), self._deletions_lost)
 
     def _gave_up(self) -> bool:
-        """Whether the coordinator says that an operator has to restart it: an epoch had too many attempts."""
+        """Whether the coordinator says that an operator has to restart it: an epoch had too many attempts, or
+        something has to be done before.
+        """
         actor = self._coordinator()
-        return actor is not None and bool(actor.loop._coordinator.seen.halted)
+        halted = actor.loop._coordinator.seen.halted if actor is not None else None
+        self.operator.reads(halted or "")
+        return bool(halted)
 
     def _judge_deaths(self) -> None:
         """G7: two readers die where a lane stands, the next one is told. Who was ended otherwise, or did not

@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_until
 from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from hudi_format.model import RecordLocation
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableType
 from table_verification.findings import Kind
@@ -255,3 +257,32 @@ def test_run_with_differences_leaves_the_state_alone(table: Path):
     Damage(table).index("k4", None)
     assert not again(table).agrees
     assert (table / STATE_PATH).read_bytes() == before
+
+
+def test_that_each_row_has_its_entry_is_kept_for_those_who_tag_by_the_index(tmp_path: Path):
+    """Entries without a row, and files of nobody, do not put it in doubt; a row without one does."""
+    table, storage = tmp_path / "table", LocalStorage(tmp_path / "table")
+    changed_table(table, TableType.MERGE_ON_READ)
+    first = again(table)
+    assert first.as_of is not None
+    assert checked_until(storage) == first.as_of
+    Damage(table).index("nobody", RecordLocation(DAYS[0], "00000000-0000-0000-0000-000000000000-0"))
+    orphan = next(table.joinpath(DAYS[1]).glob("*.parquet"))
+    shutil.copy(orphan, orphan.with_name(f"orphan-0_0-1-0_{'2' * 17}.parquet"))
+    second = again(table)
+    assert kinds(second).keys() <= {Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE}
+    assert kinds(second)[Kind.ENTRY_WITHOUT_ROW] == 1
+    assert second.as_of is not None
+    assert checked_until(storage) == second.as_of > first.as_of
+
+    Damage(table).index("k4", None)
+    assert Kind.ROW_WITHOUT_ENTRY in kinds(again(table))
+    assert checked_until(storage) == second.as_of
+
+
+def test_that_it_cannot_be_kept_is_said(table: Path):
+    (table / CHECKED_INDEX).unlink()
+    (table / CHECKED_INDEX).mkdir()
+    said: list[str] = []
+    assert verify_and_remember(LocalStorage(table), False, said.append).agrees
+    assert any(CHECKED_INDEX in line for line in said)

@@ -1,0 +1,240 @@
+"""What the check of replaced entries says when the files are gone by which it tells: no refusal lapses."""
+
+from __future__ import annotations
+
+import pytest
+
+from hudi_format.errors import StagingGoneError, UnsupportedTableError
+from hudi_format.file_group.names import parse_data_file
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_until, keep_checked
+from hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from hudi_format.table_config import PROPERTIES_PATH
+from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
+from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
+from tests.unit.hudi_format.test_replaced_entries import archive, check, replace
+
+TOOK = r"took the index entries of 1 keys .*'k'"
+UNTOLD = r"cannot be told any more.*tidemark verify"
+FENCE = ".hoodie/.aux/tidemark/terms/1"
+
+
+def dropped(moved: bool) -> tuple[IndexedTable, str]:
+    """A base file of the index, k moved from group 1 to group 2 or not, group 1 dropped; and its instant."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1, "b": 3})
+    table.finish_compaction(table.schedule_compaction(), dict(table.live))
+    table.commit({"z": 3, "k": 2 if moved else 1})
+    instant = replace(table, [1], ["k", "a"])
+    for key in ("k", "a"):
+        if table.live[key] == 1:
+            del table.live[key]
+    return table, instant
+
+
+def compact_index(table: IndexedTable, times: int = 1) -> None:
+    for _ in range(times):
+        table.finish_compaction(table.schedule_compaction(), {"b": 3, "z": 3})
+        table.commit({"z": 3})
+
+
+def clean_index(table: IndexedTable, until: str) -> None:
+    """Files of the record index whose instant is that one or older."""
+    folder = ".hoodie/metadata/record_index"
+    for each in list(table.storage.list(folder)):
+        parsed = parse_data_file(each.name)
+        if parsed is not None and parsed.instant <= until:
+            table.storage.delete(f"{folder}/{each.name}")
+
+
+def archive_index(table: IndexedTable, until: str, *, readable: bool = True) -> None:
+    """Instants of the metadata table that were requested then or before; bootstrap ones, too."""
+    storage, folder = table.storage, f"{METADATA_TABLE_ROOT}/timeline"
+    rows = [
+        (
+            each.requested,
+            str(each.completion),
+            each.action.completed_word,
+            storage.read(f"{folder}/{each.file_name}"),
+        )
+        for each in load_timeline(storage, METADATA_TABLE_ROOT).completed()
+        if each.requested <= until
+    ]
+    for each in list(storage.list(folder)):
+        if each.name[:1].isdigit() and each.name[:17] <= until:
+            storage.delete(f"{folder}/{each.name}")
+    if readable:
+        write_archive(storage, rows, METADATA_TABLE_ROOT)
+
+
+def refused(table: IndexedTable, said: str) -> None:
+    for _ in range(2):
+        with pytest.raises(UnsupportedTableError, match=said):
+            check(table)
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["a row moved", "none did"])
+@pytest.mark.parametrize("what", ["replacecommit", "commits of the index", "both"])
+def test_what_is_archived_and_not_cleaned_is_told(moved: bool, what: str) -> None:
+    table, instant = dropped(moved)
+    compact_index(table)
+    if what != "commits of the index":
+        archive(table, instant)
+    if what != "replacecommit":
+        archive_index(table, instant)
+    if moved:
+        refused(table, TOOK)
+    else:
+        check(table)
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["active", "archived"])
+def test_what_was_cleaned_of_the_index_cannot_be_told(archived: bool) -> None:
+    table, instant = dropped(moved=True)
+    refused(table, TOOK)
+    compact_index(table, times=2)
+    clean_index(table, until=instant)
+    if archived:
+        archive(table, instant)
+        archive_index(table, instant)
+    refused(table, UNTOLD)
+
+
+def test_a_log_file_between_that_is_gone_makes_it_untold() -> None:
+    """A clean deletes a slice's files in any order."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1, "b": 3})
+    before = table.commit({"k": 2})
+    instant = replace(table, [1], ["k", "a"])
+    refused(table, TOOK)
+    folder = ".hoodie/metadata/record_index"
+    for each in list(table.storage.list(folder)):
+        if before in each.name:
+            table.storage.delete(f"{folder}/{each.name}")
+    refused(table, f"{instant} .*{UNTOLD}")
+
+
+def test_a_base_file_of_which_nobody_knows_when_it_completed_makes_it_untold() -> None:
+    """The archive of the metadata table is gone; its bootstrap is on the active timeline still."""
+    table, instant = dropped(moved=True)
+    folder = f"{METADATA_TABLE_ROOT}/timeline"
+    for each in list(table.storage.list(folder)):
+        if each.name[:1].isdigit() and each.name[:5] > "00000" and each.name[:17] < instant:
+            table.storage.delete(f"{folder}/{each.name}")
+    refused(table, UNTOLD)
+
+
+def test_an_instant_of_the_index_that_nobody_has_makes_it_untold() -> None:
+    table, instant = dropped(moved=True)
+    archive_index(table, instant, readable=False)
+    refused(table, UNTOLD)
+
+
+def kept(table: IndexedTable) -> str:
+    """Checks, and keeps what was found right."""
+    entries = ReplacedEntries(table.storage)
+    entries.check(load_timeline(table.storage), load_timeline(table.storage, METADATA_TABLE_ROOT))
+    entries.keep(FENCE)
+    return checked_until(table.storage)
+
+
+def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
+    table, instant = dropped(moved=False)
+    table.storage.make_dir(FENCE)
+    assert kept(table) == load_timeline(table.storage).latest_completion()
+    compact_index(table, times=2)
+    clean_index(table, until=instant)
+    archive(table, instant)
+    archive_index(table, instant)
+    check(table)
+
+    # The next one is judged by itself.
+    table.commit({"m": 4})
+    table.commit({"m": 5})
+    replace(table, [4], ["m"])
+    refused(table, "took the index entries of 1 keys .*'m'")
+    with pytest.raises(UnsupportedTableError):
+        kept(table)
+    assert checked_until(table.storage) < str(load_timeline(table.storage).latest_completion())
+
+
+def test_nothing_is_kept_behind_the_term() -> None:
+    table, _ = dropped(moved=False)
+    with pytest.raises(StagingGoneError):
+        kept(table)
+    assert not table.storage.exists(CHECKED_INDEX)
+
+
+def test_a_table_without_replacecommits_gets_no_document() -> None:
+    table = IndexedTable()
+    table.commit({"k": 1})
+    assert kept(table) == ""
+    assert not table.storage.exists(CHECKED_INDEX)
+
+
+def test_a_later_time_is_not_overwritten_and_a_damaged_document_is_written_anew() -> None:
+    table, _ = dropped(moved=False)
+    keep_checked(table.storage, "20270101000000000")
+    keep_checked(table.storage, "20260101000000000")
+    assert checked_until(table.storage) == "20270101000000000"
+    table.storage.replace(CHECKED_INDEX, b"{")
+    assert checked_until(table.storage) == ""
+    table.storage.make_dir(FENCE)
+    assert kept(table) == load_timeline(table.storage).latest_completion()
+
+
+def test_somebody_compared_rows_and_index_since() -> None:
+    table, instant = dropped(moved=True)
+    clean_index(table, until=instant)
+    refused(table, UNTOLD)
+    keep_checked(table.storage, str(load_timeline(table.storage).latest_completion()))
+    check(table)
+
+
+def build_anew(table: IndexedTable, metadata: bytes) -> None:
+    """A bootstrap of some index, under the name of the one before."""
+    for each in load_timeline(table.storage, METADATA_TABLE_ROOT).completed():
+        if each.requested == "00000000000000001":
+            name = f"{METADATA_TABLE_ROOT}/timeline/{each.requested}_{{}}.{each.action.value}"
+            table.storage.delete(name.format(each.completion))
+            table.storage.create(name.format(table.times.next()), metadata)
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["active", "archived"])
+@pytest.mark.parametrize("partition", ["record_index", "column_stats", ""])
+def test_only_the_record_index_that_was_built_anew_is_right(partition: str, archived: bool) -> None:
+    """Hudi's bootstrap of an empty index names no partition."""
+    table, instant = dropped(moved=True)
+    clean_index(table, until=instant)
+    stat = WriteStat(file_id="f", path=f"{partition}/f", partition_path=partition)
+    stats = {partition: (stat,)} if partition else {}
+    build_anew(table, encode_commit_metadata(CommitMetadata(write_stats=stats)))
+    if archived:
+        archive_index(table, instant)
+    if partition == "column_stats":
+        refused(table, UNTOLD)
+    else:
+        check(table)
+
+
+def test_what_is_older_than_the_build_of_the_index_says_nothing_of_it() -> None:
+    """Its files are gone, and nobody asks for them."""
+    table = IndexedTable()
+    old = table.commit({"k": 1})
+    clean_index(table, until=old)
+    for shard in range(table.shards):
+        table.storage.create(
+            f".hoodie/metadata/record_index/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
+        )
+    build_anew(table, encode_commit_metadata(CommitMetadata()))
+    table.commit({"k": 1})
+    replace(table, [1], ["k"])
+    check(table)
+
+
+def test_base_files_of_a_copy_on_write_table_name_rows_alone() -> None:
+    table, instant = dropped(moved=True)
+    clean_index(table, until=instant)
+    properties = table.storage.read(PROPERTIES_PATH)
+    table.storage.replace(PROPERTIES_PATH, properties.replace(b"MERGE_ON_READ", b"COPY_ON_WRITE"))
+    check(table)
