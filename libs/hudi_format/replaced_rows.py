@@ -52,6 +52,10 @@ class ReplacedRows:
             self._read(timeline.archive, new - self._known.keys())
         return {name: self._known[name] for name in names if name in self._known}
 
+    def taking_rows(self, timeline: Timeline) -> frozenset[str]:
+        """The names of those that are no clustering. Raises as `of`."""
+        return frozenset(name for name, groups in self.of(self.names(timeline), timeline).items() if groups)
+
     def before(self, completion: str, timeline: Timeline) -> Groups:
         """Those of the active and of the archived timeline that were replaced before this completion time.
         Raises as `of`.

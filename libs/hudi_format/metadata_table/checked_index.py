@@ -1,17 +1,18 @@
-"""Up to when the record index is known to have an entry of each row, kept with the table.
+"""Which replacecommits are known to have left the index entries of all rows alone, kept with the table.
 
 What tells that an insert overwrite or a delete partition took entries of living rows away is gone some
-commits later (see `replaced_entries`). So what was found right is kept: the completion time of the newest
-replacecommit that took no such entry, nor did one before. What was found wrong needs no record: the time does
-not move past it, and it is judged again until the index is right.
+commits later (see `replaced_entries`). So what was found right is kept, by the names of the completed files:
+another engine's clock may be behind, and a time would stand for commits that nobody has looked at. What was
+found wrong needs no record: it is judged again until the index is right.
 
 Two write it: a coordinator behind the fence of its term, and `tidemark verify`, which compared all rows with
-the index. Where one overwrites what the other has just written a time is lost, never won.
+the index. Where one overwrites what the other has just written something is forgotten, nothing is made up.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from typing import Final
 
 import msgspec
@@ -25,31 +26,36 @@ _log = logging.getLogger("tidemark.table")
 
 
 class CheckedIndex(msgspec.Struct, frozen=True):
-    """The stored document. ``until``: a completion time on the data table's timeline."""
+    """The stored document. ``replacecommits``: `<requested>_<completion>.replacecommit` each."""
 
-    until: str = ""
-
-
-def checked_until(storage: Storage) -> str:
-    """ "" where nothing is known. A damaged document says nothing, and is written anew."""
-    try:
-        return read_document(storage, CHECKED_INDEX, CheckedIndex).until
-    except FileMissingError:
-        return ""
-    except CorruptFileError as error:
-        _log.warning("it is looked anew whether the record index has all rows: %s", error)
-        return ""
+    replacecommits: list[str]
 
 
-def keep_checked(storage: Storage, until: str, fence: str | None = None) -> None:
-    """Keeps a later time than the one that is stored. ``fence``: the term's folder of a coordinator.
+def checked_replacecommits(storage: Storage) -> frozenset[str]:
+    """Empty where nothing is known. A damaged document says nothing, and is written anew."""
+    return _stored(storage) or frozenset()
+
+
+def keep_checked(storage: Storage, names: Set[str], fence: str | None = None) -> None:
+    """Adds these to what is stored. ``fence``: the term's folder of a coordinator.
 
     Raises OSError, and StagingGoneError where the term is over.
     """
-    if until <= checked_until(storage):
+    stored = _stored(storage)
+    if stored is not None and names <= stored:
         return
-    content = msgspec.json.encode(CheckedIndex(until))
+    content = msgspec.json.encode(CheckedIndex(sorted(names | (stored or frozenset()))))
     if fence is None:
         storage.replace(CHECKED_INDEX, content)
     else:
         storage.publish(fence, CHECKED_INDEX, content, overwrite=True)
+
+
+def _stored(storage: Storage) -> frozenset[str] | None:
+    try:
+        return frozenset(read_document(storage, CHECKED_INDEX, CheckedIndex).replacecommits)
+    except FileMissingError:
+        return None
+    except CorruptFileError as error:
+        _log.warning("it is looked anew whether the record index has all rows: %s", error)
+        return None

@@ -16,18 +16,20 @@ COPY_ON_WRITE table base files name rows, and nothing else.
 What tells it goes: the metadata table is compacted and cleaned, both timelines are archived. So
 
 - a replacecommit is looked for on the active *and* on the archived timeline,
-- what was found right is kept with the table (`checked_index`), and what is older is not asked for again,
+- what was found right is kept with the table (`checked_index`), and not asked for again,
 - where it cannot be told any more the table is refused, too, until somebody compared rows and index
   (`tidemark verify`) or built the index anew. Neither refusal passes by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import pyarrow as pa
 
 from hudi_format.errors import UnsupportedTableError
 from hudi_format.file_group.slices import FileGroupId
-from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_until, keep_checked
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits, keep_checked
 from hudi_format.metadata_table.index_history import IndexHistory, newest_index_build
 from hudi_format.metadata_table.restored_index import INDEX_REMEDY
 from hudi_format.metadata_table.shard import ShardSnapshot
@@ -45,7 +47,7 @@ class ReplacedEntries:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._passed: set[str] = set()
-        self._until = self._kept = ""
+        self._to_keep: set[str] = set()
         self._rows = ReplacedRows(storage)
 
     def check(self, data: Timeline, metadata: Timeline) -> None:
@@ -55,29 +57,32 @@ class ReplacedEntries:
 
         Where nothing was replaced since the last time it asks for the archive's newest manifest, no more.
         """
-        new = sorted(self._rows.names(data) - self._passed, key=completion_of)
-        if not new:
+        names = self._rows.names(data) - self._passed
+        if not names:
             return
         if not self._is_copy_on_write():
-            build = newest_index_build(self._storage, metadata)
-            right_until = max(checked_until(self._storage), build)
-            later = self._rows.of([name for name in new if completion_of(name) > right_until], data)
-            history = IndexHistory(self._storage, metadata, build) if any(later.values()) else None
-            for name in new:
-                if history is not None and later.get(name):
-                    self._check(name, later[name], history, data)
-                self._passed.add(name)
-                self._until = max(self._until, completion_of(name))
-        self._passed.update(new)
+            self._check_new(names - checked_replacecommits(self._storage), data, metadata)
+        self._passed |= names
 
     def keep(self, fence: str) -> None:
         """Stores what `check` found right, if that is news. ``fence``: the term's folder.
 
         Raises OSError, and StagingGoneError where the term is over.
         """
-        if self._until > self._kept:
-            keep_checked(self._storage, self._until, fence)
-            self._kept = self._until
+        if self._to_keep:
+            keep_checked(self._storage, self._to_keep, fence)
+            self._to_keep.clear()
+
+    def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> None:
+        new = {name: groups for name, groups in self._rows.of(names, data).items() if groups}
+        if not new:
+            return
+        build = newest_index_build(self._storage, metadata)
+        history = IndexHistory(self._storage, metadata, build)
+        for name in sorted(new, key=completion_of):
+            if completion_of(name) > build:
+                self._check(name, new[name], history, data)
+            self._to_keep.add(name)
 
     def _is_copy_on_write(self) -> bool:
         return read_table_config(self._storage).table_type is TableType.COPY_ON_WRITE
