@@ -6,10 +6,10 @@ import pytest
 
 from hudi_format.errors import StagingGoneError, UnsupportedTableError
 from hudi_format.file_group.names import parse_data_file
-from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_until, keep_checked
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits, keep_checked
 from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.table_config import PROPERTIES_PATH
-from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
 from tests.unit.hudi_format.test_replaced_entries import archive, check, replace
@@ -130,18 +130,25 @@ def test_an_instant_of_the_index_that_nobody_has_makes_it_untold() -> None:
     refused(table, UNTOLD)
 
 
-def kept(table: IndexedTable) -> str:
+def kept(table: IndexedTable) -> frozenset[str]:
     """Checks, and keeps what was found right."""
     entries = ReplacedEntries(table.storage)
     entries.check(load_timeline(table.storage), load_timeline(table.storage, METADATA_TABLE_ROOT))
     entries.keep(FENCE)
-    return checked_until(table.storage)
+    return checked_replacecommits(table.storage)
+
+
+def name_of(table: IndexedTable, instant: str) -> str:
+    found = load_timeline(table.storage).find(instant)
+    assert found is not None
+    return found.file_name
 
 
 def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     table, instant = dropped(moved=False)
     table.storage.make_dir(FENCE)
-    assert kept(table) == load_timeline(table.storage).latest_completion()
+    names = {name_of(table, instant)}
+    assert kept(table) == names
     compact_index(table, times=2)
     clean_index(table, until=instant)
     archive(table, instant)
@@ -155,7 +162,20 @@ def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     refused(table, "took the index entries of 1 keys .*'m'")
     with pytest.raises(UnsupportedTableError):
         kept(table)
-    assert checked_until(table.storage) < str(load_timeline(table.storage).latest_completion())
+    assert checked_replacecommits(table.storage) == names
+
+
+def test_one_that_completed_with_an_earlier_time_afterwards_is_judged() -> None:
+    """Another engine's clock is behind: it was not there when others were found right."""
+    table, instant = dropped(moved=True)
+    path = f".hoodie/timeline/{name_of(table, instant)}"
+    content = table.storage.read(path)
+    table.storage.delete(path)
+    replace(table, [9], [])
+    table.storage.make_dir(FENCE)
+    assert len(kept(table)) == 1
+    table.storage.create(path, content)
+    refused(table, TOOK)
 
 
 def test_nothing_is_kept_behind_the_term() -> None:
@@ -165,29 +185,29 @@ def test_nothing_is_kept_behind_the_term() -> None:
     assert not table.storage.exists(CHECKED_INDEX)
 
 
-def test_a_table_without_replacecommits_gets_no_document() -> None:
+def test_a_table_whose_partitions_nobody_replaced_gets_no_document() -> None:
     table = IndexedTable()
     table.commit({"k": 1})
-    assert kept(table) == ""
+    replace(table, [1], [], "CLUSTER")
+    assert kept(table) == frozenset()
     assert not table.storage.exists(CHECKED_INDEX)
 
 
-def test_a_later_time_is_not_overwritten_and_a_damaged_document_is_written_anew() -> None:
-    table, _ = dropped(moved=False)
-    keep_checked(table.storage, "20270101000000000")
-    keep_checked(table.storage, "20260101000000000")
-    assert checked_until(table.storage) == "20270101000000000"
-    table.storage.replace(CHECKED_INDEX, b"{")
-    assert checked_until(table.storage) == ""
+def test_nothing_is_overwritten_and_a_damaged_document_is_written_anew() -> None:
+    table, instant = dropped(moved=False)
     table.storage.make_dir(FENCE)
-    assert kept(table) == load_timeline(table.storage).latest_completion()
+    keep_checked(table.storage, {"of another look"})
+    assert kept(table) == {"of another look", name_of(table, instant)}
+    table.storage.replace(CHECKED_INDEX, b"{")
+    assert checked_replacecommits(table.storage) == frozenset()
+    assert kept(table) == {name_of(table, instant)}
 
 
 def test_somebody_compared_rows_and_index_since() -> None:
     table, instant = dropped(moved=True)
     clean_index(table, until=instant)
     refused(table, UNTOLD)
-    keep_checked(table.storage, str(load_timeline(table.storage).latest_completion()))
+    keep_checked(table.storage, {name_of(table, instant)})
     check(table)
 
 
@@ -238,3 +258,23 @@ def test_base_files_of_a_copy_on_write_table_name_rows_alone() -> None:
     properties = table.storage.read(PROPERTIES_PATH)
     table.storage.replace(PROPERTIES_PATH, properties.replace(b"MERGE_ON_READ", b"COPY_ON_WRITE"))
     check(table)
+
+
+def test_where_nothing_was_replaced_since_the_newest_manifest_is_asked_for_alone() -> None:
+    """It is asked before every plan."""
+    table, instant = dropped(moved=False)
+    archive(table, instant)
+    entries, read = ReplacedEntries(table.storage), table.storage.read
+    lines = [load_timeline(table.storage, root) for root in (DATA_ROOT, METADATA_TABLE_ROOT)]
+    entries.check(*lines)
+    paths: list[str] = []
+
+    def counting(path: str) -> bytes:
+        paths.append(path)
+        return read(path)
+
+    for name in ("open_input", "read_range", "list"):
+        setattr(table.storage, name, None)
+    table.storage.read = counting  # type: ignore[method-assign]
+    entries.check(*lines)
+    assert paths == [".hoodie/timeline/history/_version_"]

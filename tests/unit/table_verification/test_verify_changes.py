@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_until
+from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits
+from hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+)
 from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from hudi_format.model import RecordLocation
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableType
+from hudi_format.timeline.avro_container import encode_container
 from table_verification.findings import Kind
 from table_verification.remembering import verify_and_remember
 from table_verification.verified_state import STATE_PATH, load_state, store_state
@@ -259,25 +267,46 @@ def test_run_with_differences_leaves_the_state_alone(table: Path):
     assert (table / STATE_PATH).read_bytes() == before
 
 
+def dropped_nothing(damage: Damage) -> str:
+    """A delete partition of a file group that nobody knows; returns its name."""
+    storage, instant = damage.storage, damage.times.next()
+    for state in ("requested", "inflight"):
+        storage.create(f".hoodie/timeline/{instant}.replacecommit.{state}", b"")
+    inflight = begin_delta_commit(storage, instant)
+    files = publish_files_log(storage, instant, [])
+    complete_delta_commit(storage, inflight, damage.times.next(), delta_commit_metadata(instant, [files]))
+    record = {
+        "partitionToWriteStats": {},
+        "compacted": False,
+        "extraMetadata": {},
+        "version": 1,
+        "operationType": "DELETE_PARTITION",
+        "partitionToReplaceFileIds": {"nowhere": ["00000000-0000-0000-0000-000000000000-0"]},
+    }
+    name = f"{instant}_{damage.times.next()}.replacecommit"
+    storage.create(f".hoodie/timeline/{name}", encode_container("replace-commit-metadata", record))
+    return name
+
+
 def test_that_each_row_has_its_entry_is_kept_for_those_who_tag_by_the_index(tmp_path: Path):
     """Entries without a row, and files of nobody, do not put it in doubt; a row without one does."""
     table, storage = tmp_path / "table", LocalStorage(tmp_path / "table")
     changed_table(table, TableType.MERGE_ON_READ)
-    first = again(table)
-    assert first.as_of is not None
-    assert checked_until(storage) == first.as_of
+    assert again(table).agrees
+    assert storage.exists(CHECKED_INDEX)
+    assert checked_replacecommits(storage) == frozenset()
     Damage(table).index("nobody", RecordLocation(DAYS[0], "00000000-0000-0000-0000-000000000000-0"))
-    orphan = next(table.joinpath(DAYS[1]).glob("*.parquet"))
-    shutil.copy(orphan, orphan.with_name(f"orphan-0_0-1-0_{'2' * 17}.parquet"))
-    second = again(table)
-    assert kinds(second).keys() <= {Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE}
-    assert kinds(second)[Kind.ENTRY_WITHOUT_ROW] == 1
-    assert second.as_of is not None
-    assert checked_until(storage) == second.as_of > first.as_of
+    log = Damage(table).files(log=True)[0]
+    written = re.findall(r"\d{17}", log)[-1]
+    Damage(table).copy_as(log, written, str(int(written) + 1))
+    first = dropped_nothing(Damage(table))
+    assert kinds(again(table)) == {Kind.ENTRY_WITHOUT_ROW: 1, Kind.ORPHAN_FILE: 1}
+    assert checked_replacecommits(storage) == {first}
 
     Damage(table).index("k4", None)
+    dropped_nothing(Damage(table))
     assert Kind.ROW_WITHOUT_ENTRY in kinds(again(table))
-    assert checked_until(storage) == second.as_of
+    assert checked_replacecommits(storage) == {first}
 
 
 def test_that_it_cannot_be_kept_is_said(table: Path):
