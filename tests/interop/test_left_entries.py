@@ -10,23 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
 from hudi_format.storage.local import LocalStorage
-from hudi_format.validation import check_servable
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from table_verification.findings import Kind
-from table_verification.remembering import verify_and_remember
 from table_verification.verify import verify_table
 from tests.input_model import Delete, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
 from tests.interop.test_operations_beside_us import operated
-from tests.interop.test_restored_tables import COMPACT_INDEX, build_index_anew, rows_after_sparks_upsert
+from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
 from tests.interop.verdict import assert_same_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 REGION = "region-2"
-WRITES_MAX = 8
 
 
 def left_entries(table: OperatedTable) -> int:
@@ -94,47 +90,6 @@ def test_entries_that_hudi_took_from_rows_that_moved_stop_us_by_name(
         table.model.apply(events)
         table.agrees()
         table.goes_on(table.after())
-        table.agrees_with_everybody()
-
-
-@pytest.mark.parametrize("moves", [True, False], ids=["a row had moved", "none had"])
-def test_what_nobody_can_tell_any_more_stops_us_until_somebody_compared_rows_and_index(
-    judge: HudiJudge, kafka: EmbeddedKafka, tmp_path: Path, moves: bool
-) -> None:
-    """Spark writes on after the drop: it compacts the metadata table, and cleans what the drop changed."""
-    with operated(judge, kafka, tmp_path / "ours", "merge_on_read", "ts") as table:
-        table.compacted()
-        moved, above = table.some(3, REGION), table.above()
-        rows = [{**table.table.stream.row(key, above), "region": "region-0"} for key in moved]
-        if moves:
-            table.commit([Upsert(row) for row in rows])
-        table.spark.delete_partition(REGION, table._as_table(table.forget(table.some(10_000, REGION))))
-        drop, index = table.newest(), table.table.path / ".hoodie/metadata/record_index"
-        assert list(index.glob(f".*_{drop}.log.*"))
-        for _ in range(WRITES_MAX):
-            table.upsert(table.changed(table.some(2, "region-1")), **COMPACT_INDEX)
-            if not list(index.glob(f".*_{drop}.log.*")):
-                break
-        else:
-            raise AssertionError("Hudi keeps the log files of the drop")
-
-        events = [Upsert({**row, "ts": table.above()}) for row in rows]
-        pipeline, storage = table.table.pipeline, LocalStorage(table.table.path)
-        table._send(events)
-        said = f"delete partition {drop} took index entries of rows that had moved elsewhere cannot be told"
-        pipeline.wait("a halt", lambda: said in (pipeline.status()["coordinator"]["halted"] or ""))
-        pipeline.stop()
-        found = verify_and_remember(storage, True, lambda _: None).findings
-        assert found.counts.get(Kind.ROW_WITHOUT_ENTRY, 0) == (len(moved) if moves else 0)
-        if moves:
-            with pytest.raises(UnsupportedTableError, match=said):
-                check_servable(storage, None)
-            build_index_anew(table)
-        pipeline.start()
-        pipeline.flush()
-        table.model.apply(events)
-        table.agrees()
-        table.goes_on()
         table.agrees_with_everybody()
 
 
