@@ -1,5 +1,5 @@
 # Tidemark: every command that a developer needs. `make` alone lists them.
-# Everything a target builds lands in .venv, in libs/tidemark (generated stubs) or in the cache
+# Everything a target builds lands in .venv, in stubs/ (generated from proto/) or in the cache
 # outside the checkout: ${TIDEMARK_CACHE_DIR:-${XDG_CACHE_HOME:-~/.cache}/tidemark}.
 
 PYTHON ?= python3.11
@@ -33,7 +33,7 @@ INSTALL_STAMP := $(VENV)/.stamp-install-$(call checksum,requirements.lock pyproj
 # The tools of audit and sbom: an environment of their own, so that ours holds what we need and no more.
 SUPPLY := $(VENV)/supply-chain
 SUPPLY_STAMP := $(SUPPLY)/.stamp-$(call checksum,tools/supply-chain.lock)
-PROTO_STAMP := libs/tidemark/.stamp-$(call checksum,requirements.lock tools/generate_stubs.py $(PROTOS))
+PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stubs.py $(PROTOS))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -130,13 +130,13 @@ format: $(INSTALL_STAMP) ## Rewrite the sources in the one format that lint acce
 	$(PY) -m ruff check --fix-only .
 	$(PY) -m ruff format .
 
-proto: $(PROTO_STAMP) ## Generate the stubs of proto/ into libs/tidemark (not in git)
+proto: $(PROTO_STAMP) ## Generate the stubs of proto/ into stubs/ (not in git)
 
 jars: $(INSTALL_STAMP) ## Fetch the jars of the embedded Kafka and of Spark's Kafka source into the cache
-	@$(PY) -m stream_runtime.platform.jars kafka spark-kafka
+	@$(PY) -m tidemark.stream_runtime.platform.jars kafka spark-kafka
 
 jars-interop: $(INSTALL_STAMP) ## Fetch the Hudi bundle that judges our tables (80 MB; tests and bench only)
-	@$(PY) -m stream_runtime.platform.jars hudi-spark
+	@$(PY) -m tidemark.stream_runtime.platform.jars hudi-spark
 
 kubernetes-check: setup ## Build deploy/kubernetes by kustomize (by Go where it is missing) and check what comes out
 	@command -v kustomize >/dev/null || test -x $(VENV)/bin/kustomize || { \
@@ -157,10 +157,10 @@ lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 		--output-file requirements.lock pyproject.toml
 
 audit: setup $(SUPPLY_STAMP) ## Known vulnerabilities of what the lock file names, where the package index has such data
-	$(PY) -m tools.audit $(SUPPLY)/bin/pip-audit requirements.lock --jars libs/stream_runtime/platform/jars.lock --python $(PY)
+	$(PY) -m tools.audit $(SUPPLY)/bin/pip-audit requirements.lock --jars libs/tidemark/stream_runtime/platform/jars.lock --python $(PY)
 
 sbom: setup $(SUPPLY_STAMP) ## What all this is made of, as CycloneDX, in dist/sbom.cdx.json
-	$(PY) tools/sbom.py $(SUPPLY)/bin/cyclonedx-py $(PY) libs/stream_runtime/platform/jars.lock dist/sbom.cdx.json
+	$(PY) tools/sbom.py $(SUPPLY)/bin/cyclonedx-py $(PY) libs/tidemark/stream_runtime/platform/jars.lock dist/sbom.cdx.json
 
 supply-chain-lock: $(INSTALL_STAMP) ## Resolve the tools of audit and sbom anew
 	CUSTOM_COMPILE_COMMAND="make supply-chain-lock" $(PY) -m piptools compile --quiet --generate-hashes \
@@ -168,7 +168,7 @@ supply-chain-lock: $(INSTALL_STAMP) ## Resolve the tools of audit and sbom anew
 		--output-file tools/supply-chain.lock tools/supply-chain.in
 
 clean: ## Remove what setup and tests made here; not the cache outside, nor ./tidemark-demo (end it, then: rm -r tidemark-demo)
-	rm -rf $(VENV) libs/tidemark build dist
+	rm -rf $(VENV) stubs build dist
 	find libs services tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- how setup builds

@@ -21,28 +21,34 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, decode_batch, encode_batch, with_user_columns
-from hudi_format.commit.create_table import create_table
-from hudi_format.metadata_table import MetadataTableSnapshot, bootstrap_metadata_table
-from hudi_format.model import InstantGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.storage.locate import open_storage
-from hudi_format.table_config import MergeMode, TableDefinition, TableType
-from index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
-from index_assigner.assign.keyed_batch import keyed_batch
-from index_assigner.assign.placement import Lease, Placement, Want
-from index_assigner.assign.tagger import BatchTagger
-from index_assigner.domain.locations import Locations
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.rocks import RocksTier
-from index_assigner.index.slice_values import OrderingParts
-from index_assigner.index.tiered import TieredIndex
-from index_assigner.shuffle.keyed_source import KeyedSlice
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.topics import TopicNames
+from tidemark.epoch_protocol.batches import (
+    KEYED_COLUMNS,
+    KeyedOp,
+    decode_batch,
+    encode_batch,
+    with_user_columns,
+)
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, bootstrap_metadata_table
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
+from tidemark.index_assigner.assign.keyed_batch import keyed_batch
+from tidemark.index_assigner.assign.placement import Lease, Placement, Want
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS: Final = 8
 LANES: Final = 8

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hudi_format.timeline.avro_records import decode_commit_metadata
-from hudi_format.timeline.instant import Action, parse_file_name
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.hudi_format.timeline.instant import Action, parse_file_name
 
 _POLL_S: Final = 0.002
 # The folder's time has the kernel's tick as resolution: list for a while after each change.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psutil
 
-from stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.platform.java import find_java
 
 _PACKAGES: Final = ("confluent-kafka", "pyspark", "pyarrow", "numpy", "rocksdict", "hudi")
 

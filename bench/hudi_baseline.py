@@ -31,11 +31,11 @@ import pyarrow.parquet as pq
 from bench.hudi_settings import SPARK_SETTINGS, compaction_options, settle_options, writer_options
 from bench.kafka_batches import BatchTopic
 from bench.workload import Workload
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import ensure_jars
-from stream_runtime.platform.java import find_java
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
 
 WARM_UP_ROWS: Final = 1_000
 WARM_UP_BATCHES: Final = 3

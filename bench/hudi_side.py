@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.process_memory import MemorySampler, merged_peaks
-from stream_runtime.clock import SystemClock
-from stream_runtime.platform import child
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform import child
 
 _COMPACTING_BATCHES: Final = 10
 _ROLE: Final = "Hudi on Spark"

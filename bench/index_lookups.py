@@ -26,27 +26,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.hfile import write_hfile
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from hudi_format.metadata_table.record_index_codec import encode_values
-from hudi_format.metadata_table.record_schema import metadata_record_schema
-from hudi_format.model import InstantGenerator, RecordLocation
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import MergeMode, TableDefinition, TableType
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from index_assigner.domain.locations import Locations
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.ports import StagedChanges
-from index_assigner.index.rocks import RocksTier
-from index_assigner.index.slice_values import OrderingParts
-from index_assigner.index.tiered import TieredIndex
-from stream_runtime.clock import SystemClock
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import StagedChanges
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.stream_runtime.clock import SystemClock
 
 _SCHEMA: Final = TableSchema.from_arrow("t", pa.schema([pa.field("id", pa.string(), nullable=False)]))
 _FILE_GROUPS: Final = 64

@@ -21,20 +21,20 @@ import pyarrow as pa
 from bench.hudi_settings import INDEX_SHARDS
 from bench.index_lookups import COLD, OPENED, IndexBench
 from bench.workload import Workload
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.ordering import table_ordering
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.storage.locate import open_storage
-from hudi_format.table_config import read_table_config
-from index_assigner.assign.wiring import open_cache, table_identity
-from index_assigner.domain.locations import Locations
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.ports import Tier
-from index_assigner.index.slice_values import OrderingParts
-from index_assigner.index.tiered import TieredIndex
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SystemIds
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.index_assigner.assign.wiring import open_cache, table_identity
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import Tier
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
 
 _ROUNDS: Final = 5
 _DATA_PARTITIONS: Final = 8

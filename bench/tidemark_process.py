@@ -14,9 +14,9 @@ import yaml
 
 from bench.feeder import PARTITIONS
 from bench.hudi_settings import INDEX_SHARDS
-from stream_runtime.clock import SystemClock
-from stream_runtime.config.run_file import read_run_file
-from stream_runtime.platform import child
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config.run_file import read_run_file
+from tidemark.stream_runtime.platform import child
 
 TABLE: Final = "bench"
 TOPIC: Final = "bench-input"
@@ -126,4 +126,4 @@ class TidemarkRun:
 
 
 def _command() -> list[str]:
-    return [sys.executable, "-m", "tidemark_cli.main"]
+    return [sys.executable, "-m", "tidemark.cli.main"]

@@ -28,14 +28,19 @@ from typing import Any, Final
 import grpc
 import psutil
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import OffsetRange, TopicPartition, TopicSpec, TransactionalProducer
-from stream_runtime.platform import child
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import ensure_jars
-from stream_runtime.platform.java import JavaRuntime, find_java
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import (
+    OffsetRange,
+    TopicPartition,
+    TopicSpec,
+    TransactionalProducer,
+)
+from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime, find_java
 
 TASKS: Final = 2
 RANGE_BYTES: Final = 256 << 10
@@ -51,7 +56,7 @@ STOCK: Final[Mapping[str, str]] = {
     "spark.locality.wait": "3s",
 }
 STOCK_DAEMON: Final = {"spark.python.daemon.module": "pyspark.daemon"}
-NO_ARCHIVES: Final = {"spark.python.daemon.module": "stream_runtime.platform.spark_daemon"}
+NO_ARCHIVES: Final = {"spark.python.daemon.module": "tidemark.stream_runtime.platform.spark_daemon"}
 
 
 @dataclass(frozen=True)

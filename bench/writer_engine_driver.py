@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from bench.writer_engine_tasks import RUNNER, BenchTask, run_in_arrow
-from stream_runtime.clock import SystemClock
-from stream_runtime.config.model import Address
-from stream_runtime.platform.jars import ensure_jars
-from stream_runtime.platform.java import find_java
-from stream_writer.coordinator_client import GrpcCoordinator
-from stream_writer.epoch_stream import EpochStream
-from stream_writer.job import SparkEngine, start_engine
-from stream_writer.service import WriterService
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.platform.jars import ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator
+from tidemark.stream_writer.epoch_stream import EpochStream
+from tidemark.stream_writer.job import SparkEngine, start_engine
+from tidemark.stream_writer.service import WriterService
 
 
 class TaskPlan:

@@ -9,10 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from stream_runtime.kafka.ports import TopicPartition
-from stream_writer.task_entry import TaskEntry
-from stream_writer.task_outcome import TaskSucceeded
-from stream_writer.worker_context import WorkerContext
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_writer.task_entry import TaskEntry
+from tidemark.stream_writer.task_outcome import TaskSucceeded
+from tidemark.stream_writer.worker_context import WorkerContext
 
 RUNNER: Final = "bench.writer_engine_tasks:run_task"
 

@@ -70,7 +70,7 @@ build() {
     : "${TIDEMARK_BASE_IMAGE:=$(official_or_made TIDEMARK_BASE_IMAGE python)}"
     [ -n "$TIDEMARK_BASE_IMAGE" ] || exit 1
     export TIDEMARK_BASE_IMAGE
-    PYTHONPATH="libs:services${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" tools/image_context.py
+    PYTHONPATH="libs:services:stubs${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" tools/image_context.py
     for target in kafka service spark writer; do
         say "building $PREFIX/$target:$VERSION"
         # What the engine says is shown only when it fails: the older builder warns of its age each time.

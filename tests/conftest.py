@@ -9,15 +9,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime, find_java
-from stream_runtime.platform.open_files import allow_open_files
 from tests.left_open import (  # noqa: F401
     pytest_collection_modifyitems,
     pytest_runtest_setup,
     pytest_runtest_teardown,
 )
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime, find_java
+from tidemark.stream_runtime.platform.open_files import allow_open_files
 
 # A busy machine is no failure: tests have limits of time where something could hang, never speeds.
 settings.register_profile("tidemark", deadline=None)

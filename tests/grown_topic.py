@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import confluent_kafka.admin
 
-from stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
 
 _TIMEOUT_S: Final = 30.0
 # The package does not export these names to type checkers.

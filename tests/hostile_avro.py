@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from stream_runtime.schema_registry.ports import AVRO, JSON, PROTOBUF, StoredSchema
+from tidemark.stream_runtime.schema_registry.ports import AVRO, JSON, PROTOBUF, StoredSchema
 
 SOUND: Final = 1
 """The id of the schema that good records have."""

@@ -10,9 +10,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from stream_runtime.schema_registry.ports import AVRO, StoredSchema
 from tests import hostile_avro as avro
 from tests.hostile_avro import Made, long, making, reasons, text
+from tidemark.stream_runtime.schema_registry.ports import AVRO, StoredSchema
 
 NOT_JSON: Final = reasons("not-json")
 SHAPE: Final = reasons("wrong-shape", "not-json", "mistyped-field")

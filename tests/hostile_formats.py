@@ -21,27 +21,27 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from index_assigner.errors import InputWaitsError
-from index_assigner.formats.avro_keys import AvroKeys
-from index_assigner.formats.avro_rows import column_defaults
-from index_assigner.formats.debezium_avro import DebeziumAvro
-from index_assigner.formats.debezium_json import DebeziumJson
-from index_assigner.formats.decode_avro import AvroDecoder
-from index_assigner.formats.decode_protobuf import ProtobufDecoder
-from index_assigner.formats.decoder import RecordDecoder, RowTarget
-from index_assigner.formats.protobuf_message import message_class
-from index_assigner.formats.source_position import EnvelopeOrdering
-from index_assigner.shuffle.keyed_parts import KeyedRows, joined, shifted
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from stream_runtime.clock import ManualClock
-from stream_runtime.config.model import UnknownFields
-from stream_runtime.kafka.ports import Message
-from stream_runtime.schema_registry.ports import StoredSchema, UnknownSchemaError
 from tests import hostile_avro, hostile_debezium, hostile_protobuf
 from tests.hostile_avro import Made
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.formats.avro_keys import AvroKeys
+from tidemark.index_assigner.formats.avro_rows import column_defaults
+from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
+from tidemark.index_assigner.formats.debezium_json import DebeziumJson
+from tidemark.index_assigner.formats.decode_avro import AvroDecoder
+from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
+from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
+from tidemark.index_assigner.formats.protobuf_message import message_class
+from tidemark.index_assigner.formats.source_position import EnvelopeOrdering
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows, joined, shifted
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.stream_runtime.kafka.ports import Message
+from tidemark.stream_runtime.schema_registry.ports import StoredSchema, UnknownSchemaError
 
 SCHEMA: Final = {
     "type": "record",

@@ -19,15 +19,15 @@ from typing import Any, Final
 
 import yaml
 
-from commit_coordinator.dead_letters import DeadLetter, read_dead_letters
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.model import TopicSpec
-from stream_runtime.platform import child
-from stream_runtime.platform.broker_files import free_ports
-from tidemark_cli.admin_client import AdminClient
+from tidemark.cli.admin_client import AdminClient
+from tidemark.commit_coordinator.dead_letters import DeadLetter, read_dead_letters
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.model import TopicSpec
+from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.broker_files import free_ports
 
 STOP_ORDER: Final = ("assigner", "writer", "coordinator")
 READY_S: Final = 180.0
@@ -105,7 +105,7 @@ class Pipeline:
         if "coordinator" in self._processes:
             self.wait("the coordinator", self.coordinator_answers, READY_S)
 
-    def start_process(self, name: str, config: Path, *arguments: str, by: str = "tidemark_cli.main") -> None:
+    def start_process(self, name: str, config: Path, *arguments: str, by: str = "tidemark.cli.main") -> None:
         """One service as a process with a configuration of its own; its output goes to `<name>.log`.
 
         `by` is the module that is run, where it is not the product's.
@@ -189,7 +189,7 @@ class Pipeline:
 
         `prefix` is a command that runs it.
         """
-        tidemark = [sys.executable, "-m", "tidemark_cli.main", *arguments, "-c", str(config or self.file)]
+        tidemark = [sys.executable, "-m", "tidemark.cli.main", *arguments, "-c", str(config or self.file)]
         command = [*prefix, *tidemark]
         return subprocess.run(command, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
 

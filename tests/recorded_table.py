@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform import broker_files
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform import broker_files
 
 RECORDINGS: Final = Path(__file__).parent / "golden" / "recorded"
 

@@ -21,11 +21,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from stream_runtime.platform.broker_files import HOST, free_ports
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime
 from tests.certificates import Authority
+from tidemark.stream_runtime.platform.broker_files import HOST, free_ports
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime
 
 _ITERATIONS = 4096
 _WAIT_S = 60.0

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from stream_runtime.config.reference import known_keys
-from tidemark_cli.main import build_parser
+from tidemark.cli.main import build_parser
+from tidemark.stream_runtime.config.reference import known_keys
 
 LINK: Final = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")

@@ -25,8 +25,8 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from stream_runtime.platform.jars import KAFKA, SPARK_KAFKA, ensure_jars
-from stream_writer.executor_archive import DEPENDENCIES
+from tidemark.stream_runtime.platform.jars import KAFKA, SPARK_KAFKA, ensure_jars
+from tidemark.stream_writer.executor_archive import DEPENDENCIES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGET: Final = ROOT / "build" / "containers"
@@ -145,7 +145,7 @@ def _install_code() -> None:
 
 def _sources() -> Iterator[Path]:
     yield ROOT / "pyproject.toml"
-    for folder in ("libs", "services"):
+    for folder in ("libs", "services", "stubs"):
         for file in (ROOT / folder).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 yield file

@@ -12,12 +12,12 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform import broker_files
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import find_java
 from tests.faults.link import Address, Link
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform import broker_files
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
 
 _PROTOCOLS: Final = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 

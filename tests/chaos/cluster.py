@@ -18,16 +18,16 @@ from typing import Any, Final
 
 import yaml
 
-from stream_runtime.config import load_config
-from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.model import TopicSpec
-from stream_runtime.platform.broker_files import free_ports
 from tests.chaos.brokers import Brokers
 from tests.chaos.seat import Seat
 from tests.faults.link import Address, Link
 from tests.input_model import DELETE_FIELD, SCHEMA
-from tidemark_cli.admin_client import AdminClient
+from tidemark.cli.admin_client import AdminClient
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.model import TopicSpec
+from tidemark.stream_runtime.platform.broker_files import free_ports
 
 TABLE: Final = "orders"
 INPUT: Final = "orders-input"

@@ -14,13 +14,13 @@ from typing import Final
 
 import psutil
 
-from stream_runtime.clock import SKEW_VARIABLE
-from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 from tests.chaos.cluster import LEASE_S, WRITER
 from tests.chaos.cuts import CUTS
 from tests.chaos.seat import Seat
 from tests.chaos.stray_writer import StrayWriter
 from tests.chaos.world import Steps, World
+from tidemark.stream_runtime.clock import SKEW_VARIABLE
+from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
 
 SUPERSEDED: Final = 3
 # Longer than the lease and than Kafka's limit for an open transaction.

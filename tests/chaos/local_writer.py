@@ -11,23 +11,23 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from hudi_format.storage.locate import open_storage
-from hudi_format.table_config import read_table_config
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.topics import TopicNames
-from stream_runtime.logging import configure_logging
-from stream_runtime.rpc.health import wait_until_serving
-from stream_writer import task_outcome
-from stream_writer.coordinator_client import GrpcCoordinator
-from stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
-from stream_writer.failpoints import WriterFailpoint
-from stream_writer.service import WriterService
-from stream_writer.task_entry import find_runner, run_one
-from stream_writer.worker_context import worker_context
 from tidemark.commit.v1 import commit_pb2
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.logging import configure_logging
+from tidemark.stream_runtime.rpc.health import wait_until_serving
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator
+from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
+from tidemark.stream_writer.failpoints import WriterFailpoint
+from tidemark.stream_writer.service import WriterService
+from tidemark.stream_writer.task_entry import find_runner, run_one
+from tidemark.stream_writer.worker_context import worker_context
 
 _ATTEMPTS: Final = 4
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from index_assigner.failpoints import AssignerFailpoint
-from stream_writer.failpoints import WriterFailpoint
 from tests.chaos.cluster import ASSIGNERS, COORDINATOR, SERVICES, WRITER
 from tests.chaos.cuts import CUTS
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.stream_writer.failpoints import WriterFailpoint
 
 _COORDINATOR_POINTS: Final = [point.value for point in CoordinatorFailpoint]
 _ASSIGNER_POINTS: Final = [point.value for point in AssignerFailpoint]

@@ -16,9 +16,9 @@ from typing import Final
 
 import psutil
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
-from stream_runtime.platform import child
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, EXIT_CODE
+from tidemark.stream_runtime.platform import child
 
 _AGAIN_S: Final = 0.3
 _LOG_TAIL: Final = 3_000
@@ -56,7 +56,7 @@ class Seat:
     _start_at_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.command = self.command or ("tidemark_cli.main", self.role)
+        self.command = self.command or ("tidemark.cli.main", self.role)
 
     @property
     def log(self) -> Path:

@@ -57,9 +57,9 @@ class SparkReader:
 
 def serve(scratch: Path) -> None:
     """Until stdin ends."""
-    from stream_runtime.platform.jars import ensure_jars
     from tests.interop.judge import HudiJudge
     from tests.interop.spark_session import start_spark
+    from tidemark.stream_runtime.platform.jars import ensure_jars
 
     spark = start_spark(ensure_jars("hudi-spark"), scratch, memory="700m")
     judge = HudiJudge(spark, scratch)

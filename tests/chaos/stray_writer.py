@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from stream_runtime.config import load_config
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc.errors import RpcError
-from stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch
 from tests.chaos.cluster import TABLE, Cluster
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch
 
 _MESSAGE_BYTES: Final = 4 << 20
 _ASK_S: Final = 0.3

@@ -23,11 +23,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from stream_runtime.platform.broker_files import free_ports
 from tests.compose import figures
 from tests.compose.engine import Engine, NoEngineError, check_builds, check_runs, provide_engine
 from tests.compose.faults import FAULTS, Faults, Survived, committed_epoch
 from tests.compose.stack import CONFIG, ROOT, SERVICES, WAREHOUSE, Stack, StackError
+from tidemark.stream_runtime.platform.broker_files import free_ports
 
 MONTHS: Final = 1
 RATE: Final = 400
@@ -39,7 +39,7 @@ _HEALTHY_S: Final = 900.0
 _FEED_S: Final = 600.0
 _JUDGE_S: Final = 400.0
 _PORTS: Final = ("KAFKA", "COORDINATOR", "WEB", "SPARK", "PROMETHEUS", "GRAFANA")
-_HAS_OUR_CODE: Final = "import importlib.util as u; print(u.find_spec('stream_writer') is not None)"
+_HAS_OUR_CODE: Final = "import importlib.util as u; print(u.find_spec('tidemark') is not None)"
 
 
 class OverdueError(RuntimeError):

@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_format.storage.locate import open_storage
-from stream_runtime.platform.jars import ensure_jars
-from table_verification.verify import verify_table
 from tests.interop.spark_session import start_spark
-from tidemark_cli.demo.comparison import TableDifference, compare_tables
-from tidemark_cli.demo.flights import EventStream
-from tidemark_cli.demo.model import TableModel
-from tidemark_cli.demo.proofs import read_with_hudi_rs
+from tidemark.cli.demo.comparison import TableDifference, compare_tables
+from tidemark.cli.demo.flights import EventStream
+from tidemark.cli.demo.model import TableModel
+from tidemark.cli.demo.proofs import read_with_hudi_rs
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.stream_runtime.platform.jars import ensure_jars
+from tidemark.table_verification.verify import verify_table
 
 
 def read_with_spark(table: Path, scratch: Path) -> pa.Table:

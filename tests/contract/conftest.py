@@ -6,13 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.ids import SeededIds, SystemIds
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime
 from tests.contract.fault_cluster import (
     HASTY_TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -22,6 +15,13 @@ from tests.contract.fault_cluster import (
 )
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import KafkaProxy
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime
 
 MESSAGE_BYTES_MAX = 2_000_000
 _TIMEOUTS_S = (TRANSACTION_TIMEOUT_S, HASTY_TIMEOUT_S)

@@ -11,13 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stream_runtime.kafka.memory import ClientRequest, EndFault, MemoryBroker, MessageFault, RequestFault
-from stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.retry import Deadline
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import OK, Fault, KafkaProxy, Rule
 from tests.faults.kafka_wire import Api
+from tidemark.stream_runtime.kafka.memory import (
+    ClientRequest,
+    EndFault,
+    MemoryBroker,
+    MessageFault,
+    RequestFault,
+)
+from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
 
 TRANSACTION_TIMEOUT_S = 4.0
 HASTY_TIMEOUT_S = 1.0

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from stream_runtime.clock import Clock
-from stream_runtime.kafka.memory import MemoryBroker
-from stream_runtime.kafka.ports import (
+from tests.grown_topic import grow_topic
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.memory import MemoryBroker
+from tidemark.stream_runtime.kafka.ports import (
     Admin,
     Delivery,
     KafkaClient,
@@ -19,7 +20,6 @@ from stream_runtime.kafka.ports import (
     TopicState,
     TransactionalProducer,
 )
-from tests.grown_topic import grow_topic
 
 READ_TIMEOUT_S = 60.0
 

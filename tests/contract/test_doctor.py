@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.config import load_config
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
 

@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from stream_runtime.kafka.errors import FencedError, KafkaError, ProducerFatalError
-from stream_runtime.kafka.ledger_transaction import (
+from tests.contract.fault_cluster import FaultCluster
+from tests.contract.kafka_cluster import send
+from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError, ProducerFatalError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
     TransactionResult,
 )
-from stream_runtime.kafka.memory import ClientRequest, EndFault, MessageFault, RequestFault
-from stream_runtime.kafka.ports import TransactionalProducer
-from tests.contract.fault_cluster import FaultCluster
-from tests.contract.kafka_cluster import send
+from tidemark.stream_runtime.kafka.memory import ClientRequest, EndFault, MessageFault, RequestFault
+from tidemark.stream_runtime.kafka.ports import TransactionalProducer
 
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome
 # Seconds for a flush and for an end. Patient: sees a connection come again. The others ask nothing twice:

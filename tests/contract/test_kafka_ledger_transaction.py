@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from stream_runtime.kafka.errors import FencedError, MessageTooLargeError, MissingTopicError
-from stream_runtime.kafka.ledger_transaction import (
+from tests.contract.kafka_cluster import KafkaCluster, commit
+from tidemark.stream_runtime.kafka.errors import FencedError, MessageTooLargeError, MissingTopicError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
 )
-from stream_runtime.kafka.ports import TopicPartition
-from tests.contract.kafka_cluster import KafkaCluster, commit
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 
 def entry_of(offsets: Sequence[int]) -> bytes:

@@ -7,8 +7,9 @@ import zlib
 
 import pytest
 
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.kafka.ports import (
+from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.ports import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Isolation,
@@ -19,7 +20,6 @@ from stream_runtime.kafka.ports import (
     TopicPartition,
     TopicSpec,
 )
-from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
 
 
 def test_reader_starts_where_it_was_told(cluster: KafkaCluster):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stream_runtime.kafka.ports import (
+from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
+from tidemark.stream_runtime.kafka.ports import (
     AbortableError,
     FencedError,
     Isolation,
@@ -13,8 +14,7 @@ from stream_runtime.kafka.ports import (
     MissingTopicError,
     TopicPartition,
 )
-from stream_runtime.kafka.producer_state import ProducerStateError
-from tests.contract.kafka_cluster import KafkaCluster, abort, commit, send
+from tidemark.stream_runtime.kafka.producer_state import ProducerStateError
 
 
 def test_committed_messages_arrive_with_their_delivered_offsets(cluster: KafkaCluster):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from epoch_protocol.entries import (
+from tests.contract.kafka_cluster import KafkaCluster
+from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     Consumed,
     LanesClaimed,
@@ -13,11 +14,14 @@ from epoch_protocol.entries import (
     TransactionBegun,
     encode_entry,
 )
-from epoch_protocol.fold import Verdict
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.kafka.ledger_transaction import LedgerTransaction, TransactionOutcome, TransactionResult
-from stream_runtime.kafka.ports import TopicPartition, TransactionalProducer
-from tests.contract.kafka_cluster import KafkaCluster
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerTransaction,
+    TransactionOutcome,
+    TransactionResult,
+)
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TransactionalProducer
 
 
 class Lane:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commit_coordinator.open_transactions import OpenTransactions
-from epoch_protocol.entries import Stage, TransactionBegun, encode_entry
 from tests.contract.kafka_cluster import KafkaCluster, commit
+from tidemark.commit_coordinator.open_transactions import OpenTransactions
+from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
 
 
 def test_the_oldest_open_transaction_is_named_by_its_slot_until_it_ends(cluster: KafkaCluster):

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.config.model import SchemaRegistryConfig
-from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
-from stream_runtime.schema_registry.ports import (
+from tests.schema_registry import RegistryServer
+from tests.unit.index_assigner.avro_world import DictRegistry
+from tidemark.stream_runtime.config.model import SchemaRegistryConfig
+from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
+from tidemark.stream_runtime.schema_registry.ports import (
     JSON,
     RegistrySettingsError,
     RegistryUnavailableError,
@@ -21,8 +23,6 @@ from stream_runtime.schema_registry.ports import (
     StoredSchema,
     UnknownSchemaError,
 )
-from tests.schema_registry import RegistryServer
-from tests.unit.index_assigner.avro_world import DictRegistry
 
 INNER = {"type": "record", "name": "inner", "fields": [{"name": "n", "type": "long"}]}
 OUTER = {"type": "record", "name": "outer", "fields": [{"name": "x", "type": "inner"}]}

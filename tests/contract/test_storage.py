@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.errors import (
+from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     FileMissingError,
     InvalidPathError,
     StagingGoneError,
 )
-from hudi_format.storage import InMemoryStorage, LocalStorage, Storage
-from hudi_format.storage.faulty import FaultyStorage
+from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage, Storage
+from tidemark.hudi_format.storage.faulty import FaultyStorage
 
 
 @pytest.fixture(params=["local", "memory", "faulty-over-memory"])

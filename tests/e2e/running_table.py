@@ -24,10 +24,10 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from stream_runtime.config import load_config
-from stream_runtime.config.run_file import resolve_addresses
-from stream_runtime.errors import StreamRuntimeError
-from tidemark_cli.admin_client import AdminClient
+from tidemark.cli.admin_client import AdminClient
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 SCHEMA = {

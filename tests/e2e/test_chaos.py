@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
-from stream_runtime.ids import SystemIds
 from tests.chaos.campaign import Round, Settings
 from tests.chaos.schedule import more, must
+from tidemark.stream_runtime.ids import SystemIds
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 SEED = int(os.environ.get("TIDEMARK_SEED") or SystemIds().random().getrandbits(31))

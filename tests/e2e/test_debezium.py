@@ -19,11 +19,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Message, Pipeline
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.kafka.errors import KafkaError
 from tests.chromium import Chromium, find_chromium
 from tests.e2e.flights_table import FlightsTable
 from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
-from tidemark_cli.demo.flights import EventStream
+from tidemark.cli.demo.flights import EventStream
+from tidemark.stream_runtime.kafka.errors import KafkaError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

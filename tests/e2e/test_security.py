@@ -27,14 +27,14 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.security.roles import Role
-from stream_runtime.security.tokens import new_token, token_line
 from tests.certificates import Authority
 from tests.e2e.running_table import SCHEMA, TIDEMARK
 from tests.secured_kafka import Grant, SecuredKafka, service_grants
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.tokens import new_token, token_line
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 USER, AIRLINE, STRANGER = "tidemark", "airline", "stranger"

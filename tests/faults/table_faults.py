@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Final
 
-from stream_runtime.kafka.topics import TopicNames
 from tests.faults.kafka_proxy import Fault, KafkaProxy, Rule
 from tests.faults.kafka_wire import Api, Request
 from tests.faults.link import Way
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SERVICES: Final = ("assign-0", "shuffle-0", "coordinator")
 _LATE_S: Final = 1.2

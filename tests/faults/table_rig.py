@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from epoch_protocol.batches import BatchHeader
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.retry import Deadline
 from tests.faults.kafka_proxy import KafkaProxy
 from tests.faults.table_faults import FaultSchedule
 from tests.integration.assign_world import ServedTable
 from tests.integration.test_assign_service import Records, check, random_records
+from tidemark.epoch_protocol.batches import BatchHeader
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
 
 _RECORDS = 300
 

@@ -7,30 +7,35 @@ from typing import Final
 
 import msgspec
 
-from commit_coordinator import (
+from tests.fuzz.target import Target
+from tidemark.commit_coordinator import (
     input_starts,
     new_ledger_inputs,
     reader_death_record,
     table_creation,
     topics_setup,
 )
-from commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
-from commit_coordinator.input_watch import read_record
-from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
-from commit_coordinator.reader_death_record import READER_DEATHS
-from commit_coordinator.staging import SERVED_BY, shown_owner
-from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopic, InputTopics, encode_input_topics
-from epoch_protocol.state import Committed
-from hudi_format.storage import InMemoryStorage
-from hudi_format.storage.documents import read_document
-from hudi_format.table_config import TableDefinition, TableType
-from index_assigner.shuffle.input_positions import recorded_starts
-from index_assigner.shuffle.same_topics import stale_by_record
-from ledger_client.table_id import TABLE_ID, known_ledger_id
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from tests.fuzz.target import Target
+from tidemark.commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
+from tidemark.commit_coordinator.input_watch import read_record
+from tidemark.commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
+from tidemark.commit_coordinator.reader_death_record import READER_DEATHS
+from tidemark.commit_coordinator.staging import SERVED_BY, shown_owner
+from tidemark.epoch_protocol.input_topics import (
+    INPUT_TOPICS_PATH,
+    InputTopic,
+    InputTopics,
+    encode_input_topics,
+)
+from tidemark.epoch_protocol.state import Committed
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.index_assigner.shuffle.input_positions import recorded_starts
+from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
 _STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'

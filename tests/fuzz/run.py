@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from hudi_format.errors import ErrorKind
-from hudi_format.storage import InMemoryStorage
-from hudi_format.storage.base import name_of
 from tests.fuzz.memory_bound import memory_bound, out_of_memory
 from tests.fuzz.mutations import mutated
 from tests.fuzz.target import Target
+from tidemark.hudi_format.errors import ErrorKind
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.storage.base import name_of
 
 # Generous: a slow, loaded machine. What must not be is a reading that takes minutes, or has no end.
 READING_S_MAX: Final = 20.0

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from commit_coordinator.staging import load_document
-from commit_coordinator.verdict import VerdictFile
-from hudi_format.commit.lock import read_lock
-from hudi_format.commit.markers import list_markers
-from hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import read_table_config
-from table_verification.verified_state import STATE_PATH, load_state
 from tests.fuzz.target import Target
+from tidemark.commit_coordinator.staging import load_document
+from tidemark.commit_coordinator.verdict import VerdictFile
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.commit.markers import list_markers
+from tidemark.hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.table_verification.verified_state import STATE_PATH, load_state
 
 _INSTANT: Final = "20260101000000000"
 

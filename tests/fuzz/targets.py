@@ -16,34 +16,39 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_format.commit.instants import instant_path
-from hudi_format.file_group.avro_rows import decode_avro_rows
-from hudi_format.file_group.base_file import (
+from tests.fuzz.avro_examples import clean_metadata, clustering_plan, replaced_files
+from tests.fuzz.index_files import index_files
+from tests.fuzz.own_documents import own_documents
+from tests.fuzz.small_files import small_files
+from tests.fuzz.target import Target
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
+from tidemark.hudi_format.file_group.base_file import (
     COMMIT_SEQNO,
     RECORD_KEY,
     read_base_file,
     read_base_schema,
     write_base_file,
 )
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.key_versions import KeyReader
-from hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
-from hudi_format.file_group.readable_logs import ReadableLogs
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.log_file import BlockType, decode_deletes, read_blocks
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import MergeMode
-from hudi_format.table_schema import read_commit_schema
-from hudi_format.timeline.archived import ArchivedTimeline
-from hudi_format.timeline.avro_records import (
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.key_versions import KeyReader
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes, read_data_log
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.log_file import BlockType, decode_deletes, read_blocks
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import MergeMode
+from tidemark.hudi_format.table_schema import read_commit_schema
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
+from tidemark.hudi_format.timeline.avro_records import (
     decode_commit_metadata,
     decode_replace_commit_metadata,
     decode_replaced_file_ids,
 )
-from hudi_format.timeline.instant import Action, Instant, State
-from hudi_format.timeline.service_records import (
+from tidemark.hudi_format.timeline.instant import Action, Instant, State
+from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
     RollbackMetadata,
@@ -59,11 +64,6 @@ from hudi_format.timeline.service_records import (
     encode_rollback_metadata,
     encode_rollback_plan,
 )
-from tests.fuzz.avro_examples import clean_metadata, clustering_plan, replaced_files
-from tests.fuzz.index_files import index_files
-from tests.fuzz.own_documents import own_documents
-from tests.fuzz.small_files import small_files
-from tests.fuzz.target import Target
 
 GOLDEN: Final = Path(__file__).parent.parent / "golden"
 _MODE: Final = MergeMode.EVENT_TIME_ORDERING

@@ -16,11 +16,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.context import Report
-from commit_coordinator.dead_letters import DeadLetter
-from commit_coordinator.staging import SERVED_BY, STORE, load_document
-from commit_coordinator.topics_setup import LANE_SOURCE, RECORD
-from epoch_protocol.batches import (
+from tests.golden.recipes.recorded_state import cache_content, read_lines
+from tests.recorded_table import Recording, recordings, unpack
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.dead_letters import DeadLetter
+from tidemark.commit_coordinator.staging import SERVED_BY, STORE, load_document
+from tidemark.commit_coordinator.topics_setup import LANE_SOURCE, RECORD
+from tidemark.epoch_protocol.batches import (
     DATA_COLUMNS,
     INDEX_COLUMNS,
     KEYED_COLUMNS,
@@ -28,30 +30,28 @@ from epoch_protocol.batches import (
     BatchHeader,
     decode_batch,
 )
-from epoch_protocol.dead_letter_headers import HEADER_REPLAYED
-from epoch_protocol.entries import (
+from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYED
+from tidemark.epoch_protocol.entries import (
     SnapshotTaken,
     Topic,
     TransactionTagged,
     decode_decision,
     decode_ledger_entry,
 )
-from epoch_protocol.fold import Fold, Verdict, has_begun
-from epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
-from epoch_protocol.lanes import shuffle_lane
-from epoch_protocol.state import FoldState
-from epoch_protocol.tombstones import CommittedTombstones
-from hudi_format.storage.documents import read_document
-from hudi_format.storage.local import LocalStorage
-from index_assigner.assign.wiring import table_identity
-from ledger_client.named_batches import NamedRange, collect_named
-from stream_runtime.config import load_config
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.model import Message, TopicPartition
-from stream_runtime.kafka.topics import TopicNames
-from table_verification.verified_state import load_state
-from tests.golden.recipes.recorded_state import cache_content, read_lines
-from tests.recorded_table import Recording, recordings, unpack
+from tidemark.epoch_protocol.fold import Fold, Verdict, has_begun
+from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
+from tidemark.epoch_protocol.lanes import shuffle_lane
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.epoch_protocol.tombstones import CommittedTombstones
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.index_assigner.assign.wiring import table_identity
+from tidemark.ledger_client.named_batches import NamedRange, collect_named
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.model import Message, TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.table_verification.verified_state import load_state
 
 TOPICS = TopicNames("accounts")
 COLUMNS = {

@@ -13,18 +13,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.ordering import table_ordering
-from hudi_format.schema import TableSchema
-from hudi_format.storage import LocalStorage
-from hudi_format.table_config import read_table_config
-from hudi_format.table_view import TableView
-from hudi_format.timeline import Action
-from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
-from table_verification.findings import Kind
-from table_verification.verify import verify_table
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 TABLES = Path(__file__).parent / "operations"
 ALL = (

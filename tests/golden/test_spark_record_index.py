@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from hudi_format.hfile import AMBIGUOUS_BLOCK, HFileReader
-from hudi_format.log_file import (
+from tidemark.hudi_format.hfile import AMBIGUOUS_BLOCK, HFileReader
+from tidemark.hudi_format.log_file import (
     BlockType,
     OrderingType,
     decode_deletes,
@@ -26,14 +26,18 @@ from hudi_format.log_file import (
     frame_block,
     read_blocks,
 )
-from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.file_ids import parse_record_index_file_id
-from hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION, decode_entries
-from hudi_format.metadata_table.record_index_codec import encode_values
-from hudi_format.metadata_table.record_schema import has_own_layout
-from hudi_format.metadata_table.shard_changes import BEGINNING
-from hudi_format.record_index_hash import java_hash, record_index_shard
-from hudi_format.storage import LocalStorage
+from tidemark.hudi_format.metadata_table import (
+    MetadataTableSnapshot,
+    RecordIndexEntries,
+    write_record_index_log,
+)
+from tidemark.hudi_format.metadata_table.file_ids import parse_record_index_file_id
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION, decode_entries
+from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.record_schema import has_own_layout
+from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
+from tidemark.hudi_format.record_index_hash import java_hash, record_index_shard
+from tidemark.hudi_format.storage import LocalStorage
 
 TABLES = Path(__file__).parent / "record_index"
 SMALL = ("mor_global", "cow_global", "mor_partitioned")

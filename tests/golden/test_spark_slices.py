@@ -21,17 +21,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hudi_format.bloom import BloomSpec, bloom_filter_text
-from hudi_format.file_group.slice_ordering import slice_ordering
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField, table_ordering
-from hudi_format.schema import TableSchema
-from hudi_format.storage import LocalStorage
-from hudi_format.table_config import MergeMode, TableConfig, read_table_config
-from hudi_format.table_view import TableView
-from hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
+from tidemark.hudi_format.file_group.slice_ordering import slice_ordering
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField, table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.table_config import MergeMode, TableConfig, read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
 TABLES = Path(__file__).parent / "slices"
 NAMES = ("mor_long", "mor_timestamp", "mor_double", "mor_commit_time", "cow_long")

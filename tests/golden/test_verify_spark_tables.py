@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.storage.local import LocalStorage
-from table_verification.findings import Kind
-from table_verification.verify import verify_table
 from tests.golden.test_spark_record_index import SparkTable
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 
 def test_sound_table_agrees(tmp_path: Path) -> None:

@@ -13,30 +13,30 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from epoch_protocol.state import FoldState
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.ordering import table_ordering
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import read_table_config
-from hudi_format.table_view import TableView
-from index_assigner.adapters import TOPICS_RECORD
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import SystemClock
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.retry import Deadline
-from stream_writer import task_outcome
-from stream_writer.coordinator_client import GrpcCoordinator
-from stream_writer.epoch_tasks import table_facts, task_planner
-from stream_writer.service import WriterService
-from stream_writer.task_entry import run_one
-from stream_writer.tasks import run_task
-from stream_writer.worker_context import WorkerContext
 from tests.integration.service_threads import Running, ServiceThreads
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.index_assigner.adapters import TOPICS_RECORD
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.ports import TopicSpec
+from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.retry import Deadline
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator
+from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
+from tidemark.stream_writer.service import WriterService
+from tidemark.stream_writer.task_entry import run_one
+from tidemark.stream_writer.tasks import run_task
+from tidemark.stream_writer.worker_context import WorkerContext
 
 SCHEMA = {
     "type": "record",

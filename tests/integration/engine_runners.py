@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from hudi_format.errors import StagingGoneError
-from stream_runtime.kafka.ports import TopicPartition
-from stream_writer.task_outcome import TaskSucceeded
-from stream_writer.worker_context import WorkerContext
+from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_writer.task_outcome import TaskSucceeded
+from tidemark.stream_writer.worker_context import WorkerContext
 
 _MEET_S: Final = 240.0
 

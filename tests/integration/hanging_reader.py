@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from index_assigner.formats.plain_json import PlainJson
-from index_assigner.shuffle import careful_child, careful_lanes, decode_bound
-from stream_runtime.kafka.ports import Message
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.index_assigner.formats.plain_json import PlainJson
+from tidemark.index_assigner.shuffle import careful_child, careful_lanes, decode_bound
+from tidemark.stream_runtime.kafka.ports import Message
 
 MODULE: Final = "tests.integration.hanging_reader"
 MARK: Final = b"never-ends"

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import pytest
 
-from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.hostile_records import row
 from tests.hostile_values import HOSTILE_SCHEMA
 from tests.interop.verdict import hudi_rs_snapshot
 from tests.pipeline import Pipeline
 from tests.raw_producer import RawProducer, RawRecord, RefusedBatchError, batch
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 PARTITIONS: Final = 3
 

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from commit_coordinator.table_creation import CREATION
-from hudi_format.storage import local
-from hudi_format.table_config import PROPERTIES_PATH
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.commit_coordinator.table_creation import CREATION
+from tidemark.hudi_format.storage import local
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
 
 _CALLS: Final = frozenset({"open", "write", "fsync", "link", "rename", "unlink", "mkdir", "utime"})
 _INSTANT: Final = re.compile(r"\d{17}")

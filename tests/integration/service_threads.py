@@ -8,23 +8,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from commit_coordinator.bootstrap import CoordinatorService
-from commit_coordinator.bootstrap import Ports as CoordinatorPorts
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from epoch_protocol.entries import Stage
-from hudi_format.storage.locate import open_storage
-from index_assigner.bootstrap import AssignerService, Ports
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.main import FACTORIES
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.topics import TopicNames
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.index_assigner.bootstrap import AssignerService, Ports
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.main import FACTORIES
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 _END_S: Final = 120.0
 _RESTART_S: Final = 0.5

@@ -21,10 +21,10 @@ from typing import Any, Final
 import psutil
 import pyspark
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.platform import child
-from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.platform.java import JavaRuntime
 
 _READY_S: Final = 240.0
 _GRACE_S: Final = 20.0

@@ -11,31 +11,31 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.entries import Stage
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.lock import LOCK_PATH
-from hudi_format.errors import AlreadyExistsError
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.metadata_table.delta_commit import (
+from tests.integration.assign_world import ServedTable
+from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.lock import LOCK_PATH
+from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
 )
-from hudi_format.model import InstantGenerator
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from index_assigner.failpoints import AssignerFailpoint
-from stream_runtime.clock import SystemClock
-from stream_runtime.failpoint import FailpointHitError
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.retry import Deadline
-from stream_runtime.rpc.channel import call, open_channel
-from table_verification.verify import verify_table
-from tests.integration.assign_world import ServedTable
-from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.table_verification.verify import verify_table
 
 pytestmark = pytest.mark.kafka
 

@@ -14,8 +14,6 @@ import grpc
 import pytest
 from confluent_kafka import Producer
 
-from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import SCHEMA
 from tests.integration.admin_calls import (
     ADMIN,
@@ -29,6 +27,8 @@ from tests.integration.admin_calls import (
 from tests.integration.foreign_clients import ForeignClient, Grpcurl, Reflected, find_grpcurl
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Message, Pipeline
+from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.kafka.confluent import batch_probe
-from stream_runtime.kafka.confluent.batch_header import BatchOffsets, HeaderUnavailableError, batch_offsets
-from stream_runtime.kafka.confluent.batch_probe import BatchProbe, Probe
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.java import JavaRuntime
 from tests.certificates import Authority
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
 from tests.secured_kafka import Grant, SecuredKafka
+from tidemark.stream_runtime.kafka.confluent import batch_probe
+from tidemark.stream_runtime.kafka.confluent.batch_header import (
+    BatchOffsets,
+    HeaderUnavailableError,
+    batch_offsets,
+)
+from tidemark.stream_runtime.kafka.confluent.batch_probe import BatchProbe, Probe
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.java import JavaRuntime
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from index_assigner.shuffle import careful_lanes
-from index_assigner.shuffle.careful_frames import CarefulSettings, Setup
-from index_assigner.shuffle.careful_lanes import ChildReader, Found
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import load_config
-from stream_runtime.kafka.confluent import batch_probe
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
-from tidemark_cli.tables import create_table
+from tidemark.cli.tables import create_table
+from tidemark.index_assigner.shuffle import careful_lanes
+from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings, Setup
+from tidemark.index_assigner.shuffle.careful_lanes import ChildReader, Found
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.kafka.confluent import batch_probe
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.grown_topic import grow_topic
 from tests.input_model import SCHEMA
 from tests.interop.verdict import hudi_rs_snapshot
 from tests.pipeline import Message, Pipeline
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

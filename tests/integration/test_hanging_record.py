@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.integration.hanging_reader import MARK, MODULE
 from tests.integration.hostile_table import Table, check_stopped_and_skipped, hostile_table
 from tests.raw_producer import RawRecord, batch
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import pytest
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests import hostile_protobuf
 from tests.hostile_avro import Made, framed, head, reasons
 from tests.hostile_formats import AVRO_KEYS, FORMATS, SCHEMA, Hostile, hostile
@@ -27,6 +26,7 @@ from tests.interop.verdict import hudi_rs_snapshot
 from tests.pipeline import Pipeline
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
 from tests.schema_registry import RegistryServer
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

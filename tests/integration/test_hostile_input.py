@@ -22,13 +22,13 @@ from typing import Final
 import psutil
 import pytest
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.hostile_records import Hostile, hostile_records, row
 from tests.hostile_values import KNOWN, with_columns
 from tests.integration.hostile_table import PARTITIONS, Table, check_stopped_and_skipped, hostile_table
 from tests.interop.verdict import hudi_rs_snapshot
 from tests.pipeline import Pipeline
 from tests.raw_producer import Codec, RawRecord, RefusedBatchError, batch
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

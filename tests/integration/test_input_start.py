@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.integration.assign_world import PARTITIONS, ServedTable
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
 

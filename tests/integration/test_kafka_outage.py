@@ -8,15 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.ledger_transaction import LedgerTransaction, OutgoingMessage, TransactionOutcome
-from stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.retry import Deadline
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerTransaction,
+    OutgoingMessage,
+    TransactionOutcome,
+)
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -8,14 +8,18 @@ from random import Random
 
 import pytest
 
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.errors import MessageTooLargeError
-from stream_runtime.kafka.ledger_transaction import LedgerTransaction, OutgoingMessage, TransactionOutcome
-from stream_runtime.kafka.ports import TopicPartition
-from stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.errors import MessageTooLargeError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerTransaction,
+    OutgoingMessage,
+    TransactionOutcome,
+)
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
 

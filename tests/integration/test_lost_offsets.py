@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.faults.kafka_proxy import Fault, KafkaProxy
 from tests.faults.kafka_wire import Api
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
 

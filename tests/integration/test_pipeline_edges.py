@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.record_index_hash import record_index_shard
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, Delete, Event, InputModel, RandomStream, Upsert, messages
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

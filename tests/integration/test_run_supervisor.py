@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import Address, load_config
-from stream_runtime.config.run_file import RunFile, read_run_file, run_file_path, why_silent
-from stream_runtime.ids import SystemIds
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.commands.admin import add_run
-from tidemark_cli.errors import CliError
-from tidemark_cli.run.supervised_process import ServiceStoppedError
-from tidemark_cli.run.supervisor import SERVICES, Supervisor
+from tidemark.cli.commands.admin import add_run
+from tidemark.cli.errors import CliError
+from tidemark.cli.run.supervised_process import ServiceStoppedError
+from tidemark.cli.run.supervisor import SERVICES, Supervisor
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, load_config
+from tidemark.stream_runtime.config.run_file import RunFile, read_run_file, run_file_path, why_silent
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka
 NOWHERE = Address("127.0.0.1", 1)
@@ -183,7 +183,7 @@ def test_metrics_are_served_where_the_run_file_says(tmp_path: Path, kafka: Embed
 
 
 def test_unreachable_kafka_ends_the_run_before_any_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("stream_runtime.kafka.confluent.admin._TIMEOUT_S", 2.0)
+    monkeypatch.setattr("tidemark.stream_runtime.kafka.confluent.admin._TIMEOUT_S", 2.0)
     with Rig(tmp_path, "127.0.0.1:1") as rig:
         rig.until(lambda: not rig.thread.is_alive())
     assert "metadata of the cluster" in str(rig.error)

@@ -13,20 +13,20 @@ from typing import Final
 
 import pytest
 
-from epoch_protocol.entries import BatchShuffled, Stage
-from epoch_protocol.fold import Verdict
-from index_assigner.errors import SetupError
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from stream_runtime.clock import SystemClock
-from stream_runtime.failpoint import FailpointHitError
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.ports import OFFSET_BEGINNING, Isolation, TopicPartition, TopicSpec
-from stream_runtime.platform.broker_files import free_ports
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.retry import Deadline
 from tests.integration.service_threads import Running, ServiceThreads
+from tidemark.epoch_protocol.entries import BatchShuffled, Stage
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.ports import OFFSET_BEGINNING, Isolation, TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = pytest.mark.kafka
 _WAIT_S: Final = 240.0

@@ -19,15 +19,15 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.retry import Deadline
 from tests.input_model import DELETE_FIELD, SCHEMA, Event, InputModel, RandomStream, Upsert, messages
 from tests.integration.spark_cluster import SparkCluster, bare_python, events, wait_for
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 
@@ -177,7 +177,7 @@ def test_speculative_copies_and_what_they_copy_publish_each_file_once(
 ) -> None:
     archive = tmp_path / "env.zip"
     packed = subprocess.run(
-        [sys.executable, "-m", "tidemark_cli.main", "archive", "--dependencies", "-o", str(archive)],
+        [sys.executable, "-m", "tidemark.cli.main", "archive", "--dependencies", "-o", str(archive)],
         capture_output=True,
         timeout=120,
         check=False,

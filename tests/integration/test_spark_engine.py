@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.errors import ErrorKind
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime
-from stream_writer import task_outcome
-from stream_writer.epoch_stream import EpochStream
-from stream_writer.errors import EngineFailedError
-from stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
-from stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.epoch_stream import EpochStream
+from tidemark.stream_writer.errors import EngineFailedError
+from tidemark.stream_writer.job import TASK_ATTEMPTS_MAX, SparkEngine, start_engine
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
 pytestmark = pytest.mark.spark
 
@@ -243,9 +243,9 @@ def test_session_whose_jvm_dies_is_reported_lost(tmp_path: Path) -> None:
     script = f"""
 import psutil, sys
 from pathlib import Path
-from stream_runtime.platform.java import find_java
-from stream_writer.errors import EngineLostError
-from stream_writer.job import start_engine
+from tidemark.stream_runtime.platform.java import find_java
+from tidemark.stream_writer.errors import EngineLostError
+from tidemark.stream_writer.job import start_engine
 folder = Path({str(tmp_path)!r})
 engine = start_engine({{}}, find_java(), folder, {RUNNER!r}, log=folder / "log")
 engine.run_epoch_job([b'{{"do": "echo"}}'], 1)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.retry import Deadline
 from tests.faults.kafka_proxy import OK
 from tests.faults.table_faults import await_all
 from tests.faults.table_rig import Rig, table_rig
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = pytest.mark.kafka
 

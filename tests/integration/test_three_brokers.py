@@ -18,25 +18,25 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.ledger_transaction import (
+from tests.faults.kafka_proxy import OK, Fault, KafkaProxy
+from tests.faults.kafka_wire import Api
+from tests.integration.assign_world import ServedTable
+from tests.integration.test_assign_service import Records, check, random_records
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
     TransactionResult,
 )
-from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import JavaRuntime
-from stream_runtime.retry import Deadline
-from tests.faults.kafka_proxy import OK, Fault, KafkaProxy
-from tests.faults.kafka_wire import Api
-from tests.integration.assign_world import ServedTable
-from tests.integration.test_assign_service import Records, check, random_records
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.retry import Deadline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 _log = logging.getLogger("tidemark.test")

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, InputModel, RandomStream, Upsert, messages
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from xdist.remote import Producer
 
-from stream_runtime.platform.jars import ensure_jars
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_session import start_spark
 from tests.longest_first import Together, in_this_order
+from tidemark.stream_runtime.platform.jars import ensure_jars
 
 LONGEST_FIRST = (
     "test_pipeline_with_hudi",

@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_format.schema import META_COLUMNS
 from tests.interop.hudi_options import (
     GLOBAL_RECORD_INDEX,
     existing_table_options,
     new_table_options,
     own_options,
 )
+from tidemark.hudi_format.schema import META_COLUMNS
 
 Rows = list[dict[str, Any]]
 Location = tuple[str, str]

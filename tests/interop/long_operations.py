@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from hudi_format.model import instant_to_ms
 from tests.input_model import Delete, Event, Row, Upsert
 from tests.interop.operated_table import OperatedTable
 from tests.interop.ruled_table import look
+from tidemark.hudi_format.model import instant_to_ms
 
 HOUR_MS = 3_600_000
 CLUSTERED = "region-4"

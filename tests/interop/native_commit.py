@@ -9,18 +9,24 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.markers import MarkerType, create_marker, delete_markers
-from hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
-from hudi_format.file_group.merge import merge_upserts
-from hudi_format.file_group.names import BaseFileName, LogFileName
-from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat, rewritten_base_file_stat
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table, partition_metadata
-from hudi_format.metadata_table.delta_commit import (
+from tests.interop.native_plan import CommitPlan, GroupChange, plan_commit
+from tests.interop.read_table import ReadTable
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.markers import MarkerType, create_marker, delete_markers
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.file_group.merge import merge_upserts
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
+from tidemark.hudi_format.file_group.write_stats import (
+    log_append_stat,
+    new_base_file_stat,
+    rewritten_base_file_stat,
+)
+from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table, partition_metadata
+from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
@@ -29,26 +35,28 @@ from hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
-from hudi_format.metadata_table.record_index import DELETED, RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import InstantGenerator, RecordLocation, instant_to_ms
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema, cast_rows
-from hudi_format.storage.base import join_path
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableDefinition
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, load_timeline
-from hudi_format.timeline.avro_records import (
+from tidemark.hudi_format.metadata_table.record_index import (
+    DELETED,
+    RecordIndexEntries,
+    write_record_index_log,
+)
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, instant_to_ms
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema, cast_rows
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableDefinition
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant, load_timeline
+from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
     WriteStat,
     encode_commit_metadata,
     group_stats,
 )
-from stream_runtime.clock import Clock, SystemClock
-from stream_runtime.ids import SystemIds
-from tests.interop.native_plan import CommitPlan, GroupChange, plan_commit
-from tests.interop.read_table import ReadTable
+from tidemark.stream_runtime.clock import Clock, SystemClock
+from tidemark.stream_runtime.ids import SystemIds
 
 _TOKEN = "0-0-0"
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.keys import KeyGenerator
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import RecordLocation
-from hudi_format.ordering import NO_ORDERING, OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema, cast_rows
-from stream_runtime.ids import IdSource
 from tests.interop.read_table import ReadTable
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.ordering import NO_ORDERING, OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema, cast_rows
+from tidemark.stream_runtime.ids import IdSource
 
 
 @dataclass

@@ -9,23 +9,32 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.bloom import BloomSpec
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
-from hudi_format.file_group.merge import MergeResult, merge_upserts
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat, rewritten_base_file_stat
-from hudi_format.ordering import OrderingField, table_ordering
-from hudi_format.schema import TableSchema, cast_rows
-from hudi_format.storage import LocalStorage
-from hudi_format.storage.base import join_path
-from hudi_format.table_config import TableDefinition, TableType, read_table_config
-from hudi_format.table_view import TableView
-from hudi_format.timeline import Action
-from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata, group_stats
+from tidemark.hudi_format.bloom import BloomSpec
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, read_base_file, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.file_group.merge import MergeResult, merge_upserts
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.write_stats import (
+    log_append_stat,
+    new_base_file_stat,
+    rewritten_base_file_stat,
+)
+from tidemark.hudi_format.ordering import OrderingField, table_ordering
+from tidemark.hudi_format.schema import TableSchema, cast_rows
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.table_config import TableDefinition, TableType, read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.avro_records import (
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    group_stats,
+)
 
 PARTITION = "eu"
 

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import RecordLocation
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from hudi_format.storage.base import join_path
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableConfig, read_table_config
-from hudi_format.table_view import TableView
-from hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableConfig, read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 
 
 class ReadTable:

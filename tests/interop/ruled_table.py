@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.ordering import OrderingField
 from tests.hudi_rules import cleaning
 from tests.hudi_rules.slices import Group, parse_data_file
 from tests.hudi_rules.table import DATA, METADATA, HudiTable
@@ -16,6 +13,9 @@ from tests.interop.judge import HudiJudge
 from tests.interop.read_table import ReadTable
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.verdict import assert_same_rows
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.ordering import OrderingField
 
 
 def names_in(table: Path, folder: str) -> list[str]:

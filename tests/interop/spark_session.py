@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.platform.java import find_java
 
 
 def start_spark(

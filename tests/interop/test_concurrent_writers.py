@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.lock import TableLock, foreign_writer_options
-from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableDefinition, TableType
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SystemIds
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter, PendingCommit
 from tests.interop.verdict import assert_table_holds
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.lock import TableLock, foreign_writer_options
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
 
 pytestmark = pytest.mark.spark
 

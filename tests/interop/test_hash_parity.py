@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from hudi_format.record_index_hash import record_index_shard
 from tests.interop.judge import HudiJudge
+from tidemark.hudi_format.record_index_hash import record_index_shard
 
 SEED = 17452
 KEY_COUNT = 1_000_000

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.storage.local import LocalStorage
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from table_verification.findings import Kind
-from table_verification.verify import verify_table
 from tests.input_model import Delete, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
 from tests.interop.test_operations_beside_us import operated
 from tests.interop.test_restored_tables import build_index_anew, rows_after_sparks_upsert
 from tests.interop.verdict import assert_same_rows
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 REGION = "region-2"

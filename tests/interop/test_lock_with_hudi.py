@@ -12,12 +12,18 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from hudi_format.commit.lock import LOCK_PATH, LOCK_PROVIDER, TableLock, foreign_writer_options, read_lock
-from hudi_format.storage import LocalStorage
-from stream_runtime.clock import SystemClock
-from stream_runtime.ids import SystemIds
 from tests.interop.judge import HudiJudge
 from tests.interop.test_timeline_with_hudi import rows
+from tidemark.hudi_format.commit.lock import (
+    LOCK_PATH,
+    LOCK_PROVIDER,
+    TableLock,
+    foreign_writer_options,
+    read_lock,
+)
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
 
 pytestmark = pytest.mark.spark
 

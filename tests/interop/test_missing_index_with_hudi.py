@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.missing_index import FOLDER
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.validation import check_servable, check_still_servable
 from tests.interop.judge import HudiJudge
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_restored_tables import INDEX_OFF
 from tests.interop.verdict import assert_record_index_is_data
 from tests.unit.table_verification.damage import changed_table
 from tests.unit.tidemark_cli.table_files import orders, table_schema
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.validation import check_servable, check_still_servable
 
 pytestmark = pytest.mark.spark
 

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import TableDefinition, TableType
 from tests.interop import zoo
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
 from tests.interop.read_table import ReadTable
 from tests.interop.verdict import assert_record_index_is_data, assert_same_rows, assert_table_holds
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import TableDefinition, TableType
 
 pytestmark = pytest.mark.spark
 

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.schema import IS_DELETED_FIELD
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, Delete, InputModel, Row, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.piped_table import ARROW, PipedTable
 from tests.interop.verdict import assert_table_holds
 from tests.pipeline import Pipeline
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.schema import IS_DELETED_FIELD
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 

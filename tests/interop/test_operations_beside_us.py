@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from hudi_format.commit.lock import foreign_writer_options
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import DELETE_FIELD, SCHEMA, InputModel
 from tests.interop.judge import HudiJudge
 from tests.interop.long_operations import (
@@ -32,6 +30,8 @@ from tests.interop.operated_table import BATCH, OperatedTable
 from tests.interop.piped_table import PipedTable
 from tests.interop.spark_operations import SparkOperations
 from tests.pipeline import Pipeline
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 

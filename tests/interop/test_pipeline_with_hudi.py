@@ -18,9 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.schema import TableSchema
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.input_model import (
     DELETE_FIELD,
     SCHEMA,
@@ -35,6 +32,9 @@ from tests.interop.judge import HudiJudge
 from tests.interop.piped_table import ARROW, PipedTable
 from tests.interop.verdict import assert_record_index_is_data, assert_same_rows, assert_table_holds
 from tests.pipeline import Pipeline
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 

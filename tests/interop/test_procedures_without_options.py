@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from hudi_format.commit.lock import procedure_options
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.validation import check_servable, check_still_servable
 from tests.interop.hudi_options import read_table_properties
 from tests.interop.judge import HudiJudge
 from tests.interop.ruled_table import look
 from tests.interop.verdict import assert_record_index_is_data
 from tests.unit.table_verification.damage import DAYS, changed_table
 from tests.unit.tidemark_cli.table_files import orders
+from tidemark.hudi_format.commit.lock import procedure_options
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.validation import check_servable, check_still_servable
 
 pytestmark = pytest.mark.spark
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.schema import TableSchema
-from hudi_format.storage import LocalStorage
-from hudi_format.table_config import TableDefinition, TableType
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.table_config import TableDefinition, TableType
 
 pytestmark = pytest.mark.spark
 

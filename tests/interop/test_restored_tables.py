@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.commit.instants import instant_path
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.model import is_bootstrap_instant
-from hudi_format.storage.local import LocalStorage
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.service_records import decode_restored_instants
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from table_verification.findings import Kind
-from table_verification.verify import verify_table
 from tests.input_model import Row, Upsert
 from tests.interop.judge import HudiJudge
 from tests.interop.operated_table import OperatedTable
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_operations_beside_us import operated
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.model import is_bootstrap_instant
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.service_records import decode_restored_instants
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]
 

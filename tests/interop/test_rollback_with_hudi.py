@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
-from hudi_format.commit.rollback import rollback_pending
-from hudi_format.model import InstantGenerator
-from hudi_format.storage import LocalStorage
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from stream_runtime.clock import SystemClock
 from tests.interop.judge import HudiJudge
 from tests.interop.test_timeline_with_hudi import rows
 from tests.interop.verdict import assert_verify_agrees
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
+from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.stream_runtime.clock import SystemClock
 
 pytestmark = pytest.mark.spark
 

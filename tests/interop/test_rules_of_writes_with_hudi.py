@@ -10,11 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.model import instant_from_ms
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import TableDefinition, TableType
-from stream_runtime.clock import SystemClock
 from tests.hudi_rules import cleaning
 from tests.hudi_rules.undoing import files_of
 from tests.interop.judge import HudiJudge
@@ -30,6 +25,11 @@ from tests.interop.ruled_table import (
 from tests.interop.spark_operations import SMALL_FILES, SparkOperations
 from tests.interop.test_timeline_with_hudi import rows
 from tests.interop.verdict import assert_record_index_is_data
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.stream_runtime.clock import SystemClock
 
 pytestmark = pytest.mark.spark
 

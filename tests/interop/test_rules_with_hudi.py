@@ -13,9 +13,6 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from hudi_format.commit import heartbeat
-from hudi_format.storage import LocalStorage
-from hudi_format.timeline import Action
 from tests.hudi_rules import cleaning
 from tests.hudi_rules.archiving import Keep, to_archive
 from tests.hudi_rules.timeline import WRITES
@@ -38,6 +35,9 @@ from tests.interop.ruled_table import (
 from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_rollback_with_hudi import died
 from tests.interop.test_timeline_with_hudi import rows
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.timeline import Action
 
 pytestmark = pytest.mark.spark
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.batches import DataOp
-from hudi_format.table_config import TableType
-from table_verification.verify import verify_table
 from tests.interop.hudi_options import GLOBAL_RECORD_INDEX
 from tests.interop.judge import HudiJudge
 from tests.interop.verdict import assert_record_index_is_data
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.table_config import TableType
+from tidemark.table_verification.verify import verify_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

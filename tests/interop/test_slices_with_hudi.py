@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
 
-from hudi_format.bloom import BloomSpec
-from hudi_format.file_group.changes import Deletes
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import TableType
 from tests.interop.judge import HudiJudge
 from tests.interop.native_table import NativeTable, both_deletes
+from tidemark.hudi_format.bloom import BloomSpec
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import TableType
 
 MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 WITHOUT_INDEX = {

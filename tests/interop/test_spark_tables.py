@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.keys import KeyGenerator
 from tests.interop import zoo
 from tests.interop.judge import HudiJudge
 from tests.interop.read_table import ReadTable
 from tests.interop.verdict import assert_same_rows
+from tidemark.hudi_format.keys import KeyGenerator
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.storage import LocalStorage
-from hudi_format.table_config import (
+from tests.interop.judge import HudiJudge
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.table_config import (
     TableDefinition,
     TableType,
     read_properties,
@@ -21,12 +22,11 @@ from hudi_format.table_config import (
     update_properties,
     write_properties,
 )
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.archived import ArchivedTimeline
-from hudi_format.timeline.avro_records import decode_commit_metadata
-from hudi_format.timeline.service_records import decode_clean_metadata, decode_compaction_plan
-from hudi_format.validation import check_servable, drop_stats
-from tests.interop.judge import HudiJudge
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+from tidemark.hudi_format.timeline.service_records import decode_clean_metadata, decode_compaction_plan
+from tidemark.hudi_format.validation import check_servable, drop_stats
 
 pytestmark = pytest.mark.spark
 
@@ -191,7 +191,7 @@ def test_stats_that_spark_made_are_dropped_and_spark_goes_on(judge: HudiJudge, t
 def test_a_table_that_we_created_takes_sparks_first_write(
     judge: HudiJudge, tmp_path: Path, table_type: TableType
 ) -> None:
-    from hudi_format.commit.create_table import create_table
+    from tidemark.hudi_format.commit.create_table import create_table
 
     table = tmp_path / "made"
     definition = TableDefinition(

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.file_group.names import parse_data_file
-from hudi_format.model import RecordLocation
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from table_verification.findings import Findings, Kind
-from table_verification.verify import verify_table
 from tests.interop.hudi_options import shared_lock_options
 from tests.interop.judge import HudiJudge
 from tests.interop.verdict import assert_record_index_is_data, assert_verify_agrees
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
 from tests.unit.tidemark_cli.table_files import existing_table, orders
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.table_verification.findings import Findings, Kind
+from tidemark.table_verification.verify import verify_table
 
 pytestmark = pytest.mark.spark
 

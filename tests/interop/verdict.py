@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from hudi_format.schema import META_COLUMNS
-from hudi_format.storage.local import LocalStorage
-from table_verification.remembering import verify_and_remember
-from table_verification.verify import verify_table
 from tests.interop.judge import HudiJudge, Rows
+from tidemark.hudi_format.schema import META_COLUMNS
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.table_verification.remembering import verify_and_remember
+from tidemark.table_verification.verify import verify_table
 
 
 def canonical(rows: Iterable[Mapping[str, Any]]) -> list[str]:

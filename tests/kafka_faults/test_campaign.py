@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tests.faults.table_faults import ONE_REQUEST, READS, SERVICES, await_all
 from tests.faults.table_rig import table_rig
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 _log = logging.getLogger("tidemark.test")

@@ -11,41 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from epoch_protocol.batches import encode_batch
-from epoch_protocol.entries import (
-    AttemptVoided,
-    CommitDecided,
-    CoordinatorClaimed,
-    Counts,
-    Decision,
-    EpochCommitted,
-    EpochPlanned,
-    Rewound,
-    Topic,
-    TransactionTagged,
-    encode_entry,
-)
-from epoch_protocol.fold import Verdict
-from index_assigner.assign.emit import EmitLimits, Emitter, topic_name
-from index_assigner.assign.lane_opening import LaneOpener
-from index_assigner.assign.lookups import LookupDesk
-from index_assigner.assign.placement import Placement
-from index_assigner.assign.tagger import BatchTagger
-from index_assigner.assign.work import AssignParts, AssignWork
-from index_assigner.domain.locations import NO_LOCATION, Locations
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.pace import TransactionLimits
-from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from index_assigner.shuffle.shuffle_batch import EncodedBatch
-from index_assigner.slot import SlotLoop, SlotParts
-from ledger_client.fold_reader import FoldReader
-from ledger_client.named_batches import NamedBatch, NamedRange, collect_named
-from stream_runtime.clock import ManualClock
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
 from tests.simulation.shuffle_cluster import FakeLease
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
@@ -61,6 +26,41 @@ from tests.unit.index_assigner.shuffle_world import HandShuffler
 from tests.unit.index_assigner.test_tagging_model import Event as ModelEvent
 from tests.unit.index_assigner.test_tagging_model import replay
 from tests.unit.index_assigner.writer_model import WriterModel
+from tidemark.epoch_protocol.batches import encode_batch
+from tidemark.epoch_protocol.entries import (
+    AttemptVoided,
+    CommitDecided,
+    CoordinatorClaimed,
+    Counts,
+    Decision,
+    EpochCommitted,
+    EpochPlanned,
+    Rewound,
+    Topic,
+    TransactionTagged,
+    encode_entry,
+)
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, topic_name
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.assign.placement import Placement
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.assign.work import AssignParts, AssignWork
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.pace import TransactionLimits
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.index_assigner.shuffle.shuffle_batch import EncodedBatch
+from tidemark.index_assigner.slot import SlotLoop, SlotParts
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 ALL_LANES = frozenset(str(lane) for lane in range(LANES))
 

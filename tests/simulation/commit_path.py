@@ -15,41 +15,41 @@ import msgspec
 import pyarrow as pa
 from hudi import HudiTableBuilder
 
-from commit_coordinator.attempt_desk import AttemptDesk
-from commit_coordinator.attempt_effects import tick_lock
-from commit_coordinator.commit_service import begin_response
-from commit_coordinator.context import Context, RecordIndexFile, Report, TableFacts
-from commit_coordinator.coordinator import Coordinator
-from commit_coordinator.decisions_log import DecisionsLog
-from commit_coordinator.domain.next_action import AttemptProblem, Limits
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.schemas import SchemaRegistry
-from commit_coordinator.staging import load_document
-from commit_coordinator.takeover import take_over
-from epoch_protocol.batches import DataOp
-from epoch_protocol.state import FoldState
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.lock import CLOCK_SKEW_MS, FREE_MS, TableLock
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import InstantGenerator
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableDefinition, TableType, read_table_config
-from hudi_format.timeline import Action
-from hudi_format.timeline.avro_records import WriteStat
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import ManualClock
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import RangeReader, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
-from stream_writer.epoch_tasks import table_facts, task_planner
-from stream_writer.errors import WriterError
-from stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of
-from stream_writer.tasks import run_task
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
+from tidemark.commit_coordinator.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.attempt_effects import tick_lock
+from tidemark.commit_coordinator.commit_service import begin_response
+from tidemark.commit_coordinator.context import Context, RecordIndexFile, Report, TableFacts
+from tidemark.commit_coordinator.coordinator import Coordinator
+from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Limits
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.schemas import SchemaRegistry
+from tidemark.commit_coordinator.staging import load_document
+from tidemark.commit_coordinator.takeover import take_over
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.lock import CLOCK_SKEW_MS, FREE_MS, TableLock
+from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableDefinition, TableType, read_table_config
+from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.avro_records import WriteStat
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import RangeReader, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
+from tidemark.stream_writer.errors import WriterError
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of
+from tidemark.stream_writer.tasks import run_task
 
 ATTEMPTS_MAX = 8
 

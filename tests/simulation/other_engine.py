@@ -7,40 +7,47 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
-from hudi_format.commit.rollback import rollback_pending
-from hudi_format.file_group.base_file import read_base_file, write_base_file
-from hudi_format.file_group.names import BaseFileName
-from hudi_format.file_group.write_stats import new_base_file_stat
-from hudi_format.metadata_table.delta_commit import (
+from tests.hudi_rules.documents import encode
+from tests.simulation.scripted_tagger import SCHEMA
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested, instant_path
+from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.file_group.base_file import read_base_file, write_base_file
+from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.file_group.write_stats import new_base_file_stat
+from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     file_changes,
     publish_files_log,
 )
-from hudi_format.metadata_table.file_ids import record_index_file_id
-from hudi_format.model import InstantGenerator, is_bootstrap_instant
-from hudi_format.schema import TableSchema
-from hudi_format.storage.base import Storage, join_path
-from hudi_format.table_view import TableView
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, load_timeline
-from hudi_format.timeline.avro_records import (
+from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
+from tidemark.hudi_format.model import InstantGenerator, is_bootstrap_instant
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import (
+    DATA_ROOT,
+    METADATA_TABLE_ROOT,
+    Action,
+    Instant,
+    State,
+    load_timeline,
+)
+from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
     WriteStat,
     encode_commit_metadata,
     group_stats,
 )
-from hudi_format.timeline.service_records import (
+from tidemark.hudi_format.timeline.service_records import (
     CompactionPlan,
     RollbackPlan,
     encode_compaction_plan,
     encode_rollback_plan,
 )
-from stream_runtime.clock import Clock
-from tests.hudi_rules.documents import encode
-from tests.simulation.scripted_tagger import SCHEMA
+from tidemark.stream_runtime.clock import Clock
 
 INDEX_FOLDER = ".hoodie/metadata/record_index"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.base import Storage
 
 _WRITING = frozenset({"create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "touch"})
 

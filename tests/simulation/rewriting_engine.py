@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.file_group.base_file import RECORD_KEY, write_base_file
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileGroupId, FileSlice
-from hudi_format.file_group.write_stats import new_base_file_stat
-from hudi_format.metadata_table import RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.delta_commit import (
+from tests.simulation.other_engine import OtherEngine
+from tests.simulation.scripted_tagger import SCHEMA, SHARDS
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.base_file import RECORD_KEY, write_base_file
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.file_group.write_stats import new_base_file_stat
+from tidemark.hudi_format.metadata_table import RecordIndexEntries, write_record_index_log
+from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
@@ -25,29 +27,27 @@ from hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.model import RecordLocation
-from hudi_format.ordering import OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.table_config import read_table_config
-from hudi_format.table_view import TableView
-from hudi_format.timeline import Action, Instant
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.avro_records import (
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action, Instant
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
     CommitMetadata,
     WriteStat,
     encode_commit_metadata,
     group_stats,
 )
-from hudi_format.timeline.service_records import (
+from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
     compaction_metrics,
     encode_compaction_plan,
 )
-from tests.simulation.other_engine import OtherEngine
-from tests.simulation.scripted_tagger import SCHEMA, SHARDS
 
 CLUSTERED = "00000000-0000-4000-8000-0000000000cc-0"
 

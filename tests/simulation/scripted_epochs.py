@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from epoch_protocol.batches import DataOp
 from tests.simulation.commit_path import CommitPath
+from tidemark.epoch_protocol.batches import DataOp
 
 GROUP_A = "00000000-0000-4000-8000-00000000000a-0"
 GROUP_B = "00000000-0000-4000-8000-00000000000b-0"

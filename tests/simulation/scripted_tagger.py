@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from epoch_protocol.batches import (
+from tidemark.epoch_protocol.batches import (
     DATA_COLUMNS,
     FILE_ID,
     INDEX_COLUMNS,
@@ -20,7 +20,7 @@ from epoch_protocol.batches import (
     encode_batch,
     with_user_columns,
 )
-from epoch_protocol.entries import (
+from tidemark.epoch_protocol.entries import (
     Consumed,
     Counts,
     LanesClaimed,
@@ -30,12 +30,12 @@ from epoch_protocol.entries import (
     TransactionTagged,
     encode_entry,
 )
-from epoch_protocol.state import FoldState
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from stream_runtime.kafka.memory import MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TransactionalProducer
-from stream_runtime.kafka.topics import TopicNames
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TransactionalProducer
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS = 2
 TABLE = "t"

@@ -12,31 +12,31 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from epoch_protocol.entries import BatchShuffled
-from epoch_protocol.fold import Verdict
-from epoch_protocol.stopped_lanes import SkipOrder
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.lease import Lease, StageReport
-from index_assigner.pace import TransactionLimits
-from index_assigner.shuffle.deleted_input import read_by
-from index_assigner.shuffle.input_positions import StartOf, earliest
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from index_assigner.shuffle.same_topics import StaleLogs, none_stale
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from index_assigner.slot import SlotLoop, SlotParts
-from ledger_client.fold_reader import Applied, FoldReader
-from stream_runtime.clock import ManualClock
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
 from tests.unit.index_assigner.shuffle_world import ORDERS
+from tidemark.epoch_protocol.entries import BatchShuffled
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.lease import Lease, StageReport
+from tidemark.index_assigner.pace import TransactionLimits
+from tidemark.index_assigner.shuffle.deleted_input import read_by
+from tidemark.index_assigner.shuffle.input_positions import StartOf, earliest
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.index_assigner.shuffle.same_topics import StaleLogs, none_stale
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.slot import SlotLoop, SlotParts
+from tidemark.ledger_client.fold_reader import Applied, FoldReader
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 INPUT = "orders-in"
 PARTITIONS, LANES, SHARDS = 4, 2, 4

@@ -15,47 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from epoch_protocol.batches import FILE_ID, KEY, OP, ORDERING, PARTITION, DataOp, IndexOp, decode_batch
-from epoch_protocol.entries import Counts, Topic
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.hfile import write_hfile
-from hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from hudi_format.metadata_table.delta_commit import (
-    begin_delta_commit,
-    complete_delta_commit,
-    delta_commit_metadata,
-    publish_files_log,
-    publish_log,
-    record_index_log,
-)
-from hudi_format.metadata_table.record_index_codec import encode_values
-from hudi_format.metadata_table.record_schema import metadata_record_schema
-from hudi_format.model import InstantGenerator, RecordLocation
-from hudi_format.ordering import OrderingField
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import MergeMode, TableDefinition, TableType
-from hudi_format.table_view import TableView
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from index_assigner.assign.emit import EmitLimits, Emitter
-from index_assigner.assign.keyed_batch import keyed_batch
-from index_assigner.assign.placement import Lease, Placement, Want
-from index_assigner.assign.tagger import BatchTagger
-from index_assigner.domain.locations import Locations
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.rocks import RocksTier
-from index_assigner.index.slice_values import OrderingParts
-from index_assigner.index.tiered import TieredIndex
-from index_assigner.shuffle.keyed_source import KeyedSlice
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
 from tests.unit.hudi_format.doubles import ManualClock as InstantClock
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
@@ -65,6 +24,60 @@ from tests.unit.index_assigner.assign_rig import (
     Event,
     keyed_rows,
 )
+from tidemark.epoch_protocol.batches import (
+    FILE_ID,
+    KEY,
+    OP,
+    ORDERING,
+    PARTITION,
+    DataOp,
+    IndexOp,
+    decode_batch,
+)
+from tidemark.epoch_protocol.entries import Counts, Topic
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.metadata_table import (
+    MetadataTableSnapshot,
+    RecordIndexEntries,
+    write_record_index_log,
+)
+from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    publish_files_log,
+    publish_log,
+    record_index_log,
+)
+from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
+from tidemark.index_assigner.assign.keyed_batch import keyed_batch
+from tidemark.index_assigner.assign.placement import Lease, Placement, Want
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
 
 TTL_MS = 60_000
 MARGIN_MS = 10_000

@@ -7,19 +7,19 @@ import threading
 
 import pytest
 
-from epoch_protocol.entries import LanesClaimed, Stage, encode_entry
-from epoch_protocol.fold import Verdict
-from index_assigner.assign.lane_opening import LaneOpener
-from index_assigner.assign.lookups import BadLookupError, LookupBusyError, LookupService
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.index.errors import LaneNotOpenError, SnapshotBehindError
-from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from stream_runtime.failpoint import FailpointHitError
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.memory import EndFault
 from tests.simulation.assign_cluster import ALL_LANES, AssignCluster, Assigner
 from tests.unit.index_assigner.assign_rig import LANES, SHARDS, Event
 from tidemark.assigner.v1 import assigner_pb2 as pb
+from tidemark.epoch_protocol.entries import LanesClaimed, Stage, encode_entry
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.assign.lookups import BadLookupError, LookupBusyError, LookupService
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.index.errors import LaneNotOpenError, SnapshotBehindError
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.memory import EndFault
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(25))
 

@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.admin.refusals import EpochNotGivenUpError
-from commit_coordinator.coordinator import Coordinator
-from commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
-from commit_coordinator.inbox import Inbox
-from commit_coordinator.pausing import pause_of
-from commit_coordinator.table_loop import TableLoop
-from commit_coordinator.trimming import Trimmer
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import Stage
-from hudi_format.table_config import TableType
-from stream_runtime.config.model import LimitsConfig
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import TABLE
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.admin.refusals import EpochNotGivenUpError
+from tidemark.commit_coordinator.coordinator import Coordinator
+from tidemark.commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
+from tidemark.commit_coordinator.inbox import Inbox
+from tidemark.commit_coordinator.pausing import pause_of
+from tidemark.commit_coordinator.table_loop import TableLoop
+from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_runtime.config.model import LimitsConfig
 
 LIMITS = LimitsConfig()
 REFUSALS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format import table_keys
-from hudi_format.commit.lock import read_lock
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.missing_index import FOLDER
-from hudi_format.table_config import TableType, update_properties
-from hudi_format.validation import check_servable
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.table_config import TableType, update_properties
+from tidemark.hudi_format.validation import check_servable
 
 
 @pytest.mark.parametrize(

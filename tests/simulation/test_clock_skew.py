@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.opening import free_lock
-from epoch_protocol.batches import DataOp
-from hudi_format.commit.lock import CLOCK_SKEW_MS, FREE_MS, LOCK_PATH, foreign_writer_options, read_lock
-from hudi_format.model import instant_to_ms, is_bootstrap_instant
-from hudi_format.table_config import TableType
-from hudi_format.timeline import load_timeline
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row
+from tidemark.commit_coordinator.opening import free_lock
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.commit.lock import (
+    CLOCK_SKEW_MS,
+    FREE_MS,
+    LOCK_PATH,
+    foreign_writer_options,
+    read_lock,
+)
+from tidemark.hudi_format.model import instant_to_ms, is_bootstrap_instant
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import load_timeline
 
 TRY_MS = int(foreign_writer_options("")["hoodie.write.lock.client.wait_time_ms_between_retry"])
 EPOCHS = 8

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from hudi_format.table_config import TableType
-from stream_runtime.failpoint import FailpointAction, FailpointHitError
-from stream_writer.tasks import run_task
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
+from tidemark.stream_writer.tasks import run_task
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 BOTH_MODES = pytest.mark.parametrize("ordered", [True, False])

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from commit_coordinator.bootstrap import CoordinatorService
 from tests.simulation.world.script import Script, parse
 from tests.simulation.world.world import Outcome, run_script
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
 
 TYPES = ("mor", "cow")
 BEGIN = """

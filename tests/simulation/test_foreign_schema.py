@@ -9,16 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from epoch_protocol.batches import DataOp
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.ordering import table_ordering
-from hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
-from hudi_format.table_config import TableType, read_table_config, update_properties
-from hudi_format.table_schema import table_schema
-from hudi_format.table_view import TableView
-from hudi_format.timeline import load_timeline
-from table_verification.findings import Kind
-from table_verification.verify import verify_table
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine, list_data_files
 from tests.simulation.scripted_epochs import (
@@ -31,6 +21,16 @@ from tests.simulation.scripted_epochs import (
 )
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_other_engines import BOTH_TYPES, tag_anew
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import OPERATION_FIELD, TableSchema, cast_rows
+from tidemark.hudi_format.table_config import TableType, read_table_config, update_properties
+from tidemark.hudi_format.table_schema import table_schema
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import verify_table
 
 # The column of another writer stands in the middle, as ALTER TABLE ADD COLUMNS puts it before the partition.
 WIDER = TableSchema.from_arrow(

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pytest
 
-from commit_coordinator import bootstrap
-from commit_coordinator.pausing import Pause
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
+from tidemark.commit_coordinator import bootstrap
+from tidemark.commit_coordinator.pausing import Pause
 
 _KEYS = 6
 _BEGUN = "".join(f"feed up k{n} d0 {n}\n" for n in range(_KEYS)) + "hurry\n" + 10 * "wait 1000\nround\n"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from epoch_protocol.entries import Topic
-from epoch_protocol.errors import IncompleteRangeError
-from epoch_protocol.fold import Verdict
-from index_assigner.index.errors import IndexRebuiltError
-from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.assign_cluster import ALL_LANES
 from tests.simulation.test_assign_slots import alone, finish
 from tests.unit.index_assigner.assign_rig import Event
+from tidemark.epoch_protocol.entries import Topic
+from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.index.errors import IndexRebuiltError
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 
 def successor_of_lost_index_rows(how):

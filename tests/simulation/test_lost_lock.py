@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.errors import DivergedError, SupersededError
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from epoch_protocol.entries import AttemptVoided, CommitDecided
-from epoch_protocol.fold import Verdict
-from hudi_format.commit.lock import LOCK_PATH
-from hudi_format.table_config import TableType
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
-from stream_runtime.clock import ManualClock
-from stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end
 from tests.simulation.test_other_engines import planned_second, tag_anew
+from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.epoch_protocol.entries import AttemptVoided, CommitDecided
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.hudi_format.commit.lock import LOCK_PATH
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 
 PLACES_MAX = 60
 BOTH_TABLES = pytest.mark.parametrize("root", [DATA_ROOT, METADATA_TABLE_ROOT])

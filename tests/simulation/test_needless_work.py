@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator import members
-from commit_coordinator.attempt_desk import AttemptDesk
-from commit_coordinator.context import Report
-from commit_coordinator.domain.next_action import AttemptProblem
-from epoch_protocol import committing
-from stream_runtime.kafka.errors import KafkaError
 from tests.simulation.world.actors import CoordinatorActor, StageActor
 from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
+from tidemark.commit_coordinator import members
+from tidemark.commit_coordinator.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.domain.next_action import AttemptProblem
+from tidemark.epoch_protocol import committing
+from tidemark.stream_runtime.kafka.errors import KafkaError
 
 NOBODY_ASKED = """
 setup shards=1 lanes=1 inputs=1 assigners=1 interval_ms=0

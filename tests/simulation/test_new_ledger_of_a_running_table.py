@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-import commit_coordinator.new_ledger as new_ledger_module
-from commit_coordinator.recovery import recover
-from index_assigner.assign import wiring
-from index_assigner.index.rocks_layout import POSITION_PREFIX
-from stream_runtime.kafka.ports import TopicPartition
+import tidemark.commit_coordinator.new_ledger as new_ledger_module
 from tests.simulation.test_foreign_engine import BEGIN, GO_ON, SECOND, TYPES, must_hold, script_of
 from tests.simulation.world.next_ledger import begin_new_ledger
 from tests.simulation.world.world import Outcome, World, run_world
+from tidemark.commit_coordinator.recovery import recover
+from tidemark.index_assigner.assign import wiring
+from tidemark.index_assigner.index.rocks_layout import POSITION_PREFIX
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 KEYS = [f"k{n}" for n in range(6)]
 LANES = range(2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from epoch_protocol.input_topics import (
+from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
+from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
     InputTopics,
@@ -14,10 +15,9 @@ from epoch_protocol.input_topics import (
     encode_input_topics,
     lanes_of,
 )
-from hudi_format.storage import InMemoryStorage
-from index_assigner.shuffle.same_topics import stale_by_record
-from stream_runtime.kafka.ports import TopicSpec
-from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 
 class Recorded(ShuffleCluster):

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.domain.actions import Wait
-from commit_coordinator.errors import DivergedError
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.listeners import CommitFollowUp
-from commit_coordinator.placement import Placement, SuspendedError, Want
-from commit_coordinator.trimming import Trimmer
-from hudi_format import table_keys
-from hudi_format.commit.instants import instant_path
-from hudi_format.commit.lock import read_lock
-from hudi_format.table_config import TableType, update_properties
-from hudi_format.timeline import load_timeline
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
+from tidemark.commit_coordinator.domain.actions import Wait
+from tidemark.commit_coordinator.errors import DivergedError
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.input_positions import InputPositions
+from tidemark.commit_coordinator.listeners import CommitFollowUp
+from tidemark.commit_coordinator.placement import Placement, SuspendedError, Want
+from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.table_config import TableType, update_properties
+from tidemark.hudi_format.timeline import load_timeline
 
 
 def committed_once(folder: Path) -> CommitPath:

@@ -12,19 +12,19 @@ from random import Random
 
 import pytest
 
-from commit_coordinator.errors import SupersededError
-from epoch_protocol.batches import DataOp
-from hudi_format.commit.lock import read_lock
-from hudi_format.errors import LockLostError, StagingGoneError, TimelineConflictError
-from hudi_format.table_config import TableType
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.failpoint import FailpointHitError
-from stream_runtime.kafka.memory import EndFault
-from stream_runtime.kafka.ports import KafkaError
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_traces
 from tests.simulation.scripted_tagger import TABLE, Row, Tagged
+from tidemark.commit_coordinator.errors import SupersededError
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.errors import LockLostError, StagingGoneError, TimelineConflictError
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.kafka.memory import EndFault
+from tidemark.stream_runtime.kafka.ports import KafkaError
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(6))
 EPOCHS = 10

@@ -11,42 +11,42 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import commit_coordinator.new_ledger as new_ledger_module
-from commit_coordinator.decisions_log import DecisionsLog
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.input_starts import INPUT_STARTS
-from commit_coordinator.input_watch import read_record
-from commit_coordinator.ledger_identity import MovedOrCopiedError, ledger_id, location_of
-from commit_coordinator.ledger_record import LedgerRecorder
-from commit_coordinator.moved_table import take_over_moved
-from commit_coordinator.new_ledger import PendingWriteError, new_ledger
-from commit_coordinator.recovery import recover
-from commit_coordinator.staging import term_dir
-from commit_coordinator.takeover import take_over
-from epoch_protocol.entries import TableLocation
-from epoch_protocol.input_topics import (
+import tidemark.commit_coordinator.new_ledger as new_ledger_module
+from tests.simulation.commit_path import CommitPath
+from tests.simulation.other_engine import OtherEngine
+from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
+from tests.simulation.scripted_tagger import SCHEMA, TABLE
+from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.input_starts import INPUT_STARTS
+from tidemark.commit_coordinator.input_watch import read_record
+from tidemark.commit_coordinator.ledger_identity import MovedOrCopiedError, ledger_id, location_of
+from tidemark.commit_coordinator.ledger_record import LedgerRecorder
+from tidemark.commit_coordinator.moved_table import take_over_moved
+from tidemark.commit_coordinator.new_ledger import PendingWriteError, new_ledger
+from tidemark.commit_coordinator.recovery import recover
+from tidemark.commit_coordinator.staging import term_dir
+from tidemark.commit_coordinator.takeover import take_over
+from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
     InputTopics,
     encode_input_topics,
 )
-from hudi_format.commit import heartbeat
-from hudi_format.commit.lock import read_lock
-from hudi_format.errors import LockHeldError, UnsupportedTableError
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import PROPERTIES_PATH, TableType
-from hudi_format.timeline import load_timeline
-from hudi_format.validation import check_servable
-from ledger_client.fold_reader import FoldReader
-from ledger_client.table_id import known_ledger_id
-from stream_runtime.config import InputStart, TableConfigFile, load_config
-from stream_runtime.failpoint import FailpointAction, FailpointHitError
-from stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
-from table_verification.verify import verify_table
-from tests.simulation.commit_path import CommitPath
-from tests.simulation.other_engine import OtherEngine
-from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tests.simulation.scripted_tagger import SCHEMA, TABLE
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableType
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import check_servable
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.stream_runtime.config import InputStart, TableConfigFile, load_config
+from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
+from tidemark.stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
+from tidemark.table_verification.verify import verify_table
 
 CONFIG = f"""\
 table:

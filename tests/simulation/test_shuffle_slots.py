@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from commit_coordinator.input_ends import input_ends
-from epoch_protocol.entries import Skipped
-from epoch_protocol.stopped_lanes import SkipOrder, StopReason
-from hudi_format.storage import InMemoryStorage
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, start_of
-from stream_runtime.config import InputStart
-from stream_runtime.failpoint import FailpointHitError
-from stream_runtime.kafka.memory import EndFault
-from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
+from tidemark.commit_coordinator.input_ends import input_ends
+from tidemark.epoch_protocol.entries import Skipped
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, start_of
+from tidemark.stream_runtime.config import InputStart
+from tidemark.stream_runtime.failpoint import FailpointHitError
+from tidemark.stream_runtime.kafka.memory import EndFault
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(12))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commit_coordinator.domain.actions import FreeLock
-from commit_coordinator.domain.next_action import KEEP_LOCK_MS_MAX
-from hudi_format.commit.lock import read_lock
-from hudi_format.table_config import TableType
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
+from tidemark.commit_coordinator.domain.actions import FreeLock
+from tidemark.commit_coordinator.domain.next_action import KEEP_LOCK_MS_MAX
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.table_config import TableType
 
 STEPS_MAX = 60
 

@@ -12,38 +12,38 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from commit_coordinator.admin.messages import status_message
-from commit_coordinator.asked_kafka import AskedKafka
-from commit_coordinator.commit_service import Facts
-from commit_coordinator.domain.actions import Wait
-from commit_coordinator.domain.next_action import Observed
-from commit_coordinator.farewells import Farewells
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.input_lag import InputLag
-from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.members import Members
-from commit_coordinator.open_transactions import OpenTransaction, OpenTransactions
-from commit_coordinator.placement import Placement
-from commit_coordinator.status import StatusSource, blocked_readers
-from commit_coordinator.table_services import table_services
-from commit_coordinator.unreported import unreported
-from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.view import ViewBoard, take_view
-from epoch_protocol.entries import Stage, TransactionBegun, encode_entry
-from hudi_format.table_config import TableType
-from hudi_format.timeline import METADATA_TABLE_ROOT
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import Address, load_config
-from stream_runtime.config.run_file import RunFile
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_writer.tasks import run_task
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import first_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.commands.admin import add_run, status_lines
-from tidemark_cli.run.run_metrics import RunMetrics
+from tidemark.cli.commands.admin import add_run, status_lines
+from tidemark.cli.run.run_metrics import RunMetrics
+from tidemark.commit_coordinator.admin.messages import status_message
+from tidemark.commit_coordinator.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.commit_service import Facts
+from tidemark.commit_coordinator.domain.actions import Wait
+from tidemark.commit_coordinator.domain.next_action import Observed
+from tidemark.commit_coordinator.farewells import Farewells
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.input_lag import InputLag
+from tidemark.commit_coordinator.input_positions import InputPositions
+from tidemark.commit_coordinator.members import Members
+from tidemark.commit_coordinator.open_transactions import OpenTransaction, OpenTransactions
+from tidemark.commit_coordinator.placement import Placement
+from tidemark.commit_coordinator.status import StatusSource, blocked_readers
+from tidemark.commit_coordinator.table_services import table_services
+from tidemark.commit_coordinator.unreported import unreported
+from tidemark.commit_coordinator.verification import PeriodicVerification
+from tidemark.commit_coordinator.view import ViewBoard, take_view
+from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import Address, load_config
+from tidemark.stream_runtime.config.run_file import RunFile
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_writer.tasks import run_task
 
 NOWHERE = Address("127.0.0.1", 1)
 KAFKA_S = 60.0
@@ -137,7 +137,7 @@ def test_table_services_are_another_engines_and_shown_as_the_timelines_have_them
 
 
 def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("commit_coordinator.table_services._TIMELINE_FILES_WARN", 2)
+    monkeypatch.setattr("tidemark.commit_coordinator.table_services._TIMELINE_FILES_WARN", 2)
     first_epoch(path)
     path.run_until_idle()
     assert "the table's timeline has 3 files" in table_services(path.storage)["warnings"][0]

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from epoch_protocol.batches import DataOp
-from hudi_format.table_config import TableType
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.rewriting_engine import CLUSTERED, RewritingEngine
 from tests.simulation.scripted_epochs import (
@@ -24,6 +22,8 @@ from tests.simulation.scripted_epochs import (
     row,
     second_epoch,
 )
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.hudi_format.table_config import TableType
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 A, B = ("d1", GROUP_A), ("d2", GROUP_B)

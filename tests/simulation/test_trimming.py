@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator import trimming
-from commit_coordinator.commit_service import begin_response
-from commit_coordinator.context import Report
-from commit_coordinator.staging import STORE
-from commit_coordinator.trimming import Trimmer
-from epoch_protocol.batches import DataOp
-from epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged
-from epoch_protocol.fold import Fold
-from epoch_protocol.state import CountedTagged
-from hudi_format.table_config import TableType
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_writer.tasks import run_task
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.scripted_epochs import GROUP_A, row
 from tests.simulation.scripted_tagger import SHARDS, Tagged
+from tidemark.commit_coordinator import trimming
+from tidemark.commit_coordinator.commit_service import begin_response
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.staging import STORE
+from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged
+from tidemark.epoch_protocol.fold import Fold
+from tidemark.epoch_protocol.state import CountedTagged
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_writer.tasks import run_task
 
 EVERY = 3
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from stream_runtime.ids import SystemIds
 from tests.simulation.reached_states import CHUNK, REACHED, SEEDS
 from tests.simulation.world.generate import generate
 from tests.simulation.world.seeds import report
 from tests.simulation.world.world import run_script
+from tidemark.stream_runtime.ids import SystemIds
 
 CHUNKS = (
     [range(int(os.environ["TIDEMARK_SEED"]), int(os.environ["TIDEMARK_SEED"]) + 1)]

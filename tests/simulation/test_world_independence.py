@@ -18,35 +18,39 @@ BY_NAME = {"importlib", "pkgutil", "runpy"}
 ALLOWED = {*sys.stdlib_module_names, "fastavro", "pyarrow"} - BY_NAME
 # Bytes, names, and what is passed in. Nothing that reads a timeline, decides, or does a step of a commit.
 ENCODERS = {
-    "hudi_format.file_group.base_file": {"attach_meta_columns", "write_base_file"},
-    "hudi_format.file_group.changes": {"Deletes"},
-    "hudi_format.file_group.log_blocks": {"data_log_bytes"},
-    "hudi_format.file_group.names": {"BaseFileName", "LogFileName"},
-    "hudi_format.file_group.write_stats": {"log_append_stat", "new_base_file_stat"},
-    "hudi_format.hfile": {"write_hfile"},
-    "hudi_format.metadata_table.delta_commit": {
+    "tidemark.hudi_format.file_group.base_file": {"attach_meta_columns", "write_base_file"},
+    "tidemark.hudi_format.file_group.changes": {"Deletes"},
+    "tidemark.hudi_format.file_group.log_blocks": {"data_log_bytes"},
+    "tidemark.hudi_format.file_group.names": {"BaseFileName", "LogFileName"},
+    "tidemark.hudi_format.file_group.write_stats": {"log_append_stat", "new_base_file_stat"},
+    "tidemark.hudi_format.hfile": {"write_hfile"},
+    "tidemark.hudi_format.metadata_table.delta_commit": {
         "MetadataLogFile", "delta_commit_metadata", "file_changes", "publish_files_log", "publish_log",
         "record_index_log",
     },
-    "hudi_format.metadata_table.files_partition": {"ALL_PARTITIONS_KEY", "FileChange", "FilesRecord"},
-    "hudi_format.metadata_table.record_index": {"DELETED", "RecordIndexEntries", "write_record_index_log"},
-    "hudi_format.metadata_table.record_schema": {
+    "tidemark.hudi_format.metadata_table.files_partition": {
+        "ALL_PARTITIONS_KEY", "FileChange", "FilesRecord",
+    },
+    "tidemark.hudi_format.metadata_table.record_index": {
+        "DELETED", "RecordIndexEntries", "write_record_index_log",
+    },
+    "tidemark.hudi_format.metadata_table.record_schema": {
         "RECORD_TYPE_ALL_PARTITIONS", "RECORD_TYPE_FILES", "metadata_record_schema",
     },
-    "hudi_format.model": {"RecordLocation", "instant_from_ms", "instant_to_ms"},
-    "hudi_format.ordering": {"OrderingField"},
-    "hudi_format.record_index_hash": {"record_index_shard"},
-    "hudi_format.schema": {"TableSchema"},
-    "hudi_format.storage.base": {"join_path"},
-    "hudi_format.timeline.avro_container": {"encode_container"},
-    "hudi_format.timeline.avro_records": {
+    "tidemark.hudi_format.model": {"RecordLocation", "instant_from_ms", "instant_to_ms"},
+    "tidemark.hudi_format.ordering": {"OrderingField"},
+    "tidemark.hudi_format.record_index_hash": {"record_index_shard"},
+    "tidemark.hudi_format.schema": {"TableSchema"},
+    "tidemark.hudi_format.storage.base": {"join_path"},
+    "tidemark.hudi_format.timeline.avro_container": {"encode_container"},
+    "tidemark.hudi_format.timeline.avro_records": {
         "SCHEMA_KEY", "CommitMetadata", "WriteStat", "encode_commit_metadata", "group_stats",
     },
-    "hudi_format.timeline.service_records": {
+    "tidemark.hudi_format.timeline.service_records": {
         "CompactionOperation", "CompactionPlan", "RollbackMetadata", "RollbackPartition", "RollbackPlan",
         "RollbackRequest", "encode_compaction_plan", "encode_rollback_metadata", "encode_rollback_plan",
     },
-    "stream_runtime.ids": {"IdSource"},
+    "tidemark.stream_runtime.ids": {"IdSource"},
 }  # fmt: skip
 OWN = ("tests.simulation.world.checkers", "tests.hudi_rules")
 
@@ -98,10 +102,10 @@ def test_the_other_engine_takes_encoders_of_the_product_and_none_of_its_rules() 
 
 
 def test_a_rule_of_the_product_in_the_other_engine_is_noticed() -> None:
-    assert foreign_to_engine("from hudi_format.commit.rollback import rollback_pending") != set()
-    assert foreign_to_engine("from hudi_format.timeline import load_timeline") != set()
-    assert foreign_to_engine("from hudi_format.model import InstantGenerator") != set()
-    assert foreign_to_engine("import hudi_format.commit") != set()
+    assert foreign_to_engine("from tidemark.hudi_format.commit.rollback import rollback_pending") != set()
+    assert foreign_to_engine("from tidemark.hudi_format.timeline import load_timeline") != set()
+    assert foreign_to_engine("from tidemark.hudi_format.model import InstantGenerator") != set()
+    assert foreign_to_engine("import tidemark.hudi_format.commit") != set()
     assert foreign_to_engine("import importlib") != set()
 
 

@@ -6,16 +6,16 @@ import logging
 
 import pytest
 
-from commit_coordinator import attempt_effects
-from commit_coordinator.decisions_log import DecisionsLog
-from commit_coordinator.table_state import Rollbacks
-from index_assigner.index.shown_timeline import ShownTimeline
 from tests.simulation.reached_states import CHUNKS, REACHED, REQUIRED, ReachedStates
 from tests.simulation.world.checkers import judge as judge_module
 from tests.simulation.world.checkers.model import replayed
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
+from tidemark.commit_coordinator import attempt_effects
+from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.table_state import Rollbacks
+from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 
 ROLLBACK_CUT = """
 # Who died in a rollback of its own was taken for another writer by every successor.

@@ -8,15 +8,15 @@ from random import Random
 import msgspec
 import pytest
 
-from epoch_protocol.batches import DataOp
-from epoch_protocol.errors import IncompleteRangeError
-from hudi_format.errors import CorruptFileError, StagingGoneError
-from hudi_format.table_config import TableType
-from stream_writer.epoch_tasks import decode_task
-from stream_writer.tasks import run_task
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, row, second_epoch
 from tests.simulation.test_random_faults import Input
+from tidemark.epoch_protocol.batches import DataOp
+from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError
+from tidemark.hudi_format.table_config import TableType
+from tidemark.stream_writer.epoch_tasks import decode_task
+from tidemark.stream_writer.tasks import run_task
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 BOTH_MODES = pytest.mark.parametrize("ordered", [True, False], ids=["by event time", "by arrival"])

@@ -18,16 +18,6 @@ from typing import Any, Final
 
 import yaml
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import load_config
-from stream_runtime.config.run_file import read_run_file
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.model import TopicSpec
-from stream_runtime.kafka.topics import TopicNames
-from stream_runtime.platform import child
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import find_java
 from tests.chaos.cluster import TABLE
 from tests.chaos.end_checks import check_rows, check_transactions, check_verify
 from tests.input_model import DELETE_FIELD, SCHEMA
@@ -37,6 +27,16 @@ from tests.soak.gauges import Disk, Gauges, Roles
 from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.config.run_file import read_run_file
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.model import TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
 
 INPUT: Final = "soak-input"
 PARTITIONS: Final = 4
@@ -240,7 +240,7 @@ class Soak:
 
     def _start(self) -> None:
         self._process = child.spawn(
-            [sys.executable, "-m", "tidemark_cli.main", "run", "-c", str(self._config)],
+            [sys.executable, "-m", "tidemark.cli.main", "run", "-c", str(self._config)],
             self._folder / "run.log",
             # Temporary files lie where they are measured.
             environment={**os.environ, "TMPDIR": str(self._temporary)},
@@ -276,7 +276,7 @@ class Soak:
 
     def _command(self, *arguments: str, timeout_s: float = 300.0) -> Any:
         return subprocess.run(
-            [sys.executable, "-m", "tidemark_cli.main", *arguments, "-c", str(self._config), "--json"],
+            [sys.executable, "-m", "tidemark.cli.main", *arguments, "-c", str(self._config), "--json"],
             capture_output=True,
             text=True,
             timeout=timeout_s,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import commit_coordinator
+from tidemark import commit_coordinator
 
 
 def product_commit() -> str:
     """The last commit that changed the product. Raises RuntimeError when it was changed since."""
-    root = Path(commit_coordinator.__file__).parents[2]
+    root = Path(commit_coordinator.__file__).parents[3]
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(root), *arguments, "--", "libs", "services", "proto"]

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
 
-from index_assigner.index import rocks_layout as layout
-from index_assigner.index.rocks import RocksTier
-from stream_runtime.kafka.model import Message
+from tidemark.index_assigner.index import rocks_layout as layout
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.stream_runtime.kafka.model import Message
 
 _READ_S = 60.0
 _MEMORY = 8 << 20

@@ -26,20 +26,6 @@ import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from hudi_format.commit.lock import foreign_writer_options
-from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
-from index_assigner.assign.wiring import table_identity
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.run_file import resolve_addresses
-from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
-from stream_runtime.ids import SystemIds
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.model import TopicPartition, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.jars import KAFKA, ensure_jars
-from stream_runtime.platform.java import find_java
 from tests.e2e.account_events import AccountEvents, check_against_model
 from tests.e2e.running_table import SCHEMA as AVRO
 from tests.e2e.running_table import RunningTable
@@ -51,7 +37,21 @@ from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
 from tests.interop.spark_session import start_spark
 from tests.raw_producer import Codec, RawProducer, RawRecord, batch
-from tidemark_cli.admin_client import AdminClient
+from tidemark.cli.admin_client import AdminClient
+from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.index_assigner.assign.wiring import table_identity
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.model import TopicPartition, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
 
 SEED = 20_250_101
 # Tombstones must still count, and the input topic still be there, however old the recording is.

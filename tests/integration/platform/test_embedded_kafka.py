@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-from stream_runtime.platform.errors import BrokerFailedError
-from stream_runtime.platform.jars import ensure_jars
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+from tidemark.stream_runtime.platform.errors import BrokerFailedError
+from tidemark.stream_runtime.platform.jars import ensure_jars
 
 pytestmark = pytest.mark.kafka
 WAIT_S = 120
@@ -117,8 +117,8 @@ def test_broker_dies_with_its_killed_owner(java, tmp_path):
     owner_code = textwrap.dedent(f"""
         import time
         from pathlib import Path
-        from stream_runtime.platform.embedded_kafka import EmbeddedKafka
-        from stream_runtime.platform.jars import ensure_jars
+        from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
+        from tidemark.stream_runtime.platform.jars import ensure_jars
         kafka = EmbeddedKafka(Path({str(tmp_path)!r}), ensure_jars("kafka"), Path({str(java.home)!r}))
         kafka.start()
         print(kafka.pids[1], flush=True)

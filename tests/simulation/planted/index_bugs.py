@@ -10,24 +10,24 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from epoch_protocol.state import FoldState
-from epoch_protocol.tombstones import CommittedTombstones
-from hudi_format.commit.markers import create_marker_list
-from hudi_format.errors import TimelineConflictError
-from hudi_format.metadata_table import MetadataTableSnapshot
-from index_assigner.assign import tagger
-from index_assigner.assign.lane_opening import LaneOpener
-from index_assigner.domain.tag import StoredKeys, Tag, TaggedKeys, tag_events
-from index_assigner.index.held_lane import HeldLane
-from index_assigner.index.promotion import Promotion
-from index_assigner.index.replaced_groups import ReplacedGroups
-from index_assigner.index.rocks_layout import TOMBSTONE
-from index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
-from index_assigner.index.tiered import TieredIndex
-from index_assigner.index.tombstones import TombstoneStore
-from stream_writer import data_task
-from stream_writer.data_task import DataPartitionWriter
 from tests.simulation.planted.mutant import Ground, planted
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.epoch_protocol.tombstones import CommittedTombstones
+from tidemark.hudi_format.commit.markers import create_marker_list
+from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.index_assigner.assign import tagger
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.domain.tag import StoredKeys, Tag, TaggedKeys, tag_events
+from tidemark.index_assigner.index.held_lane import HeldLane
+from tidemark.index_assigner.index.promotion import Promotion
+from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
+from tidemark.index_assigner.index.rocks_layout import TOMBSTONE
+from tidemark.index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.stream_writer import data_task
+from tidemark.stream_writer.data_task import DataPartitionWriter
 
 
 @planted("G1", "G2")

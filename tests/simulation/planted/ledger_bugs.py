@@ -8,21 +8,21 @@ from unittest.mock import patch
 
 import msgspec
 
-from epoch_protocol import fold as fold_module
-from epoch_protocol.batches import BatchHeader, IndexOp, decode_batch
-from epoch_protocol.entries import Consumed, Stage, Topic
-from epoch_protocol.fold import Fold, Verdict
-from epoch_protocol.state import CountedTagged, FoldState
-from index_assigner.assign import tagger
-from index_assigner.assign.lane_opening import LaneOpener
-from index_assigner.assign.work import AssignWork
-from index_assigner.domain.tag import Tag
-from index_assigner.index.ports import StagedChanges
-from index_assigner.shuffle import stage as shuffle_stage
-from index_assigner.shuffle.stage import ShuffleWork
-from ledger_client.named_batches import NamedBatch
-from stream_runtime.kafka.ports import Isolation, TopicPartition
 from tests.simulation.planted.mutant import Ground, planted
+from tidemark.epoch_protocol import fold as fold_module
+from tidemark.epoch_protocol.batches import BatchHeader, IndexOp, decode_batch
+from tidemark.epoch_protocol.entries import Consumed, Stage, Topic
+from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.state import CountedTagged, FoldState
+from tidemark.index_assigner.assign import tagger
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.assign.work import AssignWork
+from tidemark.index_assigner.domain.tag import Tag
+from tidemark.index_assigner.index.ports import StagedChanges
+from tidemark.index_assigner.shuffle import stage as shuffle_stage
+from tidemark.index_assigner.shuffle.stage import ShuffleWork
+from tidemark.ledger_client.named_batches import NamedBatch
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition
 
 
 def _newest_claim_only_for_the_position(

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stream_runtime.clock import SystemClock
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.script import parse
 from tests.simulation.world.seeds import report, run_range
 from tests.simulation.world.world import run_script
+from tidemark.stream_runtime.clock import SystemClock
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,40 +7,40 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
-from commit_coordinator.bootstrap import CoordinatorService
-from commit_coordinator.bootstrap import Ports as CoordinatorPorts
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from commit_coordinator.table_loop import TableLoop
-from epoch_protocol.entries import Stage
-from hudi_format.storage.base import Storage
-from hudi_format.table_config import read_table_config
-from index_assigner.assign.wiring import assign_work
-from index_assigner.bootstrap import AssignerService, shuffle_work
-from index_assigner.bootstrap import Ports as AssignerPorts
-from index_assigner.failpoints import AssignerFailpoint
-from index_assigner.membership import MembershipClient
-from index_assigner.slot import SlotLoop
-from stream_runtime.clock import Clock
-from stream_runtime.config import TableConfigFile
-from stream_runtime.errors import ErrorKind, StreamRuntimeError
-from stream_runtime.ids import IdSource
-from stream_runtime.kafka.memory import MemoryKafkaClient
-from stream_runtime.kafka.ports import KafkaClient, RangeReader
-from stream_runtime.kafka.topics import TopicNames
-from stream_runtime.rpc.errors import RpcError
-from stream_writer import task_outcome
-from stream_writer.coordinator_client import GrpcCoordinator
-from stream_writer.epoch_tasks import table_facts, task_planner
-from stream_writer.errors import EngineFailedError
-from stream_writer.service import PlanTasks, WriterService
-from stream_writer.task_entry import run_one
-from stream_writer.tasks import run_task
-from stream_writer.worker_context import WorkerContext
 from tests.simulation.world.deadly_input import SETTINGS
 from tests.simulation.world.edges import Edges, SwitchboardServer
 from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kafka, gated_storage
 from tests.simulation.world.process import Process
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
+from tidemark.commit_coordinator.bootstrap import CoordinatorService
+from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.table_loop import TableLoop
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.index_assigner.assign.wiring import assign_work
+from tidemark.index_assigner.bootstrap import AssignerService, shuffle_work
+from tidemark.index_assigner.bootstrap import Ports as AssignerPorts
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.membership import MembershipClient
+from tidemark.index_assigner.slot import SlotLoop
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import KafkaClient, RangeReader
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator
+from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
+from tidemark.stream_writer.errors import EngineFailedError
+from tidemark.stream_writer.service import PlanTasks, WriterService
+from tidemark.stream_writer.task_entry import run_one
+from tidemark.stream_writer.tasks import run_task
+from tidemark.stream_writer.worker_context import WorkerContext
 
 _RENEW_EVERY_S: Final = 1.0
 _EXPIRE_EVERY_S: Final = 0.2

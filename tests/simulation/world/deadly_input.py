@@ -16,17 +16,24 @@ from signal import SIGKILL
 from typing import Any, Final, cast
 from unittest.mock import patch
 
-from index_assigner import stage_context
-from index_assigner.errors import InputWaitsError
-from index_assigner.shuffle import careful_child, careful_lanes
-from index_assigner.shuffle.careful_frames import Answer, CarefulSettings, Kind, Task, read_frame, write_frame
-from index_assigner.shuffle.careful_lanes import ChildReader, Found
-from index_assigner.shuffle.configured_keyer import configured_keyer
-from index_assigner.shuffle.keyed_rows import RecordKeyer
-from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.memory import MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 from tests.simulation.world.process import Process
+from tidemark.index_assigner import stage_context
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.shuffle import careful_child, careful_lanes
+from tidemark.index_assigner.shuffle.careful_frames import (
+    Answer,
+    CarefulSettings,
+    Kind,
+    Task,
+    read_frame,
+    write_frame,
+)
+from tidemark.index_assigner.shuffle.careful_lanes import ChildReader, Found
+from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 
 FETCHED: Final = "fetched"
 DECODED: Final = "decoded"

@@ -14,8 +14,8 @@ from typing import Any, Final
 import fastavro
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from stream_runtime.schema_registry.ports import AVRO, StoredSchema
 from tests.simulation.world.checkers.layout import SUB, Layout
+from tidemark.stream_runtime.schema_registry.ports import AVRO, StoredSchema
 
 DELETE_FIELD: Final = "gone"
 MESSAGE: Final = "sim.Row"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 from unittest.mock import patch
 
-import commit_coordinator.input_skips as input_skips
-from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
-from commit_coordinator.input_skips import InputSkips
-from epoch_protocol.stopped_lanes import StoppedLane
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.kafka.ports import TopicPartition
+import tidemark.commit_coordinator.input_skips as input_skips
+from tidemark.commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
+from tidemark.commit_coordinator.input_skips import InputSkips
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 _TIMEOUT_S: Final = 4.0
 _NOT_NOW: Final = (LaneNotStoppedError, SkipFailedError, DeadlineExceededError)

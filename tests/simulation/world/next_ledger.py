@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from commit_coordinator.new_ledger import NewLedger, former_state, new_ledger
 from tests.simulation.world.checkers.topics import Since
 from tests.simulation.world.world import World
+from tidemark.commit_coordinator.new_ledger import NewLedger, former_state, new_ledger
 
 
 def begin_new_ledger(before: World) -> NewLedger:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from table_verification.remembering import verify_and_remember
 from tests.simulation.world.storage import WatchedStorage
+from tidemark.table_verification.remembering import verify_and_remember
 
 _ASKED: Final = "Run `tidemark verify`"
 VERIFIED: Final = "an operator compared rows and index"

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, cast
 
-from hudi_format.storage.base import Storage
-from stream_runtime.clock import Clock, ManualClock
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.kafka.memory import MemoryKafkaClient
-from stream_runtime.kafka.ports import KafkaClient
 from tests.simulation.world.process import Process
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.stream_runtime.clock import Clock, ManualClock
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 _READING: Final = frozenset({"read", "read_range", "open_input", "stat", "exists", "list", "walk"})
 _WRITING: Final = frozenset({

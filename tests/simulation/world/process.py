@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeVar
 
-from hudi_format.storage.faulty import InjectedFaultError
+from tidemark.hudi_format.storage.faulty import InjectedFaultError
 
 _T = TypeVar("_T")
 PLACES_KEPT: Final = 12

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from index_assigner.index.errors import CacheInUseError
 from tests.simulation.world.process import Process
+from tidemark.index_assigner.index.errors import CacheInUseError
 
 _BATCHES_KEPT: Final = 4
 _FOLDERS_MAX: Final = 8

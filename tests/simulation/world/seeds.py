@@ -8,11 +8,11 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Final, TextIO
 
-from stream_runtime.clock import Clock
 from tests.simulation.world.generate import generate
 from tests.simulation.world.report import describe
 from tests.simulation.world.shrink import shrink
 from tests.simulation.world.world import run_script
+from tidemark.stream_runtime.clock import Clock
 
 CHUNK: Final = 50
 _TASKS_A_WORKER: Final = 40

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import yaml
 
-from hudi_format.schema import TableSchema
-from stream_runtime.config import InputStart, TableConfigFile, load_config
-from stream_runtime.config.model import InputPartitioning, TableType
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.stream_runtime.config import InputStart, TableConfigFile, load_config
+from tidemark.stream_runtime.config.model import InputPartitioning, TableType
 
 TABLE: Final = "t"
 INPUT: Final = "in"

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from hudi_format.storage.base import parent_of
-from hudi_format.storage.faulty import FaultyStorage
-from hudi_format.storage.memory import InMemoryStorage
-from stream_runtime.clock import Clock
+from tidemark.hudi_format.storage.base import parent_of
+from tidemark.hudi_format.storage.faulty import FaultyStorage
+from tidemark.hudi_format.storage.memory import InMemoryStorage
+from tidemark.stream_runtime.clock import Clock
 
 _CHANGED_PATHS: Final = {
     "create": (0,), "replace": (0,), "publish": (1,), "rename": (0, 1), "delete": (0,), "delete_tree": (0,),

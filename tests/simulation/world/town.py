@@ -9,11 +9,6 @@ from typing import Any, Final
 
 import grpc
 
-from epoch_protocol.entries import Stage
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
-from stream_runtime.rpc.errors import RpcError, status_of
 from tests.simulation.world.actors import (
     Actor,
     CoordinatorActor,
@@ -42,6 +37,11 @@ from tests.simulation.world.watched_caches import WatchedCaches
 from tests.simulation.world.watched_entries import WatchedEntries
 from tests.simulation.world.watched_stops import WatchedStops
 from tests.simulation.world.watched_work import WatchedWork
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.stream_runtime.rpc.errors import RpcError, status_of
 
 _TIMELINES: Final = (DATA_TIMELINE, METADATA_TIMELINE)
 _CALL_PREFIX: Final = "/tidemark.commit.v1.CommitCoordinator/"

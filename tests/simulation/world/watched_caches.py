@@ -11,11 +11,11 @@ from typing import Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from index_assigner.index.hot_cache import HotCache
-from index_assigner.index.metadata_table_reader import MetadataTableReader
-from index_assigner.index.ports import Tier
-from index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
-from index_assigner.index.tier_reads import TierReads
+from tidemark.index_assigner.index.hot_cache import HotCache
+from tidemark.index_assigner.index.metadata_table_reader import MetadataTableReader
+from tidemark.index_assigner.index.ports import Tier
+from tidemark.index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
+from tidemark.index_assigner.index.tier_reads import TierReads
 
 
 class WatchedCaches:

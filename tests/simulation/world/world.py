@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from stream_runtime.kafka.ports import TopicPartition
 from tests.simulation.world.actors import (
     StageActor,
 )
@@ -15,6 +14,7 @@ from tests.simulation.world.checkers.table import BrokenTableError
 from tests.simulation.world.events import Events
 from tests.simulation.world.script import Script
 from tests.simulation.world.settings import inputs_of
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 _EVENT_S: Final = 0.01
 _ROUND_S: Final = 0.2
@@ -217,7 +217,6 @@ def run_script(script: Script) -> Outcome:
 
 def run_world(world: World) -> Outcome:
     """As `run_script`, from where the world's ground is."""
-    for name in ("tidemark", "index_assigner", "commit_coordinator", "stream_writer"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    logging.getLogger("tidemark").setLevel(logging.CRITICAL + 1)
     with world.edges.in_place(world.setup):
         return world.run()

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from hudi_format.record_index_hash import record_index_shard
 from tests.chaos.events import Arrived, decode
 from tests.chaos.lane_history import InputHistory, LaneHistory, Seen, TornViewError, shard_of
 from tests.input_model import InputModel, RandomStream, Upsert, messages
+from tidemark.hudi_format.record_index_hash import record_index_shard
 
 
 def upsert(key: str, ts: int) -> Upsert:

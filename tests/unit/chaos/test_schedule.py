@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from commit_coordinator.failpoints import CoordinatorFailpoint
-from index_assigner.failpoints import AssignerFailpoint
-from stream_writer.failpoints import WriterFailpoint
 from tests.chaos.cuts import CUTS
 from tests.chaos.disks import SIZES_MIB
 from tests.chaos.faults import FAULTS
 from tests.chaos.schedule import Order, catalogue, endless, more, must, once
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.stream_writer.failpoints import WriterFailpoint
 
 ROLES = ("coordinator", "assigner", "writer")
 

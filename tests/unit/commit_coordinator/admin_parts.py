@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
-from commit_coordinator.admin.verify_calls import VerifyCalls
-from commit_coordinator.admin_service import AdminService, AdminSources
-from commit_coordinator.dead_letter_desk import DeadLetterDesk
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import Inbox
-from commit_coordinator.served import Served
-from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.view import ViewBoard
-from epoch_protocol.input_topics import InputTopic
-from epoch_protocol.stopped_lanes import SkipResult
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
+from tidemark.commit_coordinator.admin_service import AdminService, AdminSources
+from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.inbox import Inbox
+from tidemark.commit_coordinator.served import Served
+from tidemark.commit_coordinator.verification import PeriodicVerification
+from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.epoch_protocol.input_topics import InputTopic
+from tidemark.epoch_protocol.stopped_lanes import SkipResult
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 
 
 def admin_service(table: str = "t", **given: Any) -> AdminService:

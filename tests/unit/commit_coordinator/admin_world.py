@@ -7,33 +7,33 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
-from commit_coordinator.admin.limits import CALL_GROUPS, SERVICE_NAME, longest_s
-from commit_coordinator.admin.verify_calls import VerifyCalls
-from commit_coordinator.dead_letter_desk import DeadLetterDesk
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.inbox import Inbox
-from commit_coordinator.served import Served
-from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.view import ViewBoard
-from epoch_protocol.entries import EpochPlanned
-from epoch_protocol.fold import Verdict
-from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.refusals import Reason, Refusal
-from ledger_client.fold_reader import Applied
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.config.model import Address
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
-from stream_runtime.rpc.call_groups import CallGroups
-from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.server import start_server
-from stream_runtime.security.refused_calls import TOO_MANY, RefusedCalls
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
+from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, SERVICE_NAME, longest_s
+from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
+from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.inbox import Inbox
+from tidemark.commit_coordinator.served import Served
+from tidemark.commit_coordinator.verification import PeriodicVerification
+from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.epoch_protocol.entries import EpochPlanned
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.shuffle.dead_letters import dead_letters
+from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
+from tidemark.stream_runtime.rpc.call_groups import CallGroups
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.server import start_server
+from tidemark.stream_runtime.security.refused_calls import TOO_MANY, RefusedCalls
 
 WAIT_S = 60.0
 

@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from commit_coordinator.history import EpochHistory
-from commit_coordinator.placement import Placement
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from commit_coordinator.web.key_story import KeyStories
-from commit_coordinator.web.overview import Facts
-from commit_coordinator.web.page import PageSources, WebPage
-from epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
-from epoch_protocol.fold import Verdict
-from hudi_format.storage.memory import InMemoryStorage
-from hudi_format.table_config import parse_table_config
-from ledger_client.fold_reader import Applied
-from stream_runtime.clock import SystemClock
-from stream_runtime.config.model import Address
-from stream_runtime.errors import StreamRuntimeError
-from stream_runtime.http_server import start_http_server
-from stream_runtime.ids import SystemIds
 from tidemark.admin.v1 import admin_pb2
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.placement import Placement
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.web.key_story import KeyStories
+from tidemark.commit_coordinator.web.overview import Facts
+from tidemark.commit_coordinator.web.page import PageSources, WebPage
+from tidemark.epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.hudi_format.storage.memory import InMemoryStorage
+from tidemark.hudi_format.table_config import parse_table_config
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.http_server import start_http_server
+from tidemark.stream_runtime.ids import SystemIds
 
 LOOPBACK = Address("127.0.0.1", 0)
 EVIL = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"

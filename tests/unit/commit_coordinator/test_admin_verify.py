@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from commit_coordinator.admin.messages import epoch_message, status_message
-from stream_runtime.rpc.channel import call
 from tests.unit.commit_coordinator.admin_world import WAIT_S, World
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.admin.messages import epoch_message, status_message
+from tidemark.stream_runtime.rpc.channel import call
 
 
 @pytest.fixture

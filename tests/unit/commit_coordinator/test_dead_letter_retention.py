@@ -8,21 +8,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.dead_letter_desk import DeadLetterDesk
-from commit_coordinator.dead_letter_retention import (
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letter_retention import (
     LetterRetention,
     expiry_warning,
     keep_retention,
     retention_now,
 )
-from commit_coordinator.dead_letters import LetterFilter
-from commit_coordinator.topics_setup import ensure_topics
-from hudi_format.schema import TableSchema
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.ports import TopicPartition
-from stream_runtime.kafka.topics import TopicNames, topic_specs
-from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.dead_letters import LetterFilter
+from tidemark.commit_coordinator.topics_setup import ensure_topics
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames, topic_specs
 
 SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
 LETTERS = TopicPartition("orders.dead-letter", 0)

@@ -12,7 +12,7 @@ _REASON = re.compile(r'^    error_reason = "([A-Z_]+)"$', re.MULTILINE)
 def test_every_reason_is_documented() -> None:
     reasons = {
         reason
-        for file in (_REPOSITORY / "services" / "commit_coordinator").rglob("*.py")
+        for file in (_REPOSITORY / "services" / "tidemark" / "commit_coordinator").rglob("*.py")
         for reason in _REASON.findall(file.read_text())
     }
     assert {"INPUT_STOPPED", "TOPIC_NOT_ACCEPTED", "WRONG_TABLE"} <= reasons

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 
-from commit_coordinator.admin.flush import FlushWait
-from commit_coordinator.inbox import Inbox
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.kafka.errors import KafkaConfigError, LeaderChangingError
+from tidemark.commit_coordinator.admin.flush import FlushWait
+from tidemark.commit_coordinator.inbox import Inbox
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, LeaderChangingError
 
 LANE = "orders:0"
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.input_starts import INPUT_STARTS
-from commit_coordinator.input_watch import (
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.input_starts import INPUT_STARTS
+from tidemark.commit_coordinator.input_watch import (
     InputStoppedError,
     InputView,
     InputWatch,
     TopicNotAcceptedError,
     read_record,
 )
-from commit_coordinator.topics_setup import (
+from tidemark.commit_coordinator.topics_setup import (
     RECORD,
     TopicsChangedError,
     check_recorded,
@@ -24,12 +25,11 @@ from commit_coordinator.topics_setup import (
     open_inputs,
     remove_topic,
 )
-from epoch_protocol.input_topics import InputTopic
-from hudi_format.errors import StagingGoneError
-from hudi_format.storage import InMemoryStorage
-from stream_runtime.config import InputPartitioning, InputStart, TableConfigFile, load_config
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.epoch_protocol.input_topics import InputTopic
+from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.stream_runtime.config import InputPartitioning, InputStart, TableConfigFile, load_config
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 FOLDER = ".hoodie/.aux/tidemark/terms/1"
 

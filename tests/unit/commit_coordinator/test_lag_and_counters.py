@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from commit_coordinator.epoch_counters import EpochCounters
-from commit_coordinator.input_age import SAMPLES_MAX, InputAge
-from commit_coordinator.open_transactions import OpenTransaction
-from commit_coordinator.sampled_figures import SampledFigures
-from commit_coordinator.status import StatusSource
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import (
+from tidemark.commit_coordinator.epoch_counters import EpochCounters
+from tidemark.commit_coordinator.input_age import SAMPLES_MAX, InputAge
+from tidemark.commit_coordinator.open_transactions import OpenTransaction
+from tidemark.commit_coordinator.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status import StatusSource
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CommitDecided,
     Counts,
@@ -22,11 +22,11 @@ from epoch_protocol.entries import (
     Rewound,
     Stage,
 )
-from epoch_protocol.fold import Verdict
-from hudi_format.storage.memory import InMemoryStorage
-from ledger_client.fold_reader import Applied
-from stream_runtime.clock import ManualClock
-from stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.hudi_format.storage.memory import InMemoryStorage
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 
 def test_lag_is_the_age_of_the_newest_end_that_is_reached() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.errors import DivergedError
-from commit_coordinator.index_shards import check_number
-from commit_coordinator.ledger_identity import (
+from tidemark.commit_coordinator.errors import DivergedError
+from tidemark.commit_coordinator.index_shards import check_number
+from tidemark.commit_coordinator.ledger_identity import (
     MovedOrCopiedError,
     check_belongs,
     check_topics_there,
@@ -18,8 +18,8 @@ from commit_coordinator.ledger_identity import (
     ledger_id,
     location_of,
 )
-from commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecorder, read_ledger_record
-from epoch_protocol.entries import (
+from tidemark.commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecorder, read_ledger_record
+from tidemark.epoch_protocol.entries import (
     CoordinatorClaimed,
     LanesClaimed,
     Stage,
@@ -29,14 +29,14 @@ from epoch_protocol.entries import (
     decode_ledger_entry,
     encode_entry,
 )
-from epoch_protocol.fold import Fold, Verdict
-from epoch_protocol.state import Committed, FoldState
-from hudi_format.errors import StagingGoneError, UnsupportedTableError
-from hudi_format.storage import InMemoryStorage
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import PROPERTIES_PATH
-from ledger_client.table_id import known_ledger_id
-from stream_runtime.ids import SeededIds
+from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.state import Committed, FoldState
+from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.stream_runtime.ids import SeededIds
 
 THERE = TableLocation("/a", "1:1")
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.members import Members, transactional_id
-from epoch_protocol.entries import Stage
-from epoch_protocol.state import FoldState, LaneState
-from hudi_format.storage.local import LocalStorage
-from stream_runtime.kafka.ports import (
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.members import Members, transactional_id
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.epoch_protocol.state import FoldState, LaneState
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.stream_runtime.kafka.ports import (
     FencedError,
     Isolation,
     TopicPartition,
     TopicSpec,
     TransactionalProducer,
 )
-from tests.unit.ledger_client.memory_cluster import MemoryCluster
 
 LEASE_MS = 3_000
 OUT = TopicPartition("out", 0)

@@ -6,7 +6,12 @@ import random
 
 import pytest
 
-from commit_coordinator.domain.membership import SLOTS_MAX, LaneLease, Membership, UnknownMemberError
+from tidemark.commit_coordinator.domain.membership import (
+    SLOTS_MAX,
+    LaneLease,
+    Membership,
+    UnknownMemberError,
+)
 
 LEASE_MS = 3_000
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from commit_coordinator.domain.actions import (
+from tests.unit.epoch_protocol.builders import keyed, shuffled, tagged
+from tidemark.commit_coordinator.domain.actions import (
     Action,
     CleanVoided,
     CloseEmpty,
@@ -19,7 +20,7 @@ from commit_coordinator.domain.actions import (
     VoidAttempt,
     Wait,
 )
-from commit_coordinator.domain.next_action import (
+from tidemark.commit_coordinator.domain.next_action import (
     HOLD_LOCK_AFTER_ATTEMPTS,
     AttemptProblem,
     Limits,
@@ -29,9 +30,8 @@ from commit_coordinator.domain.next_action import (
     has_rows,
     next_action,
 )
-from epoch_protocol.entries import CommitDecided, EpochPlanned
-from epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, VoidedAttempt
-from tests.unit.epoch_protocol.builders import keyed, shuffled, tagged
+from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned
+from tidemark.epoch_protocol.state import CountedShuffle, CountedTagged, FoldState, LaneState, VoidedAttempt
 
 LIMITS = Limits(interval_ms=1_000, bytes_max=1_000, attempts_max=4)
 NOW = 1_000_000

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.web.answers import FOLDER, page_files
-from commit_coordinator.web.cached import Cached
-from commit_coordinator.web.group_sizes import LARGEST, PARTITIONS, group_sizes
-from commit_coordinator.web.key_story import AT_ONCE_MAX, StoryBusyError
-from stream_runtime.config.model import Address
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.http_server import start_http_server
-from stream_runtime.kafka.errors import KafkaError
 from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
 from tidemark.admin.v1 import admin_pb2
+from tidemark.commit_coordinator.web.answers import FOLDER, page_files
+from tidemark.commit_coordinator.web.cached import Cached
+from tidemark.commit_coordinator.web.group_sizes import LARGEST, PARTITIONS, group_sizes
+from tidemark.commit_coordinator.web.key_story import AT_ONCE_MAX, StoryBusyError
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.http_server import start_http_server
+from tidemark.stream_runtime.kafka.errors import KafkaError
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_file_groups_are_shown_within_bounds() -> None:
 def test_a_port_that_is_taken_is_served_when_it_is_free(
     world: PageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("commit_coordinator.web.page._LISTEN_EVERY_S", 0.05)
+    monkeypatch.setattr("tidemark.commit_coordinator.web.page._LISTEN_EVERY_S", 0.05)
     other = start_http_server(Address("127.0.0.1", 0), {})
     page = world.page(other.address)
     page.start()

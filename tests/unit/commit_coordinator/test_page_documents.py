@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.view import CoordinatorView
-from commit_coordinator.web.letters import READ_MAX, SHOWN_MAX, newest_letters
-from commit_coordinator.web.overview import EPOCHS_SHOWN, overview, steps
-from commit_coordinator.web.plain_values import TEXT_MAX, plain, user_columns
-from commit_coordinator.web.rates import SAMPLES_MAX, Rates
-from epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
-from epoch_protocol.entries import Counts
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tests.unit.commit_coordinator.page_world import EVIL, FACTS, PageWorld
+from tidemark.commit_coordinator.view import CoordinatorView
+from tidemark.commit_coordinator.web.letters import READ_MAX, SHOWN_MAX, newest_letters
+from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, overview, steps
+from tidemark.commit_coordinator.web.plain_values import TEXT_MAX, plain, user_columns
+from tidemark.commit_coordinator.web.rates import SAMPLES_MAX, Rates
+from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
+from tidemark.epoch_protocol.entries import Counts
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 RATES: dict[str, Any] = {"every_s": 1.0, "now": {}, "series": {}}
 

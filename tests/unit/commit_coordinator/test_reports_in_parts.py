@@ -11,16 +11,16 @@ from typing import Any
 import grpc
 import pytest
 
-from commit_coordinator.commit_service import SERVICE_NAME, CommitService, Facts
-from stream_runtime.config import Address
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server
-from stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch, report_parts
-from stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.commit_coordinator.commit_service import SERVICE_NAME, CommitService, Facts
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch, report_parts
+from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
 
 EPOCH = PlannedEpoch(7, 2, "20260101000000000")
 REPORT_BYTES_MAX = 12 << 20

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
-from commit_coordinator.staging import ROOT
-from commit_coordinator.topics_setup import (
+from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
+from tidemark.commit_coordinator.staging import ROOT
+from tidemark.commit_coordinator.topics_setup import (
     LANE_SOURCE,
     RECORD,
     TopicsChangedError,
@@ -19,12 +20,11 @@ from commit_coordinator.topics_setup import (
     check_recorded,
     ensure_topics,
 )
-from hudi_format.errors import CorruptFileError
-from hudi_format.schema import TableSchema
-from hudi_format.storage import InMemoryStorage
-from hudi_format.timeline import Timeline
-from stream_runtime.config import InputPartitioning, TableConfigFile, load_config
-from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.timeline import Timeline
+from tidemark.stream_runtime.config import InputPartitioning, TableConfigFile, load_config
 
 EMPTY = Timeline(())
 BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commit_coordinator import staging
-from commit_coordinator.staging import (
+from tidemark.commit_coordinator import staging
+from tidemark.commit_coordinator.staging import (
     ENDED,
     TERMS,
     attempt_dir,
@@ -18,8 +18,13 @@ from commit_coordinator.staging import (
     store_document,
     term_dir,
 )
-from hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError, StagingGoneError
-from hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.errors import (
+    AlreadyExistsError,
+    CorruptFileError,
+    FileMissingError,
+    StagingGoneError,
+)
+from tidemark.hudi_format.storage import InMemoryStorage
 
 
 @pytest.fixture

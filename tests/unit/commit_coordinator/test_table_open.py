@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from commit_coordinator.table_open import OpenedTable, open_beside_predecessor
-from hudi_format.errors import UnsupportedTableError
+from tidemark.commit_coordinator.table_open import OpenedTable, open_beside_predecessor
+from tidemark.hudi_format.errors import UnsupportedTableError
 
 
 class BusyTable:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.table_state import Rollbacks, load_timelines
-from commit_coordinator.timeline_look import TimelineLook, look
-from epoch_protocol.seen import SeenInstants
-from epoch_protocol.state import FoldState
-from hudi_format.errors import CorruptFileError
-from hudi_format.storage import InMemoryStorage
-from hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 from tests.unit.hudi_format.metadata_tables import write_archive
+from tidemark.commit_coordinator.table_state import Rollbacks, load_timelines
+from tidemark.commit_coordinator.timeline_look import TimelineLook, look
+from tidemark.epoch_protocol.seen import SeenInstants
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 
 
 def t(n: int) -> str:

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from commit_coordinator.context import Report
-from commit_coordinator.verdict import Verdict, VerdictFile
-from commit_coordinator.verification import PeriodicVerification
-from commit_coordinator.verify_process import VerifyProcess
-from epoch_protocol.entries import EpochPlanned
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import load_config
 from tests.unit.table_verification.damage import DAYS, Damage
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.verdict import Verdict, VerdictFile
+from tidemark.commit_coordinator.verification import PeriodicVerification
+from tidemark.commit_coordinator.verify_process import VerifyProcess
+from tidemark.epoch_protocol.entries import EpochPlanned
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import load_config
 
 PLANNED = EpochPlanned(0, 1, 1, 0, 10, "T11", "0", "", 100)
 REPORT = Report((), ())

@@ -6,26 +6,33 @@ import threading
 
 import pytest
 
-from commit_coordinator.admin.refusals import LaneStoppedError
-from commit_coordinator.admin_service import AdminService
-from commit_coordinator.asked_kafka import AskedKafka, KafkaFacts
-from commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
-from commit_coordinator.context import Report
-from commit_coordinator.domain.actions import Wait
-from commit_coordinator.domain.next_action import AttemptProblem, Observed
-from commit_coordinator.history import EPOCHS_MAX, EpochHistory
-from commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
-from commit_coordinator.input_positions import InputPositions
-from commit_coordinator.view import CoordinatorView, ViewBoard, take_view
-from epoch_protocol.entries import AttemptVoided, CommitDecided, EpochCommitted, EpochPlanned, Rewound, Stage
-from epoch_protocol.fold import Fold, Verdict
-from epoch_protocol.state import CountedTagged, FoldState
-from epoch_protocol.stopped_lanes import StoppedLane, StopReason
-from ledger_client.fold_reader import Applied
-from stream_runtime.errors import DeadlineExceededError
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.admin.refusals import LaneStoppedError
+from tidemark.commit_coordinator.admin_service import AdminService
+from tidemark.commit_coordinator.asked_kafka import AskedKafka, KafkaFacts
+from tidemark.commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.domain.actions import Wait
+from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
+from tidemark.commit_coordinator.history import EPOCHS_MAX, EpochHistory
+from tidemark.commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
+from tidemark.commit_coordinator.input_positions import InputPositions
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard, take_view
+from tidemark.epoch_protocol.entries import (
+    AttemptVoided,
+    CommitDecided,
+    EpochCommitted,
+    EpochPlanned,
+    Rewound,
+    Stage,
+)
+from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.state import CountedTagged, FoldState
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.errors import DeadlineExceededError
 
 
 def plan(epoch: int, attempt: int) -> EpochPlanned:

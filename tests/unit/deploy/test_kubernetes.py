@@ -16,10 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from stream_runtime.config import TableConfigFile, load_config
-from stream_writer.cluster import check_surroundings
-from stream_writer.job import read_master, session_settings
 from tests.unit.deploy.kustomized import FOLDER, OVERLAYS, Object, build, config_file, kustomize
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_writer.cluster import check_surroundings
+from tidemark.stream_writer.job import read_master, session_settings
 
 VERSION: Final = "1.34"
 ENVIRONMENT: Final = {

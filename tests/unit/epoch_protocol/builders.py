@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from epoch_protocol.entries import (
+from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     CommitDecided,
     Consumed,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch_protocol.batches import decode_batch, encode_batch
-from epoch_protocol.errors import UnknownEntryError
+from tidemark.epoch_protocol.batches import decode_batch, encode_batch
+from tidemark.epoch_protocol.errors import UnknownEntryError
 
 ROWS = pa.record_batch({"key": ["a", "b"], "value": [1, None]})
 

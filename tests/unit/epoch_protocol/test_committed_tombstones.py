@@ -7,8 +7,8 @@ import random
 import msgspec
 import pytest
 
-from epoch_protocol.entries import Counts, Produced, Topic, TransactionTagged
-from epoch_protocol.tombstones import CommittedTombstones
+from tidemark.epoch_protocol.entries import Counts, Produced, Topic, TransactionTagged
+from tidemark.epoch_protocol.tombstones import CommittedTombstones
 
 LANE = "3"
 

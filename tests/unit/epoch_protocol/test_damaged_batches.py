@@ -9,7 +9,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.batches import (
+from tidemark.epoch_protocol.batches import (
     DATA_COLUMNS,
     INDEX_COLUMNS,
     KEYED_COLUMNS,
@@ -19,7 +19,7 @@ from epoch_protocol.batches import (
     encode_batch,
     with_user_columns,
 )
-from epoch_protocol.errors import UnknownEntryError
+from tidemark.epoch_protocol.errors import UnknownEntryError
 
 USER = pa.schema(
     [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from epoch_protocol.entries import AttemptVoided, decode_decision
-from epoch_protocol.fold import Fold, Verdict
 from tests.unit.epoch_protocol.builders import claim, committed, coordinator, decide, plan, rewound, tagged
+from tidemark.epoch_protocol.entries import AttemptVoided, decode_decision
+from tidemark.epoch_protocol.fold import Fold, Verdict
 
 
 def one_counted() -> Fold:

@@ -9,19 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epoch_protocol.entries import (
-    AttemptVoided,
-    CoordinatorClaimed,
-    Decision,
-    LedgerEntry,
-    Stage,
-    TransactionBegun,
-    decode_decision,
-    decode_ledger_entry,
-    encode_entry,
-)
-from epoch_protocol.errors import FoldGapError, UnknownEntryError
-from epoch_protocol.fold import Fold, Verdict
 from tests.unit.epoch_protocol.builders import (
     claim,
     committed,
@@ -33,6 +20,19 @@ from tests.unit.epoch_protocol.builders import (
     shuffled,
     tagged,
 )
+from tidemark.epoch_protocol.entries import (
+    AttemptVoided,
+    CoordinatorClaimed,
+    Decision,
+    LedgerEntry,
+    Stage,
+    TransactionBegun,
+    decode_decision,
+    decode_ledger_entry,
+    encode_entry,
+)
+from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
+from tidemark.epoch_protocol.fold import Fold, Verdict
 
 
 def test_transaction_of_the_newest_claim_counts_and_moves_the_lane() -> None:

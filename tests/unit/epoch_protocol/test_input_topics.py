@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from epoch_protocol.input_topics import (
+from tidemark.epoch_protocol.input_topics import (
     InputTopic,
     InputTopics,
     SeenTopic,
@@ -16,8 +16,8 @@ from epoch_protocol.input_topics import (
     look,
     stale_logs,
 )
-from epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane, split_lane
-from epoch_protocol.stopped_lanes import StopReason
+from tidemark.epoch_protocol.lanes import parse_shuffle_lane, shuffle_lane, split_lane
+from tidemark.epoch_protocol.stopped_lanes import StopReason
 
 READ = InputTopic(partitions=2, partitions_before=2, id="a")
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from epoch_protocol.entries import EpochCommitted, TimelineSeen, decode_decision, encode_entry
-from epoch_protocol.fold import Fold, Verdict
-from epoch_protocol.seen import SeenInstants, action_of, completion_of, name_of, requested_of
-from epoch_protocol.state import FoldState
 from tests.unit.epoch_protocol.builders import (
     claim,
     committed,
@@ -18,6 +14,10 @@ from tests.unit.epoch_protocol.builders import (
     rewound,
     tagged,
 )
+from tidemark.epoch_protocol.entries import EpochCommitted, TimelineSeen, decode_decision, encode_entry
+from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.seen import SeenInstants, action_of, completion_of, name_of, requested_of
+from tidemark.epoch_protocol.state import FoldState
 
 
 def t(number: int) -> str:

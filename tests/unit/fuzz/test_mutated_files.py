@@ -12,11 +12,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from hudi_format.errors import CorruptFileError, ErrorKind, FileMissingError
-from hudi_format.storage import InMemoryStorage
 from tests.fuzz.run import MEMORY_MAX, Outcome, campaign, read_bytes, summary
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
+from tidemark.hudi_format.errors import CorruptFileError, ErrorKind, FileMissingError
+from tidemark.hudi_format.storage import InMemoryStorage
 
 SEEDS = range(120)
 

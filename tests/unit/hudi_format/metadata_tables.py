@@ -11,17 +11,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.hfile import write_hfile
-from hudi_format.metadata_table import (
+from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.metadata_table import (
     FileChange,
     MetadataTableSnapshot,
     RecordIndexEntries,
     write_record_index_log,
 )
-from hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
-from hudi_format.metadata_table.delta_commit import (
+from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.delta_commit import (
     MetadataLogFile,
     begin_delta_commit,
     complete_delta_commit,
@@ -30,15 +31,14 @@ from hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
-from hudi_format.metadata_table.record_index_codec import encode_values
-from hudi_format.metadata_table.record_schema import metadata_record_schema
-from hudi_format.model import InstantGenerator, RecordLocation
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import TableDefinition, TableType
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 FILE_ID = "11111111-2222-4333-8444-{:012d}-0"
 

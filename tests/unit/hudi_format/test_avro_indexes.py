@@ -9,8 +9,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from hudi_format.errors import CorruptFileError
-from hudi_format.parsed_avro import parsed_record, parsed_schema
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.parsed_avro import parsed_record, parsed_schema
 
 ENUM = {"type": "enum", "name": "side", "symbols": ["LEFT", "RIGHT"]}
 INNER = {"type": "record", "name": "inner", "fields": [{"name": "u", "type": ["null", "long"]}]}

@@ -8,9 +8,9 @@ from typing import Any
 import fastavro
 import pytest
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
-from hudi_format.timeline.avro_container import decode_container, encode_container, load_schema
-from hudi_format.timeline.avro_records import (
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError
+from tidemark.hudi_format.timeline.avro_container import decode_container, encode_container, load_schema
+from tidemark.hudi_format.timeline.avro_records import (
     CommitMetadata,
     WriteStat,
     decode_commit_metadata,
@@ -18,7 +18,7 @@ from hudi_format.timeline.avro_records import (
     encode_commit_metadata,
     group_stats,
 )
-from hudi_format.timeline.service_records import (
+from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
     RollbackMetadata,

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hudi_format.bloom import BloomSpec, bloom_filter_text
-from hudi_format.errors import CorruptFileError, FileMissingError
-from hudi_format.file_group.base_file import (
+from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.file_group.base_file import (
     attach_meta_columns,
     min_max_key,
     read_base_file,
     rewritable_rows,
     write_base_file,
 )
-from hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows
-from hudi_format.storage.memory import InMemoryStorage
+from tidemark.hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows
+from tidemark.hudi_format.storage.memory import InMemoryStorage
 
 RECORD = pa.struct([pa.field("a", pa.string()), pa.field("n", pa.decimal128(20, 3))])
 SCHEMA = TableSchema.from_arrow(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.bloom import BloomSpec, bloom_filter_text
+from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
 
 WORD = 0xFFFFFFFF
 

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hudi_format import parsed_avro
-from hudi_format.columnar import zigzag_varint
-from hudi_format.errors import CorruptFileError, ErrorKind
-from hudi_format.file_group.avro_rows import decode_avro_rows
-from hudi_format.hfile import HFileReader
-from hudi_format.hfile.key_values import encode_entries
-from hudi_format.hfile.layout import BlockType, Codec, Trailer, hadoop_vint, pack_block
-from hudi_format.index_definitions import INDEX_DEFINITIONS_PATH, read_index_definitions
-from hudi_format.parquet_files import open_parquet, parquet_damage
-from hudi_format.parsed_avro import parsed_container, parsed_record, parsed_schema
-from hudi_format.storage import InMemoryStorage
-from hudi_format.timeline.archived import ArchivedTimeline
+from tidemark.hudi_format import parsed_avro
+from tidemark.hudi_format.columnar import zigzag_varint
+from tidemark.hudi_format.errors import CorruptFileError, ErrorKind
+from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
+from tidemark.hudi_format.hfile import HFileReader
+from tidemark.hudi_format.hfile.key_values import encode_entries
+from tidemark.hudi_format.hfile.layout import BlockType, Codec, Trailer, hadoop_vint, pack_block
+from tidemark.hudi_format.index_definitions import INDEX_DEFINITIONS_PATH, read_index_definitions
+from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage
+from tidemark.hudi_format.parsed_avro import parsed_container, parsed_record, parsed_schema
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 
 SYNC = bytes(16)
 ONE_FIELD = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}

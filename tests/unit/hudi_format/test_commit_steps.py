@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.instants import (
+from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.instants import (
     complete,
     completed_file,
     create_inflight,
@@ -13,7 +14,7 @@ from hudi_format.commit.instants import (
     delete_pending,
     instant_path,
 )
-from hudi_format.commit.markers import (
+from tidemark.hudi_format.commit.markers import (
     Marker,
     MarkerType,
     create_marker,
@@ -21,17 +22,16 @@ from hudi_format.commit.markers import (
     delete_markers,
     list_markers,
 )
-from hudi_format.errors import (
+from tidemark.hudi_format.errors import (
     CorruptFileError,
     InvalidTransitionError,
     StagingGoneError,
     TimelineConflictError,
 )
-from hudi_format.metadata_table.delta_commit import publish_files_log
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.storage import InMemoryStorage
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
-from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.metadata_table.delta_commit import publish_files_log
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 
 T, C, LATER = "20260101000000001", "20260101000000002", "20260101000000003"
 STAGING = ".hoodie/.aux/tidemark/staging/term-5"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from hudi_format.errors import CorruptFileError, FileMissingError
-from hudi_format.storage import InMemoryStorage, documents
-from hudi_format.storage.documents import read_document, read_text
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.storage import InMemoryStorage, documents
+from tidemark.hudi_format.storage.documents import read_document, read_text
 
 
 class _Kept(msgspec.Struct, frozen=True):

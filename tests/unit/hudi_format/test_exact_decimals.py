@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hudi_format.exact_decimals import exact_decimals, exact_unscaled
+from tidemark.hudi_format.exact_decimals import exact_decimals, exact_unscaled
 
 POWERS = st.integers(0, 17).map(lambda power: 10**power)
 EXPONENTS = st.integers(-80, 80) | st.tuples(POWERS, st.sampled_from([-1, 1])).map(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.errors import ErrorKind, UnsupportedTableError
-from hudi_format.storage import InMemoryStorage, LocalStorage, open_storage
-from hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from tidemark.hudi_format.errors import ErrorKind, UnsupportedTableError
+from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage, open_storage
+from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
 
 
 def test_a_fault_before_leaves_no_effect_and_one_after_leaves_it() -> None:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
-from hudi_format.hfile import HFileReader
-from hudi_format.log_file import read_blocks
-from hudi_format.metadata_table.files_partition import FileChange, FilesPartition, write_files_log
-from hudi_format.metadata_table.record_schema import encode_record
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError
+from tidemark.hudi_format.hfile import HFileReader
+from tidemark.hudi_format.log_file import read_blocks
+from tidemark.hudi_format.metadata_table.files_partition import FileChange, FilesPartition, write_files_log
+from tidemark.hudi_format.metadata_table.record_schema import encode_record
 
 INSTANT = "20260101000000000"
 

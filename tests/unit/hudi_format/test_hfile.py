@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError
-from hudi_format.hfile import AMBIGUOUS_BLOCK, Codec, HFileOptions, HFileReader, layout, write_hfile
-from hudi_format.hfile.block_search import BlockSearch
-from hudi_format.storage import InMemoryStorage, LocalStorage
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError
+from tidemark.hudi_format.hfile import (
+    AMBIGUOUS_BLOCK,
+    Codec,
+    HFileOptions,
+    HFileReader,
+    layout,
+    write_hfile,
+)
+from tidemark.hudi_format.hfile.block_search import BlockSearch
+from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage
 
 SCHEMA = '{"type":"record","name":"R","fields":[]}'
 

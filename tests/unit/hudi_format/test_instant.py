@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from hudi_format.errors import InvalidTransitionError, UnsupportedTableError
-from hudi_format.timeline import Action, Instant, State, parse_file_name
-from hudi_format.timeline.instant import TRANSITIONS
+from tidemark.hudi_format.errors import InvalidTransitionError, UnsupportedTableError
+from tidemark.hudi_format.timeline import Action, Instant, State, parse_file_name
+from tidemark.hudi_format.timeline.instant import TRANSITIONS
 
 T, C = "20260102030405678", "20260102030406789"
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.key_text import keys_from_text
-from hudi_format.keys import KeyGenerator
-from hudi_format.partition_paths import escape_partition_value
-from hudi_format.schema import SchemaError, TableSchema
-from hudi_format.table_config import (
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.key_text import keys_from_text
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.partition_paths import escape_partition_value
+from tidemark.hudi_format.schema import SchemaError, TableSchema
+from tidemark.hudi_format.table_config import (
     KeyGeneratorType,
     TableDefinition,
     TableType,

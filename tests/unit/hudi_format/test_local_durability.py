@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.storage import LocalStorage
+from tidemark.hudi_format.storage import LocalStorage
 
 FOLDER, NAME = "day=1", "day=1/file"
 WAYS: dict[str, tuple[str, Callable[[LocalStorage], None]]] = {

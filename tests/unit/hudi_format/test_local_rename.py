@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.errors import AlreadyExistsError, FileMissingError
-from hudi_format.storage import LocalStorage
+from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError
+from tidemark.hudi_format.storage import LocalStorage
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from hudi_format.commit.lock import LOCK_PATH, TableLock, foreign_writer_options, read_lock
-from hudi_format.errors import ErrorKind, LockHeldError, LockLostError, StagingGoneError
-from hudi_format.storage import InMemoryStorage
-from hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
+from tidemark.hudi_format.commit.lock import LOCK_PATH, TableLock, foreign_writer_options, read_lock
+from tidemark.hudi_format.errors import ErrorKind, LockHeldError, LockLostError, StagingGoneError
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
 
 SPARKS_LOCK = b""
 

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from hudi_format.commit.lock import (
+from tests.unit.hudi_format.doubles import CountingIds, ManualClock
+from tidemark.hudi_format.commit.lock import (
     CLOCK_SKEW_MS,
     FREE_MS,
     LOCK_PATH,
@@ -15,9 +16,8 @@ from hudi_format.commit.lock import (
     foreign_writer_options,
     read_lock,
 )
-from hudi_format.errors import LockLostError
-from hudi_format.storage import InMemoryStorage
-from tests.unit.hudi_format.doubles import CountingIds, ManualClock
+from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.storage import InMemoryStorage
 
 TERM_DIR = ".hoodie/.aux/tidemark/terms/1"
 LATER_MS = CLOCK_SKEW_MS + 1

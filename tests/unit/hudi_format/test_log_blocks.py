@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.errors import CorruptFileError, HudiFormatError
-from hudi_format.log_file import (
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError
+from tidemark.hudi_format.log_file import (
     BlockType,
     DeleteTarget,
     HeaderKey,
@@ -26,7 +26,7 @@ from hudi_format.log_file import (
     read_blocks,
     rollback_block,
 )
-from hudi_format.log_file.blocks import scan_blocks
+from tidemark.hudi_format.log_file.blocks import scan_blocks
 
 INSTANT = "20260101000000000"
 

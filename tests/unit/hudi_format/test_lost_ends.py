@@ -9,23 +9,23 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.opening import lease_listed
-from commit_coordinator.placement import Placement
-from hudi_format.errors import CorruptFileError
-from hudi_format.file_group.log_blocks import check_log_blocks, read_data_log, read_log_deletes
-from hudi_format.file_group.readable_logs import ReadableLogs
-from hudi_format.file_group.slice_reader import merge_columns
-from hudi_format.log_file import read_blocks
-from hudi_format.metadata_table import MetadataTableSnapshot
-from hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
-from hudi_format.ordering import OrderingField
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import MergeMode, TableType
-from hudi_format.table_view import TableView
-from stream_runtime.ids import SeededIds
-from table_verification.verify import verify_table
 from tests.unit.table_verification.damage import changed_table
 from tests.unit.tidemark_cli.table_files import table_schema
+from tidemark.commit_coordinator.opening import lease_listed
+from tidemark.commit_coordinator.placement import Placement
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.file_group.log_blocks import check_log_blocks, read_data_log, read_log_deletes
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.file_group.slice_reader import merge_columns
+from tidemark.hudi_format.log_file import read_blocks
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import MergeMode, TableType
+from tidemark.hudi_format.table_view import TableView
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.table_verification.verify import verify_table
 
 SCHEMA = table_schema()
 ORDERING = OrderingField.of(SCHEMA, "at")

@@ -8,14 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.errors import HudiFormatError
-from hudi_format.file_group.base_file import attach_meta_columns
-from hudi_format.file_group.changes import Changes, Deletes
-from hudi_format.file_group.merge import DuplicateKeyError, MergeResult, merge_upserts
-from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat, rewritten_base_file_stat
-from hudi_format.ordering import NO_ORDERING, OrderingError, OrderingField
-from hudi_format.schema import META_COLUMNS, TableSchema
-from hudi_format.table_config import MergeMode
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns
+from tidemark.hudi_format.file_group.changes import Changes, Deletes
+from tidemark.hudi_format.file_group.merge import DuplicateKeyError, MergeResult, merge_upserts
+from tidemark.hudi_format.file_group.write_stats import (
+    log_append_stat,
+    new_base_file_stat,
+    rewritten_base_file_stat,
+)
+from tidemark.hudi_format.ordering import NO_ORDERING, OrderingError, OrderingField
+from tidemark.hudi_format.schema import META_COLUMNS, TableSchema
+from tidemark.hudi_format.table_config import MergeMode
 
 SCHEMA = TableSchema.from_arrow(
     "t",

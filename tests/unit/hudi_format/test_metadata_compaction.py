@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_format.commit.instants import create_requested
-from hudi_format.errors import FileMissingError
-from hudi_format.metadata_table.compaction import delta_commits_since_compaction, pending_compactions
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.timeline.service_records import (
+from tests.unit.hudi_format.metadata_tables import IndexedTable
+from tidemark.hudi_format.commit.instants import create_requested
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.metadata_table.compaction import (
+    delta_commits_since_compaction,
+    pending_compactions,
+)
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
     compaction_metrics,
     encode_compaction_plan,
 )
-from tests.unit.hudi_format.metadata_tables import IndexedTable
 
 
 def plan(*file_ids: str) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_format.errors import CorruptFileError, FileMissingError
-from hudi_format.log_file import BlockType, HeaderKey, LogBlock
-from hudi_format.log_file.blocks import COMMAND_ROLLBACK
-from hudi_format.metadata_table.log_records import SourcedBlock, merge_order
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, LogBlock
+from tidemark.hudi_format.log_file.blocks import COMMAND_ROLLBACK
+from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, merge_order
 
 _NO_CONTENT = memoryview(b"")
 

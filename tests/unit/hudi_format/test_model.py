@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.errors import HudiFormatError
-from hudi_format.model import InstantGenerator, instant_from_ms, instant_to_ms, is_bootstrap_instant
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.model import (
+    InstantGenerator,
+    instant_from_ms,
+    instant_to_ms,
+    is_bootstrap_instant,
+)
 
 
 class _Clock:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.log_file.deletes import OrderingType
-from hudi_format.ordering import NO_ORDERING, OrderingError, OrderingField, table_ordering
-from hudi_format.schema import SchemaError, TableSchema
-from hudi_format.table_config import (
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.log_file.deletes import OrderingType
+from tidemark.hudi_format.ordering import NO_ORDERING, OrderingError, OrderingField, table_ordering
+from tidemark.hudi_format.schema import SchemaError, TableSchema
+from tidemark.hudi_format.table_config import (
     MergeMode,
     TableDefinition,
     TableType,

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
-from hudi_format.file_group.delete_records import delete_block_contents
-from hudi_format.file_group.key_versions import KeyReader
-from hudi_format.file_group.log_blocks import check_log_blocks
-from hudi_format.file_group.readable_logs import ReadableLogs
-from hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.log_file import BlockType, HeaderKey, frame_block
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import MergeMode
 from tests.unit.hudi_format.test_slice_reader import deletes_of, instant
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from tidemark.hudi_format.file_group.delete_records import delete_block_contents
+from tidemark.hudi_format.file_group.key_versions import KeyReader
+from tidemark.hudi_format.file_group.log_blocks import check_log_blocks
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import MergeMode
 
 FIELDS = ("a", "b")
 SCHEMA = TableSchema.from_arrow(

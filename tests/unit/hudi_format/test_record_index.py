@@ -13,19 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
-from hudi_format.hfile import HFileReader
-from hudi_format.log_file import BlockType, HeaderKey, decode_deletes, read_blocks
-from hudi_format.metadata_table.file_ids import (
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.hfile import HFileReader
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, decode_deletes, read_blocks
+from tidemark.hudi_format.metadata_table.file_ids import (
     RecordIndexFileId,
     escape_partition,
     parse_record_index_file_id,
     record_index_file_id,
 )
-from hudi_format.metadata_table.record_index import RecordIndexEntries, decode_entries, write_record_index_log
-from hudi_format.metadata_table.record_index_codec import decode_values, encode_values
-from hudi_format.metadata_table.record_schema import commit_schema, metadata_record_schema
-from hudi_format.model import RecordLocation
+from tidemark.hudi_format.metadata_table.record_index import (
+    RecordIndexEntries,
+    decode_entries,
+    write_record_index_log,
+)
+from tidemark.hudi_format.metadata_table.record_index_codec import decode_values, encode_values
+from tidemark.hudi_format.metadata_table.record_schema import commit_schema, metadata_record_schema
+from tidemark.hudi_format.model import RecordLocation
 
 INSTANT = "20260101000000000"
 UUID_ID = "0f0e0d0c-0b0a-4908-8706-050403020100"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.record_index_hash import java_hash, record_index_shard
+from tidemark.hudi_format.record_index_hash import java_hash, record_index_shard
 
 MIN_INT = -(2**31)
 

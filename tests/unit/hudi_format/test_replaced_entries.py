@@ -2,11 +2,11 @@
 
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.replaced_entries import ReplacedEntries
-from hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
-from hudi_format.timeline.avro_container import encode_container
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline.avro_container import encode_container
 
 
 def replace(

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_format.errors import StagingGoneError, UnsupportedTableError
-from hudi_format.file_group.names import parse_data_file
-from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits, keep_checked
-from hudi_format.metadata_table.replaced_entries import ReplacedEntries
-from hudi_format.table_config import PROPERTIES_PATH
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
 from tests.unit.hudi_format.test_replaced_entries import archive, check, replace
+from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.checked_index import (
+    CHECKED_INDEX,
+    checked_replacecommits,
+    keep_checked,
+)
+from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
 
 TOOK = r"took the index entries of 1 keys .*'k'"
 UNTOLD = r"cannot be told any more.*tidemark verify"

@@ -6,17 +6,17 @@ import itertools
 
 import pytest
 
-from hudi_format.commit import heartbeat
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.commit.markers import MarkerType, create_marker
-from hudi_format.commit.rollback import belongs_to, rollback_pending
-from hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
-from hudi_format.model import InstantGenerator
-from hudi_format.storage import InMemoryStorage, Storage
-from hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.commit.markers import MarkerType, create_marker
+from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
+from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.storage import InMemoryStorage, Storage
+from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 
 EARLIER, T = "20251231000000000", "20251231000001000"
 DATA_LOG = f"p/.f-0_{T}.log.1_0-0-0"

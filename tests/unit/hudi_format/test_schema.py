@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows, union
+from tidemark.hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows, union
 
 # As Hudi 1.2.0 on Spark wrote it into a commit, for a table `trips` (one column of every served type).
 SPARK_SCHEMA = {

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
-from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import check_log_blocks, data_log_bytes
-from hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
-from hudi_format.file_group.slice_reader import read_slice
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.log_file.blocks import BlockType, HeaderKey, frame_block
-from hudi_format.ordering import NO_ORDERING, OrderingField
-from hudi_format.schema import META_COLUMNS, TableSchema
-from hudi_format.storage.memory import InMemoryStorage
-from hudi_format.table_config import MergeMode
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import check_log_blocks, data_log_bytes
+from tidemark.hudi_format.file_group.slice_ordering import SliceOrderingCache, slice_ordering
+from tidemark.hudi_format.file_group.slice_reader import read_slice
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.log_file.blocks import BlockType, HeaderKey, frame_block
+from tidemark.hudi_format.ordering import NO_ORDERING, OrderingField
+from tidemark.hudi_format.schema import META_COLUMNS, TableSchema
+from tidemark.hudi_format.storage.memory import InMemoryStorage
+from tidemark.hudi_format.table_config import MergeMode
 
 SCHEMA = TableSchema.from_arrow(
     "t",

@@ -7,11 +7,11 @@ from types import MappingProxyType
 
 import pytest
 
-from hudi_format.errors import HudiFormatError
-from hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
-from hudi_format.file_group.slices import FileGroupId, FileSlice
-from hudi_format.file_group.slicing import all_slices, build_slices
-from hudi_format.timeline import Action, Instant, State, Timeline
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
+from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.file_group.slicing import all_slices, build_slices
+from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 
 
 def t(n: int) -> str:

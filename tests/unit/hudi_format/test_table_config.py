@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.commit.create_table import create_table
-from hudi_format.errors import (
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     CorruptFileError,
     FileMissingError,
     UnsupportedTableError,
 )
-from hudi_format.properties import format_properties, parse_properties
-from hudi_format.storage import InMemoryStorage, LocalStorage
-from hudi_format.table_config import (
+from tidemark.hudi_format.properties import format_properties, parse_properties
+from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage
+from tidemark.hudi_format.table_config import (
     BACKUP_PATH,
     PROPERTIES_PATH,
     KeyGeneratorType,
@@ -32,7 +32,7 @@ from hudi_format.table_config import (
     update_properties,
     write_properties,
 )
-from hudi_format.timeline import load_timeline
+from tidemark.hudi_format.timeline import load_timeline
 
 DEFINITION = TableDefinition(
     name="flights",

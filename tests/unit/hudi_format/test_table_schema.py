@@ -7,20 +7,20 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.schema import SchemaError, TableSchema, left_out, newer_union, union
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import (
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.schema import SchemaError, TableSchema, left_out, newer_union, union
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import (
     TableConfig,
     TableDefinition,
     TableType,
     new_table_properties,
     parse_table_config,
 )
-from hudi_format.table_schema import SchemaChanges, table_schema
-from hudi_format.timeline import Action, load_timeline
-from hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.table_schema import SchemaChanges, table_schema
+from tidemark.hudi_format.timeline import Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
 
 OWN = "tidemark.epoch"
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.errors import TimelineConflictError
-from hudi_format.file_group.slices import FileSlice
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_view import TableView
-from hudi_format.timeline import Action
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.service_records import (
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
     CompactionPlan,
     compaction_metrics,

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
-from hudi_format.storage import InMemoryStorage, Listing
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
-from hudi_format.timeline.archived import ArchivedTimeline
 from tests.unit.hudi_format.metadata_tables import write_archive
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.storage import InMemoryStorage, Listing
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 
 
 def t(n: int) -> str:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hudi_format.schema import SchemaError
-from hudi_format.type_promotion import cast_values, is_promotion, java_text
+from tidemark.hudi_format.schema import SchemaError
+from tidemark.hudi_format.type_promotion import cast_values, is_promotion, java_text
 
 INT, LONG, FLOAT, DOUBLE, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
 

@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from hudi_format.commit.create_table import create_table
-from hudi_format.commit.instants import create_inflight, create_requested
-from hudi_format.errors import ErrorKind, FileMissingError, UnsupportedTableError
-from hudi_format.file_group.names import LogFileName
-from hudi_format.index_definitions import (
+from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.commit.create_table import create_table
+from tidemark.hudi_format.commit.instants import create_inflight, create_requested
+from tidemark.hudi_format.errors import ErrorKind, FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
     is_record_index_partitioned,
     read_index_definitions,
     write_index_definitions,
 )
-from hudi_format.metadata_table.file_ids import record_index_file_id
-from hudi_format.metadata_table.missing_index import FOLDER
-from hudi_format.model import instant_from_ms
-from hudi_format.storage import InMemoryStorage
-from hudi_format.table_config import (
+from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
+from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.table_config import (
     TableDefinition,
     TableType,
     read_table_config,
     update_properties,
 )
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action
-from hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
-from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
+from tidemark.hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
 
 PARTITIONS = "hoodie.table.metadata.partitions"
 INDEX_FILE = f"{FOLDER}/{LogFileName(record_index_file_id(0), '00000000000000000', 1, '0-0-0')}"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from index_assigner.assign.placement import Lease, Want
-from stream_runtime.errors import DeadlineExceededError
+from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.assign.placement import Lease, Want
+from tidemark.stream_runtime.errors import DeadlineExceededError
 
 SHARDS, LANES, DATA_PARTITIONS = 4, 2, 2
 SCHEMA = TableSchema.from_arrow(

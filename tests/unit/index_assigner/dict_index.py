@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from epoch_protocol import seen
-from epoch_protocol.batches import EXACT, EXPIRES, FILE_ID, KEY, OP, ORDERING, PARTITION, IndexOp
-from hudi_format.metadata_table import MetadataTableSnapshot
-from index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
-from index_assigner.domain.reduce import BoolArray, Int64Array
-from index_assigner.domain.tag import StoredKeys
-from index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
+from tidemark.epoch_protocol import seen
+from tidemark.epoch_protocol.batches import EXACT, EXPIRES, FILE_ID, KEY, OP, ORDERING, PARTITION, IndexOp
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+from tidemark.index_assigner.domain.tag import StoredKeys
+from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
 
 
 @dataclass(frozen=True)

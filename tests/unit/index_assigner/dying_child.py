@@ -12,8 +12,15 @@ import signal
 import sys
 import time
 
-from index_assigner.shuffle.careful_frames import Answer, Kind, Setup, Task, read_frame, write_frame
-from stream_runtime.kafka.ports import Message
+from tidemark.index_assigner.shuffle.careful_frames import (
+    Answer,
+    Kind,
+    Setup,
+    Task,
+    read_frame,
+    write_frame,
+)
+from tidemark.stream_runtime.kafka.ports import Message
 
 END = 700
 

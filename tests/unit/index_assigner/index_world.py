@@ -14,28 +14,28 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
-from epoch_protocol.seen import Known
-from hudi_format.commit.instants import complete
-from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
-from hudi_format.ordering import OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import MergeMode
-from hudi_format.timeline import load_timeline
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-from hudi_format.timeline.identity import judged_instants
-from index_assigner.domain.locations import Locations
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
-from index_assigner.index.rocks import RocksTier
-from index_assigner.index.slice_values import OrderingParts
-from index_assigner.index.tiered import TieredIndex
-from stream_runtime.clock import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
+from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
+from tidemark.epoch_protocol.seen import Known
+from tidemark.hudi_format.commit.instants import complete
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import MergeMode
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
+from tidemark.hudi_format.timeline.identity import judged_instants
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tier
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.stream_runtime.clock import ManualClock
 
 SCHEMA = TableSchema.from_arrow(
     "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("ts", pa.int64())])

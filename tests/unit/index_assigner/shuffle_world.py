@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from epoch_protocol.entries import (
+from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     Consumed,
     LanesClaimed,
@@ -18,26 +18,26 @@ from epoch_protocol.entries import (
     TransactionBegun,
     encode_entry,
 )
-from epoch_protocol.stopped_lanes import SkipOrder
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.shuffle_batch import (
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.shuffle_batch import (
     EncodedBatch,
     encode_lanes,
     keyed_messages,
     produced_ranges,
 )
-from index_assigner.shuffle.stage import ShuffleWork
-from index_assigner.stage_work import PreparedTransaction
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec, TransactionalProducer
-from stream_runtime.kafka.topics import TopicNames
+from tidemark.index_assigner.shuffle.stage import ShuffleWork
+from tidemark.index_assigner.stage_work import PreparedTransaction
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec, TransactionalProducer
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS, LANES = 4, 2
 RECORD_BYTES_MAX = 1 << 20

@@ -10,30 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epoch_protocol.batches import (
-    DATA_COLUMNS,
-    INDEX_COLUMNS,
-    TOMBSTONE_COLUMNS,
-    BatchHeader,
-    IndexOp,
-    decode_batch,
-    with_user_columns,
-)
-from epoch_protocol.entries import Counts, Topic
-from index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
-from index_assigner.assign.keyed_batch import keyed_batch
-from index_assigner.assign.placement import Lease, NoPlaceError, Placement
-from index_assigner.assign.tagger import BatchTagger
-from index_assigner.domain.locations import Locations
-from index_assigner.errors import SetupError
-from index_assigner.shuffle.keyed_parts import KeyedRows
-from index_assigner.shuffle.keyed_source import KeyedSlice
-from index_assigner.shuffle.shuffle_batch import encode_lanes
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.ledger_transaction import OutgoingMessage
-from stream_runtime.kafka.ports import TopicPartition
-from stream_runtime.kafka.topics import TopicNames
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
     KEYED_SCHEMA,
@@ -47,6 +23,30 @@ from tests.unit.index_assigner.dict_index import DictIndex, Known
 from tests.unit.index_assigner.test_tagging_model import Event as ModelEvent
 from tests.unit.index_assigner.test_tagging_model import replay
 from tests.unit.index_assigner.writer_model import WriterModel
+from tidemark.epoch_protocol.batches import (
+    DATA_COLUMNS,
+    INDEX_COLUMNS,
+    TOMBSTONE_COLUMNS,
+    BatchHeader,
+    IndexOp,
+    decode_batch,
+    with_user_columns,
+)
+from tidemark.epoch_protocol.entries import Counts, Topic
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
+from tidemark.index_assigner.assign.keyed_batch import keyed_batch
+from tidemark.index_assigner.assign.placement import Lease, NoPlaceError, Placement
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 TTL_MS = 60_000
 NAMES = TopicNames("orders")

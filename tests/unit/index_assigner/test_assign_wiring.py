@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from hudi_format.storage.locate import open_storage
-from index_assigner.assign.placement import CoordinatorLeases, Lease, Want
-from index_assigner.assign.wiring import open_cache, table_identity
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.rpc.errors import RpcError
 from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.index_assigner.assign.placement import CoordinatorLeases, Lease, Want
+from tidemark.index_assigner.assign.wiring import open_cache, table_identity
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.rpc.errors import RpcError
 
 MEMORY = 8 << 20
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_assigner.errors import InputWaitsError
-from index_assigner.formats import schema_cache
-from index_assigner.formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_byte
-from index_assigner.formats.avro_rows import column_defaults
-from index_assigner.formats.avro_schema import AvroSchemaError, read_avro_schema
-from index_assigner.formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason
 from tests.unit.index_assigner.avro_world import TABLE, ZOO, Reads, decode, framed, messages, record_schema
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.formats import schema_cache
+from tidemark.index_assigner.formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_byte
+from tidemark.index_assigner.formats.avro_rows import column_defaults
+from tidemark.index_assigner.formats.avro_schema import AvroSchemaError, read_avro_schema
+from tidemark.index_assigner.formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.refusals import Reason
 
 
 def nested_schema(levels: int) -> Any:

@@ -9,13 +9,13 @@ import threading
 
 import pytest
 
-from index_assigner.shuffle.decode_bound import DecodeBound
-from stream_runtime.clock import ManualClock
+from tidemark.index_assigner.shuffle.decode_bound import DecodeBound
+from tidemark.stream_runtime.clock import ManualClock
 
 HANG = """
 import re
-from index_assigner.shuffle.decode_bound import DecodeBound
-from stream_runtime.clock import SystemClock
+from tidemark.index_assigner.shuffle.decode_bound import DecodeBound
+from tidemark.stream_runtime.clock import SystemClock
 bound = DecodeBound(SystemClock(), {limit_s})
 with bound:
     print("quick", flush=True)

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.schema import SchemaError, TableSchema
-from index_assigner.formats.decoder import DecodedRecords
-from index_assigner.shuffle.decode_json import JsonDecoder
-from index_assigner.shuffle.refusals import Reason
-from stream_runtime.config.model import UnknownFields
+from tidemark.hudi_format.schema import SchemaError, TableSchema
+from tidemark.index_assigner.formats.decoder import DecodedRecords
+from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.stream_runtime.config.model import UnknownFields
 
 NESTED = pa.struct(
     [

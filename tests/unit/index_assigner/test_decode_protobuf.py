@@ -13,15 +13,15 @@ from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_format.keys import KeyGenerator
-from hudi_format.schema import TableSchema
-from index_assigner.errors import SetupError
-from index_assigner.formats.decode_protobuf import ProtobufDecoder
-from index_assigner.formats.decoder import DecodedRecords, RowTarget
-from index_assigner.formats.protobuf_message import message_class, message_indexes
-from index_assigner.shuffle.refusals import Reason
-from stream_runtime.config.model import UnknownFields
 from tests.unit.index_assigner.avro_world import decode
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
+from tidemark.index_assigner.formats.decoder import DecodedRecords, RowTarget
+from tidemark.index_assigner.formats.protobuf_message import message_class, message_indexes
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.stream_runtime.config.model import UnknownFields
 
 Field = descriptor_pb2.FieldDescriptorProto
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)

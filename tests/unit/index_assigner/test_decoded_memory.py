@@ -7,15 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from hudi_format.keys import KeyGenerator
-from hudi_format.schema import TableSchema
-from index_assigner.formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
-from index_assigner.formats.json_memory import JsonMemory
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from stream_runtime.kafka.ports import Message, TopicPartition
 from tests.unit.index_assigner.largest_records import (
     FORMATS,
     GENERATOR,
@@ -28,6 +19,15 @@ from tests.unit.index_assigner.largest_records import (
 )
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, rules
 from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
+from tidemark.index_assigner.formats.json_memory import JsonMemory
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 
 POINTS = {
     "type": "record",

@@ -7,19 +7,26 @@ from collections.abc import Callable
 
 import pytest
 
-from epoch_protocol.entries import BatchShuffled, Consumed, LanesClaimed, Skipped, Stage, encode_entry
-from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StopReason
-from index_assigner.errors import InputLostError
-from index_assigner.shuffle.deleted_input import LedgerRead, always_read, read_by
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import KeyedSlice
-from index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from index_assigner.stage_work import ClaimFacts
-from stream_runtime.errors import ErrorKind
-from stream_runtime.kafka.errors import KafkaError
-from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, skipped
+from tidemark.epoch_protocol.entries import (
+    BatchShuffled,
+    Consumed,
+    LanesClaimed,
+    Skipped,
+    Stage,
+    encode_entry,
+)
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StopReason
+from tidemark.index_assigner.errors import InputLostError
+from tidemark.index_assigner.shuffle.deleted_input import LedgerRead, always_read, read_by
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.stage_work import ClaimFacts
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 TRIMMED = TopicPartition("orders-in", 1)
 ORDER = SkipOrder("first", "orders-in:1", 2)

@@ -11,25 +11,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.dropped_fields import DroppedField, dropped_fields
-from hudi_format.keys import KeyGenerator
-from hudi_format.schema import TableSchema
-from index_assigner.formats.avro_columns import fields_beyond
-from index_assigner.formats.avro_schema import read_avro_schema
-from index_assigner.formats.debezium_json import DebeziumJson
-from index_assigner.formats.decoder import DROPPED_MAX, MORE_FIELDS, DecodedRecords
-from index_assigner.shuffle.decode_json import JsonDecoder
-from index_assigner.shuffle.dropped_fields import DroppedFields, field_counts
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.refusals import Reason
-from index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from stream_runtime.clock import ManualClock
-from stream_runtime.config.model import UnknownFields
-from stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 from tests.unit.index_assigner.shuffle_world import ORDERS, World, order, rules
+from tidemark.epoch_protocol.dropped_fields import DroppedField, dropped_fields
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.formats.avro_columns import fields_beyond
+from tidemark.index_assigner.formats.avro_schema import read_avro_schema
+from tidemark.index_assigner.formats.debezium_json import DebeziumJson
+from tidemark.index_assigner.formats.decoder import DROPPED_MAX, MORE_FIELDS, DecodedRecords
+from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, field_counts
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 
 INNER = pa.struct([pa.field("n", pa.int64()), pa.field("deep", pa.struct([pa.field("m", pa.int64())]))])
 COLUMNS = pa.schema(
@@ -226,7 +226,7 @@ def test_without_the_hop_the_slices_carry_the_counts() -> None:
 def test_what_is_passed_over_is_counted_in_batches_that_are_decoded_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("index_assigner.shuffle.keyed_parts.BYTES_AT_ONCE", 40)
+    monkeypatch.setattr("tidemark.index_assigner.shuffle.keyed_parts.BYTES_AT_ONCE", 40)
     generator = KeyGenerator.for_table(ORDERS, ["id"], ["day"])
     keyer = RecordKeyer(rules(), DebeziumJson(ORDERS, generator, UnknownFields.DROP, None))
     row = {"id": "a", "day": "d", "at": 1, "x": 2}

@@ -12,17 +12,17 @@ from itertools import count
 
 import pytest
 
-from epoch_protocol.batches import decode_batch
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason
-from index_assigner.shuffle.shuffle_batch import encode_lanes
-from stream_runtime.kafka.ports import Message
 from tests.hostile_records import Hostile, hostile_records, row
 from tests.hostile_values import HOSTILE_SCHEMA, unfit_number, with_columns
 from tests.raw_producer import RawRecord
+from tidemark.epoch_protocol.batches import decode_batch
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes
+from tidemark.stream_runtime.kafka.ports import Message
 
 SCHEMA = TableSchema.from_avro(json.dumps(HOSTILE_SCHEMA))
 DRAWN = int(os.environ.get("TIDEMARK_HOSTILE_SEED", str(random.SystemRandom().randrange(2**32))))

@@ -6,16 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from index_assigner.index import tiered
-from index_assigner.index.errors import (
-    CacheCorruptError,
-    CacheDiskError,
-    CacheInUseError,
-)
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.ports import Tier
-from index_assigner.index.rocks import RocksTier
-from index_assigner.index.rocks_layout import STATE_PREFIX, shard_bytes
 from tests.unit.index_assigner.index_world import (
     BIG,
     MANY,
@@ -24,6 +14,12 @@ from tests.unit.index_assigner.index_world import (
     Found,
     promoted,
 )
+from tidemark.index_assigner.index import tiered
+from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import Tier
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.rocks_layout import STATE_PREFIX, shard_bytes
 
 
 def test_memory_stays_below_its_limits(assigners):

@@ -15,8 +15,6 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from index_assigner.index.limits import IndexLimits
-from index_assigner.index.ports import Tier
 from tests.unit.index_assigner.index_world import (
     LANES,
     TTL_MS,
@@ -27,6 +25,8 @@ from tests.unit.index_assigner.index_world import (
     memory_folder,
     tombstone_rows,
 )
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.ports import Tier
 
 KEYS = [f"key-{number}" for number in range(14)] + ["é", "\U0001f600", "\ufb01"]
 GROUPS = st.integers(1, 3)

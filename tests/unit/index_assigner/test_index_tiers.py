@@ -8,16 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from hudi_format.errors import CorruptFileError
-from index_assigner.assign.lookups import LookupDesk
-from index_assigner.index.errors import (
-    IndexMismatchError,
-    IndexOutdatedError,
-    IndexRebuiltError,
-    LaneNotOpenError,
-    SnapshotBehindError,
-)
-from index_assigner.index.ports import Tier
 from tests.unit.index_assigner.index_world import (
     BIG,
     INDEX_FOLDER,
@@ -32,6 +22,16 @@ from tests.unit.index_assigner.index_world import (
     tombstone_rows,
 )
 from tidemark.assigner.v1 import assigner_pb2
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.index.errors import (
+    IndexMismatchError,
+    IndexOutdatedError,
+    IndexRebuiltError,
+    LaneNotOpenError,
+    SnapshotBehindError,
+)
+from tidemark.index_assigner.index.ports import Tier
 
 
 def test_a_key_is_answered_by_the_newest_tier_that_knows_it(assigners):

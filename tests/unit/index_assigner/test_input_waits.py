@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epoch_protocol.batches import decode_batch
-from hudi_format.record_index_hash import record_index_shard
-from index_assigner.errors import InputWaitsError
-from index_assigner.formats.avro_keys import AvroKeys
-from index_assigner.formats.decode_avro import AvroDecoder
-from index_assigner.formats.decoder import RowTarget
-from index_assigner.formats.plain_json import FramedJson, PlainJson
-from index_assigner.shuffle.decode_json import JsonDecoder
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_rows import RecordKeyer
-from index_assigner.shuffle.keyed_source import Budget
-from index_assigner.shuffle.refusals import Reason
-from index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from stream_runtime.config.model import UnknownFields
-from stream_runtime.kafka.ports import TopicPartition
-from stream_runtime.schema_registry.ports import JSON, StoredSchema
 from tests.unit.index_assigner.avro_world import DictRegistry, decode, framed, record_schema
 from tests.unit.index_assigner.shuffle_world import LANES, ORDERS, SHARDS, World, order, rules
+from tidemark.epoch_protocol.batches import decode_batch
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.formats.avro_keys import AvroKeys
+from tidemark.index_assigner.formats.decode_avro import AvroDecoder
+from tidemark.index_assigner.formats.decoder import RowTarget
+from tidemark.index_assigner.formats.plain_json import FramedJson, PlainJson
+from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.schema_registry.ports import JSON, StoredSchema
 
 PLENTY = Budget(1_000_000, 1 << 30)
 WRITER = record_schema("orders", {"id": "string", "day": "string", "at": "long"})

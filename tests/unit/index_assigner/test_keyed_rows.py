@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epoch_protocol.batches import BatchHeader, KeyedOp, decode_batch
-from hudi_format.keys import KeyGenerator
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.storage.local import LocalStorage
-from index_assigner.errors import InputWaitsError
-from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.keyed_parts import KeyedRows
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason, Refusal
-from index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
-from stream_runtime.kafka.ports import Message
 from tests.unit.index_assigner.shuffle_world import LANES, RECORD_BYTES_MAX, SHARDS, order, rules
+from tidemark.epoch_protocol.batches import BatchHeader, KeyedOp, decode_batch
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.shuffle.dead_letters import dead_letters
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from tidemark.stream_runtime.kafka.ports import Message
 
 KEYER = RecordKeyer(rules())
 

@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from epoch_protocol.batches import decode_batch
-from epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
-from index_assigner.errors import InputLostError
-from index_assigner.shuffle.keyed_source import Budget, KeyedSlice
-from index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from index_assigner.shuffle.shuffle_batch import keyed_messages
-from stream_runtime.kafka.memory.client import MemoryAdmin
-from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.shuffle_world import HandShuffler, World
+from tidemark.epoch_protocol.batches import decode_batch
+from tidemark.epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
+from tidemark.index_assigner.errors import InputLostError
+from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.index_assigner.shuffle.shuffle_batch import keyed_messages
+from tidemark.stream_runtime.kafka.memory.client import MemoryAdmin
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 PLENTY = Budget(1_000_000, 1 << 30)
 

@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.batches import TOMBSTONE_COLUMNS, BatchHeader, encode_batch
-from epoch_protocol.errors import UnknownEntryError
-from epoch_protocol.state import FoldState
-from index_assigner.assign.lane_opening import LaneOpener
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.memory.readers import MemoryPartitionReader
-from stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from stream_runtime.kafka.topics import TopicNames
+from tidemark.epoch_protocol.batches import TOMBSTONE_COLUMNS, BatchHeader, encode_batch
+from tidemark.epoch_protocol.errors import UnknownEntryError
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.memory.readers import MemoryPartitionReader
+from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 NAMES = TopicNames("orders")
 TOMBSTONES = TopicPartition(NAMES.tombstones, 1)

@@ -8,12 +8,12 @@ import textwrap
 import threading
 import time
 
-from epoch_protocol.entries import Stage
-from epoch_protocol.stopped_lanes import SkipOrder, StopReason
-from index_assigner.shuffle.lane_skips import LaneSkips
-from index_assigner.shuffle.lane_stops import LaneStops
-from stream_runtime.clock import ManualClock
-from stream_runtime.kafka.ports import TopicPartition
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
+from tidemark.index_assigner.shuffle.lane_skips import LaneSkips
+from tidemark.index_assigner.shuffle.lane_stops import LaneStops
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 
 def stopped(*lanes: str) -> LaneStops:

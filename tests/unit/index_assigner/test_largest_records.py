@@ -11,12 +11,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from index_assigner.formats.decoder import DecodedRecords, Int64Array
-from index_assigner.formats.plain_json import PlainJson
-from index_assigner.shuffle.decode_json import JsonDecoder
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from stream_runtime.config.model import UnknownFields
-from stream_runtime.kafka.ports import Message
 from tests.unit.index_assigner.largest_records import (
     FORMATS,
     GENERATOR,
@@ -26,6 +20,12 @@ from tests.unit.index_assigner.largest_records import (
     Content,
     json_record,
 )
+from tidemark.index_assigner.formats.decoder import DecodedRecords, Int64Array
+from tidemark.index_assigner.formats.plain_json import PlainJson
+from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.stream_runtime.kafka.ports import Message
 
 CONTAINER_MIB = 768
 # Measured: 126 before the first record, without a Kafka client and gRPC; up to 64 more for these.

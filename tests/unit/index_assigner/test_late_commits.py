@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from epoch_protocol.seen import Known
-from hudi_format.commit.instants import instant_path
-from hudi_format.commit.rollback import rollback_pending
-from hudi_format.model import InstantGenerator
-from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tests.unit.index_assigner.index_world import INDEX_FOLDER, MANY, Change, DataTable, promoted
+from tidemark.epoch_protocol.seen import Known
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 
 NOTHING = Known(None, frozenset(), "0", 0, 0)
 

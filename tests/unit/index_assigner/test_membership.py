@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from epoch_protocol.entries import Stage
-from index_assigner.assign.rewind_wish import RewindWish
-from index_assigner.errors import SetupError
-from index_assigner.lease import StageReport
-from index_assigner.membership import Identity, JoinFacts, MembershipClient
-from stream_runtime.clock import SystemClock
-from stream_runtime.config.model import Address
-from stream_runtime.errors import ErrorKind, StreamRuntimeError
-from stream_runtime.rpc.channel import open_channel
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.index_assigner.assign.rewind_wish import RewindWish
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.lease import StageReport
+from tidemark.index_assigner.membership import Identity, JoinFacts, MembershipClient
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.rpc.channel import open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 
 LEASE_MS = 300
 

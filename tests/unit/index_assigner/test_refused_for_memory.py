@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from index_assigner.errors import InputWaitsError
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_parts import KeyedRows
-from index_assigner.shuffle.keyed_rows import RecordKeyer
-from index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from stream_runtime.kafka.ledger_transaction import OutgoingMessage
-from stream_runtime.kafka.ports import Message, TopicPartition
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, rules
 from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
+from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 
 
 def starving(world: World) -> None:

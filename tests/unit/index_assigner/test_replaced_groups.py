@@ -2,9 +2,9 @@
 
 import pytest
 
-from index_assigner.index.errors import IndexMismatchError
-from index_assigner.index.ports import Tier
 from tests.unit.index_assigner.index_world import LANES, Change, DataTable
+from tidemark.index_assigner.index.errors import IndexMismatchError
+from tidemark.index_assigner.index.ports import Tier
 
 
 @pytest.mark.parametrize("archived", [False, True], ids=["active", "archived"])

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from epoch_protocol.entries import CoordinatorClaimed, Stage, TableLocation, encode_entry
-from epoch_protocol.state import FoldState
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import PROPERTIES_PATH
-from index_assigner.errors import SetupError
-from index_assigner.membership import JoinFacts
-from index_assigner.same_table import check_same_ledger, check_same_table
-from ledger_client.table_id import TABLE_ID
-from stream_runtime.kafka.ports import TopicPartition
 from tests.unit.index_assigner.test_setup_checks import Setup
+from tidemark.epoch_protocol.entries import CoordinatorClaimed, Stage, TableLocation, encode_entry
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.membership import JoinFacts
+from tidemark.index_assigner.same_table import check_same_ledger, check_same_table
+from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 
 def table(folder: Path, ledger: str = "ledger-a") -> LocalStorage:

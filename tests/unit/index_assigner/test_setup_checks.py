@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from epoch_protocol.entries import Stage
-from hudi_format.errors import CorruptFileError
-from hudi_format.storage.local import LocalStorage
-from index_assigner.adapters import (
+from tests.unit.index_assigner.shuffle_world import ORDERS
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.index_assigner.adapters import (
     TOPICS_RECORD,
     LookupGate,
     NotAssigningError,
     check_topics,
     snapshot_loader,
 )
-from index_assigner.bootstrap import AssignerService, Ports, shuffle_work
-from index_assigner.errors import SetupError
-from index_assigner.failpoints import AssignerFailpoint, failpoint_of
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import TableConfigFile, load_config
-from stream_runtime.config.model import InputPartitioning
-from stream_runtime.failpoint import FailpointRegistry
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicSpec
-from stream_runtime.kafka.topics import topic_specs
-from tests.unit.index_assigner.shuffle_world import ORDERS
+from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.failpoints import AssignerFailpoint, failpoint_of
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.config.model import InputPartitioning
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicSpec
+from tidemark.stream_runtime.kafka.topics import topic_specs
 
 
 class Setup:

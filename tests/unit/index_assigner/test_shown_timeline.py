@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from epoch_protocol.seen import Known
-from hudi_format.storage import InMemoryStorage
-from hudi_format.timeline import load_timeline
-from index_assigner.index.shown_timeline import ShownTimeline
 from tests.unit.hudi_format.metadata_tables import write_archive
+from tidemark.epoch_protocol.seen import Known
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 
 
 def t(n: int) -> str:

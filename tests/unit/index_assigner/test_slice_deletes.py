@@ -10,17 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_format.commit.instants import create_requested
-from hudi_format.errors import FileMissingError, TimelineConflictError
-from hudi_format.file_group.log_blocks import read_log_deletes
-from hudi_format.file_group.slice_reader import merge_columns, read_slice
-from hudi_format.ordering import NO_ORDERING
-from hudi_format.storage.memory import InMemoryStorage
-from hudi_format.timeline import Action
-from index_assigner.domain.locations import Locations
-from index_assigner.index.slice_deletes import DeletedKeys, SliceDeletes
-from index_assigner.index.slice_values import OrderingParts, SliceValues
-from stream_runtime.clock import ManualClock
 from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.hudi_format.test_slice_reader import (
     EVENT,
@@ -35,6 +24,17 @@ from tests.unit.hudi_format.test_slice_reader import (
 from tests.unit.index_assigner.index_world import ORDERING as AT
 from tests.unit.index_assigner.index_world import SCHEMA as ROWS
 from tests.unit.index_assigner.index_world import TTL_MS, DataTable
+from tidemark.hudi_format.commit.instants import create_requested
+from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
+from tidemark.hudi_format.file_group.log_blocks import read_log_deletes
+from tidemark.hudi_format.file_group.slice_reader import merge_columns, read_slice
+from tidemark.hudi_format.ordering import NO_ORDERING
+from tidemark.hudi_format.storage.memory import InMemoryStorage
+from tidemark.hudi_format.timeline import Action
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.slice_deletes import DeletedKeys, SliceDeletes
+from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValues
+from tidemark.stream_runtime.clock import ManualClock
 
 COLUMNS = merge_columns(pa.schema([]), SCHEMA, ORDERING)
 

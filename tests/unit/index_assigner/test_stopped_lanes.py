@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from epoch_protocol.entries import (
+from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, skipped
+from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     Consumed,
     Skipped,
@@ -14,14 +15,13 @@ from epoch_protocol.entries import (
     decode_ledger_entry,
     encode_entry,
 )
-from epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
-from index_assigner.shuffle.input_positions import earliest
-from index_assigner.shuffle.keyed_source import KeyedSlice
-from index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from index_assigner.stage_work import ClaimFacts
-from stream_runtime.kafka.ports import TopicPartition
-from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, skipped
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
+from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.stage_work import ClaimFacts
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = TopicPartition("orders-in", 1)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_assigner.domain.reduce import reduce_batch
-from index_assigner.domain.tag import StoredKeys, Tag, needs_exact, tag_events
+from tidemark.index_assigner.domain.reduce import reduce_batch
+from tidemark.index_assigner.domain.tag import StoredKeys, Tag, needs_exact, tag_events
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from epoch_protocol.batches import (
+from tests.unit.index_assigner.assign_rig import DATA_PARTITIONS, LANES, SCHEMA
+from tidemark.epoch_protocol.batches import (
     EXPIRES,
     FILE_ID,
     KEY,
@@ -20,9 +21,8 @@ from epoch_protocol.batches import (
     DataOp,
     IndexOp,
 )
-from epoch_protocol.entries import Topic
-from index_assigner.domain.locations import data_partition
-from tests.unit.index_assigner.assign_rig import DATA_PARTITIONS, LANES, SCHEMA
+from tidemark.epoch_protocol.entries import Topic
+from tidemark.index_assigner.domain.locations import data_partition
 
 Place = tuple[str, str]
 

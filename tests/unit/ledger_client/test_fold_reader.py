@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from epoch_protocol.entries import (
+from tests.unit.epoch_protocol.builders import claim, tagged
+from tests.unit.ledger_client.memory_cluster import EPOCHS, LEDGER, MemoryCluster
+from tidemark.epoch_protocol.entries import (
     CoordinatorClaimed,
     EpochCommitted,
     EpochPlanned,
@@ -14,13 +16,11 @@ from epoch_protocol.entries import (
     TransactionBegun,
     encode_entry,
 )
-from epoch_protocol.errors import FoldGapError, UnknownEntryError
-from epoch_protocol.fold import Verdict
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from stream_runtime.kafka.memory.readers import MemoryPartitionReader
-from tests.unit.epoch_protocol.builders import claim, tagged
-from tests.unit.ledger_client.memory_cluster import EPOCHS, LEDGER, MemoryCluster
+from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.memory.readers import MemoryPartitionReader
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import zlib
 
 import pytest
 
-from epoch_protocol.batches import BatchHeader
-from epoch_protocol.entries import Produced, Topic
-from epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
-from ledger_client.named_batches import NamedRange, collect_named, covering_range
-from stream_runtime.kafka.ports import Message, OffsetRange
 from tests.unit.ledger_client.memory_cluster import DATA, MemoryCluster
+from tidemark.epoch_protocol.batches import BatchHeader
+from tidemark.epoch_protocol.entries import Produced, Topic
+from tidemark.epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
+from tidemark.ledger_client.named_batches import NamedRange, collect_named, covering_range
+from tidemark.stream_runtime.kafka.ports import Message, OffsetRange
 
 
 class Written:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from epoch_protocol.entries import TableLocation
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import PROPERTIES_PATH
-from ledger_client.table_place import is_copy
+from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.table_place import is_copy
 
 
 class Folders:

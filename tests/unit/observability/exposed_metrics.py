@@ -9,26 +9,26 @@ from typing import Any, cast
 
 from prometheus_client.core import Metric
 
-from commit_coordinator.context import Report
-from commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
-from commit_coordinator.dead_letter_retention import LetterRetention
-from commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
-from commit_coordinator.status import StatusSource
-from commit_coordinator.verdict import Verdict
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import EpochPlanned, Stage
-from epoch_protocol.stopped_lanes import StoppedLane, StopReason
-from index_assigner.assigner_metrics import AssignerMetrics
-from index_assigner.lease import StageReport
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import load_config
-from stream_runtime.metrics import Metrics
-from stream_writer.coordinator_client import PlannedEpoch
-from stream_writer.observer import WrittenEpoch
-from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
-from stream_writer.writer_metrics import WriterMetrics
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.run.run_metrics import RunMetrics
+from tidemark.cli.run.run_metrics import RunMetrics
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
+from tidemark.commit_coordinator.dead_letter_retention import LetterRetention
+from tidemark.commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
+from tidemark.commit_coordinator.status import StatusSource
+from tidemark.commit_coordinator.verdict import Verdict
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.entries import EpochPlanned, Stage
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from tidemark.index_assigner.assigner_metrics import AssignerMetrics
+from tidemark.index_assigner.lease import StageReport
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.metrics import Metrics
+from tidemark.stream_writer.coordinator_client import PlannedEpoch
+from tidemark.stream_writer.observer import WrittenEpoch
+from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from tidemark.stream_writer.writer_metrics import WriterMetrics
 
 STAT = {
     "path": "p/f_1-0-1_3.parquet",

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.epoch_traces import EpochTraces
-from commit_coordinator.step_times import StepTimes
-from epoch_protocol.entries import AttemptVoided, EpochCommitted, EpochPlanned, Rewound, Stage
-from epoch_protocol.fold import Verdict
-from index_assigner.assign_traces import AssignTraces
-from index_assigner.observer import CountedTransaction
-from ledger_client.fold_reader import Applied
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import load_config
-from stream_runtime.tracing import (
+from tests.otlp_receiver import Received, receiving
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark.commit_coordinator.epoch_traces import EpochTraces
+from tidemark.commit_coordinator.step_times import StepTimes
+from tidemark.epoch_protocol.entries import AttemptVoided, EpochCommitted, EpochPlanned, Rewound, Stage
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.index_assigner.assign_traces import AssignTraces
+from tidemark.index_assigner.observer import CountedTransaction
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.tracing import (
     NO_TRACES,
     AttemptKey,
     OtlpTraces,
@@ -27,12 +29,10 @@ from stream_runtime.tracing import (
     root_span_id,
     trace_id,
 )
-from stream_writer.coordinator_client import PlannedEpoch
-from stream_writer.observer import WrittenEpoch
-from stream_writer.task_outcome import TaskFailed, TaskSucceeded
-from stream_writer.writer_traces import WriterTraces
-from tests.otlp_receiver import Received, receiving
-from tests.unit.tidemark_cli.table_files import write_config
+from tidemark.stream_writer.coordinator_client import PlannedEpoch
+from tidemark.stream_writer.observer import WrittenEpoch
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded
+from tidemark.stream_writer.writer_traces import WriterTraces
 
 START_MS = 1_700_000_000_000
 INSTANT = "20231114221320000"
@@ -149,7 +149,7 @@ def test_nothing_is_made_or_imported_without_an_endpoint(tmp_path: Path) -> None
     assert open_traces(config, "writer", {}) is NO_TRACES
     disabled = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}
     assert open_traces(config, "writer", disabled) is NO_TRACES
-    source = sys.modules["stream_runtime.tracing"].__file__
+    source = sys.modules["tidemark.stream_runtime.tracing"].__file__
     assert source is not None
     top = [line for line in Path(source).read_text().splitlines() if line.startswith(("import", "from"))]
     assert not [line for line in top if "opentelemetry" in line]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hudi_format.commit.lock import LOCK_PATH
-from stream_runtime.metrics import UNITS
 from tests.unit.observability.exposed_metrics import all_metrics, exposed_name
+from tidemark.hudi_format.commit.lock import LOCK_PATH
+from tidemark.stream_runtime.metrics import UNITS
 
 ROOT = Path(__file__).resolve().parents[3]
 OBSERVABILITY = ROOT / "deploy" / "observability"

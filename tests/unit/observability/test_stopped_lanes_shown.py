@@ -7,19 +7,19 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
-from commit_coordinator.commit_service import stopped_lane
-from commit_coordinator.domain.membership import Member
-from commit_coordinator.input_skips import _WAYS_ON, InputSkips
-from commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import Stage
-from epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
-from index_assigner.membership import _stopped_message
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.errors import DeadlineExceededError
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.ports import TopicPartition
+from tidemark.commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
+from tidemark.commit_coordinator.commit_service import stopped_lane
+from tidemark.commit_coordinator.domain.membership import Member
+from tidemark.commit_coordinator.input_skips import _WAYS_ON, InputSkips
+from tidemark.commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
+from tidemark.index_assigner.membership import _stopped_message
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 1_000)
 OTHER = StoppedLane(Stage.SHUFFLE, "in:0", "in", 0, 3, StopReason.UNREADABLE, "bad checksum", 2_000)

@@ -10,18 +10,18 @@ from typing import Any, cast
 
 from prometheus_client import generate_latest
 
-from commit_coordinator.coordinator_metrics import CoordinatorMetrics
-from commit_coordinator.sampled_figures import SampledFigures
-from commit_coordinator.status import StatusSource
-from commit_coordinator.verdict import Verdict
-from commit_coordinator.view import CoordinatorView, ViewBoard
-from epoch_protocol.entries import Counts
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import load_config
-from stream_runtime.metrics import Metrics
-from stream_writer.writer_metrics import WriterMetrics
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.run.run_metrics import RunMetrics
+from tidemark.cli.run.run_metrics import RunMetrics
+from tidemark.commit_coordinator.coordinator_metrics import CoordinatorMetrics
+from tidemark.commit_coordinator.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.status import StatusSource
+from tidemark.commit_coordinator.verdict import Verdict
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.entries import Counts
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.metrics import Metrics
+from tidemark.stream_writer.writer_metrics import WriterMetrics
 
 TAKEN_OVER = CoordinatorView(term=0, dead_letters=2, committed=Counts(input=90, inserts=70, dead_letters=5))
 DIFFERS = Verdict({"agrees": False, "differences": {"key-twice": {"count": 3, "examples": ["k"]}}}, 2.0, 0)

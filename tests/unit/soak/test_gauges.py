@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from stream_runtime.platform.java import find_java
 from tests.soak import gauges
 from tests.soak.gauges import GROWN_UP_S, Disk, Gauges, allocated_bytes, jvms, process_figures
 from tests.soak.heaps import Heaps, Jvm, live_bytes
+from tidemark.stream_runtime.platform.java import find_java
 
 HOLDER = """
 import sys

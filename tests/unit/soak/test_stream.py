@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from hudi_format.keys import KeyGenerator
-from hudi_format.ordering import OrderingField
-from hudi_format.schema import TableSchema
-from index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from index_assigner.shuffle.refusals import Reason
-from stream_runtime.kafka.ports import Message
 from tests.input_model import DELETE_FIELD, SCHEMA
 from tests.soak.malformed import WAYS, KeyAndValue
 from tests.soak.stream import MALFORMED_SHARE, SoakStream
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.stream_runtime.kafka.ports import Message
 
 ROW = {"id": "key-1", "region": "region-1", "ts": 5, "name": "a", "amount": 0.5}
 

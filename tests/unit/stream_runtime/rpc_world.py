@@ -11,18 +11,23 @@ from typing import Any
 
 import grpc
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import Address
-from stream_runtime.ids import SeededIds
-from stream_runtime.rpc.call_groups import CallGroup, CallGroups
-from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.server import RpcServer, start_server
-from stream_runtime.security.client import IN_THE_CLEAR, TOKEN_VARIABLE, ClientSecurity, client_security
-from stream_runtime.security.roles import Role
-from stream_runtime.security.server import ServerSecurity, open_security, server_security
-from stream_runtime.security.tokens import new_token, token_line
 from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.rpc.call_groups import CallGroup, CallGroups
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.server import RpcServer, start_server
+from tidemark.stream_runtime.security.client import (
+    IN_THE_CLEAR,
+    TOKEN_VARIABLE,
+    ClientSecurity,
+    client_security,
+)
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.server import ServerSecurity, open_security, server_security
+from tidemark.stream_runtime.security.tokens import new_token, token_line
 
 ADMIN, COMMIT = "tidemark.admin.v1.Admin", "tidemark.commit.v1.CommitCoordinator"
 STATUS, RENEW, CHECK = f"/{ADMIN}/Status", f"/{COMMIT}/Renew", "/grpc.health.v1.Health/Check"

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from stream_runtime.config import Address
-from stream_runtime.http_access import access_guard
-from stream_runtime.http_server import start_http_server, text_answer
 from tests.unit.stream_runtime.rpc_world import LOOPBACK, World
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.http_access import access_guard
+from tidemark.stream_runtime.http_server import start_http_server, text_answer
 
 _REPOSITORY = Path(__file__).parents[3]
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from stream_runtime.config import Address
-from stream_runtime.platform.open_files import allow_open_files
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.platform.open_files import allow_open_files
 
 
 @contextmanager

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stream_runtime.kafka.confluent.batch_header import BatchOffsets, HeaderUnavailableError
-from stream_runtime.kafka.confluent.batch_probe import Probe, last_of_batch
-from stream_runtime.kafka.errors import KafkaUnavailableError
+from tidemark.stream_runtime.kafka.confluent.batch_header import BatchOffsets, HeaderUnavailableError
+from tidemark.stream_runtime.kafka.confluent.batch_probe import Probe, last_of_batch
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 
 @given(

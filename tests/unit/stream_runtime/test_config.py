@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.config import (
+from tidemark.stream_runtime.config import (
     Address,
     ConfigError,
     IndexKind,

@@ -11,17 +11,17 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import KafkaError as ClientError
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.kafka.confluent.admin import ConfluentAdmin
-from stream_runtime.kafka.confluent.refused_login import RefusedLogin
-from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.errors import (
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.kafka.confluent.admin import ConfluentAdmin
+from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.errors import (
     KafkaConfigError,
     KafkaUnavailableError,
     LeaderChangingError,
     MissingTopicError,
 )
-from stream_runtime.kafka.ports import Isolation, TopicPartition
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition
 
 AT = TopicPartition("t", 0)
 SETTINGS = ClientSettings({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}, 1 << 20, 10_000)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stream_runtime.kafka.confluent.consumer import AssignedConsumer
-from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.ports import Isolation
+from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.ports import Isolation
 
 MIB = 1 << 20
 

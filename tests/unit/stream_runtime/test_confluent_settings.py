@@ -7,12 +7,17 @@ import pickle
 
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import load_config
-from stream_runtime.kafka.confluent import ConfluentKafkaClient
-from stream_runtime.kafka.confluent.connection_log import ConnectionLog, Repeats
-from stream_runtime.kafka.confluent.settings import ClientSettings
-from stream_runtime.kafka.ports import Isolation, KafkaConfigError, KafkaUnavailableError, TopicPartition
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog, Repeats
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.ports import (
+    Isolation,
+    KafkaConfigError,
+    KafkaUnavailableError,
+    TopicPartition,
+)
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.failpoint import (
+from tidemark.stream_runtime.failpoint import (
     EXIT_CODE,
     FailpointAction,
     FailpointConfigError,
@@ -28,7 +28,7 @@ class Place(StrEnum):
 SCRIPT = """
 import os, sys
 from enum import StrEnum
-from stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.failpoint import FailpointRegistry
 class Place(StrEnum):
     HERE = "here"
 registry = FailpointRegistry.from_environment(Place, os.environ)

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from stream_runtime import http_server
-from stream_runtime.config.model import Address
-from stream_runtime.http_server import (
+from tidemark.stream_runtime import http_server
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.http_server import (
     Answer,
     HttpServer,
     Request,
@@ -23,8 +23,8 @@ from stream_runtime.http_server import (
     start_http_server,
     text_answer,
 )
-from stream_runtime.rpc.server import ListenError
-from stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW, RefusedCalls
+from tidemark.stream_runtime.rpc.server import ListenError
+from tidemark.stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW, RefusedCalls
 
 LOOPBACK = Address("127.0.0.1", 0)
 

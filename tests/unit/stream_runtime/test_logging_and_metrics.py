@@ -9,8 +9,14 @@ import logging
 import pytest
 from prometheus_client import generate_latest
 
-from stream_runtime.logging import LogFormat, bound, configure_logging, redact_settings, redact_text
-from stream_runtime.metrics import Metrics, MetricsError
+from tidemark.stream_runtime.logging import (
+    LogFormat,
+    bound,
+    configure_logging,
+    redact_settings,
+    redact_text,
+)
+from tidemark.stream_runtime.metrics import Metrics, MetricsError
 
 
 @pytest.fixture

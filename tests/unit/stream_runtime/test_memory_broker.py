@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.errors import (
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.errors import (
     AbortableError,
     FencedError,
     KafkaUnavailableError,
     OutcomeUnknownError,
 )
-from stream_runtime.kafka.ledger_transaction import (
+from tidemark.stream_runtime.kafka.ledger_transaction import (
     LedgerTransaction,
     OutgoingMessage,
     TransactionOutcome,
 )
-from stream_runtime.kafka.memory import EndFault, MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.stream_runtime.kafka.memory import EndFault, MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
 
 LEDGER = TopicPartition("ledger", 0)
 DATA = TopicPartition("data", 0)

@@ -10,14 +10,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from stream_runtime.config import Address
-from stream_runtime.errors import ErrorKind, StreamRuntimeError
-from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
-from stream_runtime.rpc.handler_interceptor import HandlerInterceptor
-from stream_runtime.rpc.server import ListenError, check_listen_address, start_server
 from tests.faults.link import Address as LinkAddress
 from tests.faults.link import Link
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
+from tidemark.stream_runtime.rpc.handler_interceptor import HandlerInterceptor
+from tidemark.stream_runtime.rpc.server import ListenError, check_listen_address, start_server
 
 LOOPBACK = Address("127.0.0.1", 0)
 
@@ -97,8 +97,8 @@ def test_kind_survives_the_wire(channel, kind):
 
 
 def test_peer_that_is_frozen_is_given_up_after_an_unanswered_ping(server, monkeypatch):
-    monkeypatch.setattr("stream_runtime.rpc.channel._KEEPALIVE_MS", 500)
-    monkeypatch.setattr("stream_runtime.rpc.channel._KEEPALIVE_TIMEOUT_MS", 500)
+    monkeypatch.setattr("tidemark.stream_runtime.rpc.channel._KEEPALIVE_MS", 500)
+    monkeypatch.setattr("tidemark.stream_runtime.rpc.channel._KEEPALIVE_TIMEOUT_MS", 500)
     link = Link(LinkAddress(server.address.host, server.address.port))
     try:
         with open_channel(Address(*link.address), deadline_s=20.0) as channel:

@@ -13,15 +13,15 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import Address
-from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
-from stream_runtime.logging import LogFormat, bound, configure_logging
-from stream_runtime.rpc.deadlines import Deadlines, is_wanted, left_s
-from stream_runtime.rpc.error_details import decode_details, encode_details, reason_of
-from stream_runtime.rpc.errors import StatusError, from_grpc
-from stream_runtime.rpc.request_ids import current_request_id, sent_request_id
-from stream_runtime.rpc.server import start_server
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.logging import LogFormat, bound, configure_logging
+from tidemark.stream_runtime.rpc.deadlines import Deadlines, is_wanted, left_s
+from tidemark.stream_runtime.rpc.error_details import decode_details, encode_details, reason_of
+from tidemark.stream_runtime.rpc.errors import StatusError, from_grpc
+from tidemark.stream_runtime.rpc.request_ids import current_request_id, sent_request_id
+from tidemark.stream_runtime.rpc.server import start_server
 
 WAIT_S = 60.0
 

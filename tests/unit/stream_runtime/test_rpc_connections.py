@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 import pytest
 
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc import connections, server
-from stream_runtime.rpc.connections import Bounds, Connection, bounds, peer_of, superfluous
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.health import is_serving
 from tests.unit.stream_runtime.rpc_world import PREFACE, RENEW, SERVICE, STATUS, World, until
 from tests.unit.stream_runtime.serving_process import serving_process
 from tests.unit.stream_runtime.strangers import strangers
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.rpc import connections, server
+from tidemark.stream_runtime.rpc.connections import Bounds, Connection, bounds, peer_of, superfluous
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.health import is_serving
 
 STRANGERS = 2_000
 

@@ -16,10 +16,6 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc import reading, server
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.health import is_serving
 from tests.unit.stream_runtime.rpc_world import (
     CHECK,
     PREFACE,
@@ -30,6 +26,10 @@ from tests.unit.stream_runtime.rpc_world import (
     World,
     until,
 )
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.rpc import reading, server
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.health import is_serving
 
 
 @pytest.fixture(params=[True, False], ids=["tokens", "open"])

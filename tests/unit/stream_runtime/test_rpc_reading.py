@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.rpc.reading import SlowCallers
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.rpc.reading import SlowCallers
 
 
 class Call:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.config import Address, ConfigError, load_config
-from stream_runtime.config.run_file import (
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark.stream_runtime.config import Address, ConfigError, load_config
+from tidemark.stream_runtime.config.run_file import (
     RunFile,
     read_run_file,
     resolve_addresses,
@@ -21,7 +22,6 @@ from stream_runtime.config.run_file import (
     write_last_stop,
     write_run_file,
 )
-from tests.unit.tidemark_cli.table_files import write_config
 
 KAFKA = "127.0.0.1:19092"
 COORDINATOR = Address("127.0.0.1", 17411)

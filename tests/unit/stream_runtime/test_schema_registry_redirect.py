@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stream_runtime.config import SchemaRegistryConfig
-from stream_runtime.schema_registry.confluent import ConfluentSchemaSource
-from stream_runtime.schema_registry.ports import RegistryUnavailableError
+from tidemark.stream_runtime.config import SchemaRegistryConfig
+from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
+from tidemark.stream_runtime.schema_registry.ports import RegistryUnavailableError
 
 
 class Registry(BaseHTTPRequestHandler):

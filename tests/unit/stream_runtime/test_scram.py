@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stream_runtime.kafka.confluent.scram import ScramClient
+from tidemark.stream_runtime.kafka.confluent.scram import ScramClient
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

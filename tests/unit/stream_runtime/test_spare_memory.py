@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.platform import spare_memory
+from tidemark.stream_runtime.platform import spare_memory
 
 MIB = 1 << 20
 MARGIN = 192 * MIB

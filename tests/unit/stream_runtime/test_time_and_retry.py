@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from stream_runtime.clock import SKEW_VARIABLE, ManualClock, SystemClock
-from stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
-from stream_runtime.ids import SeededIds, SystemIds
-from stream_runtime.retry import Deadline, RetryPolicy, retry
+from tidemark.stream_runtime.clock import SKEW_VARIABLE, ManualClock, SystemClock
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from tidemark.stream_runtime.retry import Deadline, RetryPolicy, retry
 
 
 class UnavailableError(StreamRuntimeError):

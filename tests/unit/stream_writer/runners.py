@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stream_writer.task_outcome import TaskSucceeded
-from stream_writer.worker_context import WorkerContext
+from tidemark.stream_writer.task_outcome import TaskSucceeded
+from tidemark.stream_writer.worker_context import WorkerContext
 
 
 def echo(task: bytes, worker: WorkerContext) -> TaskSucceeded:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_writer.errors import EngineSettingError
-from stream_writer.java_kafka import java_settings
 from tests.certificates import Authority
+from tidemark.stream_writer.errors import EngineSettingError
+from tidemark.stream_writer.java_kafka import java_settings
 
 SERVERS = {"bootstrap.servers": "a:1,b:2"}
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stream_writer.publishing import Publishers
+from tidemark.stream_writer.publishing import Publishers
 
 
 def test_files_wait_side_by_side_and_their_number_is_bounded() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from epoch_protocol.batches import DATA_COLUMNS, DataOp, with_user_columns
-from epoch_protocol.entries import Produced, Topic
-from hudi_format.schema import TableSchema
-from ledger_client.named_batches import NamedBatch, NamedRange
-from stream_writer.data_task import last_rows
-from stream_writer.epoch_tasks import PartitionWork, spread, task_count
+from tidemark.epoch_protocol.batches import DATA_COLUMNS, DataOp, with_user_columns
+from tidemark.epoch_protocol.entries import Produced, Topic
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.ledger_client.named_batches import NamedBatch, NamedRange
+from tidemark.stream_writer.data_task import last_rows
+from tidemark.stream_writer.epoch_tasks import PartitionWork, spread, task_count
 
 USER = pa.schema([("id", pa.string()), ("v", pa.int64())])
 SCHEMA = TableSchema.from_arrow("t", USER)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.storage.local import LocalStorage
-from ledger_client.table_id import TABLE_ID
-from stream_runtime.config import TableConfigFile, load_config
-from stream_writer.bootstrap import _planner
-from stream_writer.errors import OtherTableError
-from stream_writer.same_table import check_same_ledger
 from tidemark.commit.v1 import commit_pb2
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_writer.bootstrap import _planner
+from tidemark.stream_writer.errors import OtherTableError
+from tidemark.stream_writer.same_table import check_same_ledger
 
 
 @pytest.fixture

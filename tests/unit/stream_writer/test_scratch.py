@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from stream_writer.scratch import own_scratch
+from tidemark.stream_writer.scratch import own_scratch
 
 
 def test_what_a_killed_driver_left_is_gone_at_the_next_start(tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 import grpc
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.errors import ErrorKind
-from stream_runtime.rpc.errors import RpcError
-from stream_writer import task_outcome
-from stream_writer.coordinator_client import PlannedEpoch
-from stream_writer.errors import EngineFailedError, EngineLostError
-from stream_writer.failpoints import WriterFailpoint
-from stream_writer.service import WriterService, merge_outcomes
-from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskOutcome, TaskSucceeded
 from tidemark.commit.v1 import commit_pb2
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.coordinator_client import PlannedEpoch
+from tidemark.stream_writer.errors import EngineFailedError, EngineLostError
+from tidemark.stream_writer.failpoints import WriterFailpoint
+from tidemark.stream_writer.service import WriterService, merge_outcomes
+from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskOutcome, TaskSucceeded
 
 EPOCH = PlannedEpoch(7, 2, "20260101000000000")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_writer.errors import EngineSettingError
-from stream_writer.job import refused_setting, session_settings
+from tidemark.stream_writer.errors import EngineSettingError
+from tidemark.stream_writer.job import refused_setting, session_settings
 
 SCRATCH = Path("/scratch")
 
@@ -28,7 +28,7 @@ def test_local_master_gets_task_retries(master: str, expected: str) -> None:
 def test_table_section_wins_over_our_defaults() -> None:
     settings = session_settings({"spark.driver.memory": "2g", "spark.locality.wait": "1s"}, (), SCRATCH)
     assert (settings["spark.driver.memory"], settings["spark.locality.wait"]) == ("2g", "1s")
-    assert settings["spark.python.daemon.module"] == "stream_writer.spark_daemon"
+    assert settings["spark.python.daemon.module"] == "tidemark.stream_writer.spark_daemon"
 
 
 @pytest.mark.parametrize("key", ["spark.python.worker.reuse", "spark.task.maxFailures"])

@@ -13,8 +13,8 @@ from typing import BinaryIO
 import pyspark
 import pytest
 
-import stream_writer
-from stream_writer.spark_daemon import acknowledging
+from tidemark import stream_writer
+from tidemark.stream_writer.spark_daemon import acknowledging
 
 
 def _tcp_pair() -> tuple[socket.socket, socket.socket]:
@@ -59,8 +59,8 @@ def test_worker_that_asks_to_end_is_passed_on() -> None:
 def test_workers_are_forked_with_their_tasks_imported_and_without_grpc() -> None:
     """gRPC's threads do not survive a fork; nothing that a worker runs may bring it in."""
     script = (
-        "import sys, gc; from stream_writer import spark_daemon; spark_daemon.preload();"
-        "assert 'stream_writer.tasks' in sys.modules;"
+        "import sys, gc; from tidemark.stream_writer import spark_daemon; spark_daemon.preload();"
+        "assert 'tidemark.stream_writer.tasks' in sys.modules;"
         "assert gc.get_freeze_count() > 10_000;"
         "sys.exit(int('grpc' in sys.modules))"
     )
@@ -72,11 +72,11 @@ def test_workers_are_forked_with_their_tasks_imported_and_without_grpc() -> None
 def test_archives_leave_the_path_unless_pyspark_is_in_them_alone(installed: bool) -> None:
     home = Path(pyspark.__file__).parent
     archives = [str(each) for each in (home / "python" / "lib").glob("*.zip")]
-    code = Path(stream_writer.__file__).parents[2] / "libs"
+    code = Path(stream_writer.__file__).parents[3] / "libs"
     script = (
         f"import sys; sys.path += {[*archives, '/spark/jars/spark-core_2.12-3.5.7.jar', str(code)]!r};"
         f"sys.path += {[str(home.parent)] if installed else []!r};"
-        "from stream_runtime.platform.spark_daemon import drop_archives; drop_archives();"
+        "from tidemark.stream_runtime.platform.spark_daemon import drop_archives; drop_archives();"
         "import pyspark, py4j;"
         "print(sum(each.endswith(('.zip', '.jar')) for each in sys.path if 'python311' not in each))"
     )

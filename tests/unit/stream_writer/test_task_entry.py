@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from epoch_protocol.errors import IncompleteRangeError
-from hudi_format.errors import FileMissingError, StagingGoneError
-from stream_runtime.clock import ManualClock
-from stream_runtime.errors import DeadlineExceededError, ErrorKind
-from stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
-from stream_writer import task_entry, task_outcome
-from stream_writer.failpoints import WriterFailpoint, worker_failpoints
-from stream_writer.task_entry import TaskEntry, find_runner, run_one
-from stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
-from stream_writer.worker_context import READERS_MAX, WorkerContext
+from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.hudi_format.errors import FileMissingError, StagingGoneError
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
+from tidemark.stream_writer import task_entry, task_outcome
+from tidemark.stream_writer.failpoints import WriterFailpoint, worker_failpoints
+from tidemark.stream_writer.task_entry import TaskEntry, find_runner, run_one
+from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskFailed, TaskSucceeded
+from tidemark.stream_writer.worker_context import READERS_MAX, WorkerContext
 
 ATTEMPTS_MAX = 4
 
@@ -95,7 +95,7 @@ def test_outcome_survives_the_way_to_the_driver(outcome) -> None:
 def test_runner_is_found_by_name() -> None:
     assert find_runner("tests.unit.stream_writer.runners:echo").__name__ == "echo"
     with pytest.raises(AttributeError):
-        find_runner("stream_writer.task_entry:absent")
+        find_runner("tidemark.stream_writer.task_entry:absent")
 
 
 def test_entry_outside_spark_runs_every_task_as_first_attempt() -> None:

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.file_group.names import LogFileName, parse_data_file
-from hudi_format.hfile import write_hfile
-from hudi_format.metadata_table.delta_commit import (
+from tests.interop.native_commit import NativeWriter
+from tests.unit.tidemark_cli.table_files import new_table, orders
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.file_group.names import LogFileName, parse_data_file
+from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.metadata_table.delta_commit import (
     MetadataLogFile,
     begin_delta_commit,
     complete_delta_commit,
@@ -22,20 +24,18 @@ from hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
-from hudi_format.metadata_table.record_index_codec import encode_values
-from hudi_format.metadata_table.record_schema import metadata_record_schema
-from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from hudi_format.model import InstantGenerator, RecordLocation
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
-from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
-from stream_runtime.clock import SystemClock
-from tests.interop.native_commit import NativeWriter
-from tests.unit.tidemark_cli.table_files import new_table, orders
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
+from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
+from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
+from tidemark.stream_runtime.clock import SystemClock
 
 DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 

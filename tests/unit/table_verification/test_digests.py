@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.model import RecordLocation
-from table_verification.digests import EMPTY, Digests, key_hashes
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.table_verification.digests import EMPTY, Digests, key_hashes
 
 HERE, THERE = RecordLocation("p", "here"), RecordLocation("p", "there")
 

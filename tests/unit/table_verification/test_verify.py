@@ -7,18 +7,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hudi_format.errors import UnsupportedTableError
-from hudi_format.file_group.names import parse_data_file
-from hudi_format.model import RecordLocation
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType, update_properties
-from hudi_format.table_keys import METADATA_PARTITIONS
-from table_verification.findings import Kind
-from table_verification.keys_by_shard import KeysByShard
-from table_verification.verify import Verification, verify_table
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType, update_properties
+from tidemark.hudi_format.table_keys import METADATA_PARTITIONS
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.keys_by_shard import KeysByShard
+from tidemark.table_verification.verify import Verification, verify_table
 
 
 @pytest.fixture(params=list(TableType), ids=lambda each: each.value)

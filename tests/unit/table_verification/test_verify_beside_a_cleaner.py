@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from hudi_format.commit.instants import complete, create_inflight, create_requested
-from hudi_format.storage.base import Listing
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.timeline import Action
-from table_verification.findings import Kind
-from table_verification.verify import UndecidedError, Verification, verify_table
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
 from tests.unit.tidemark_cli.table_files import new_table, orders
+from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.storage.base import Listing
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import Action
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import UndecidedError, Verification, verify_table
 
 
 def verified(path: Path) -> Verification:

@@ -10,24 +10,24 @@ from random import Random
 
 import pytest
 
-from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits
-from hudi_format.metadata_table.delta_commit import (
+from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
+from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
+from tidemark.hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits
+from tidemark.hudi_format.metadata_table.delta_commit import (
     begin_delta_commit,
     complete_delta_commit,
     delta_commit_metadata,
     publish_files_log,
 )
-from hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
-from hudi_format.model import RecordLocation
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import TableType
-from hudi_format.timeline.avro_container import encode_container
-from table_verification.findings import Kind
-from table_verification.remembering import verify_and_remember
-from table_verification.verified_state import STATE_PATH, load_state, store_state
-from table_verification.verify import Verification, verify_table
-from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
-from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.remembering import verify_and_remember
+from tidemark.table_verification.verified_state import STATE_PATH, load_state, store_state
+from tidemark.table_verification.verify import Verification, verify_table
 
 
 @pytest.fixture(params=list(TableType), ids=lambda each: each.value)

@@ -18,11 +18,11 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from stream_runtime.config import InputFormat
-from stream_runtime.kafka.ports import Message
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed, record_schema
 from tests.unit.index_assigner.test_decode_protobuf import Field, descriptor_set, field
+from tidemark.stream_runtime.config import InputFormat
+from tidemark.stream_runtime.kafka.ports import Message
 
 _USUAL: Final = """
     id uuid updated_at ts event_time created_ms version seq day dt region status amount name note at lsn

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hudi_format.schema import TableSchema
-from hudi_format.table_config import TableDefinition, TableType
 from tests.interop.native_commit import NativeWriter
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.table_config import TableDefinition, TableType
 
 SCHEMA = {
     "type": "record",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
-from tidemark_cli import tables
-from tidemark_cli.errors import CliError
-from tidemark_cli.main import main
+from tidemark.cli import tables
+from tidemark.cli.errors import CliError
+from tidemark.cli.main import main
 
 KEY = "hoodie.table.metadata.partitions="
 
@@ -64,7 +64,7 @@ def test_for_what_keeps_a_new_ledger_from_being_begun(
         raise CliError("input topic misspelt does not exist")
 
     monkeypatch.setattr(tables, "reachable_kafka", lambda config, *_: nullcontext(config))
-    monkeypatch.setattr("tidemark_cli.tables.ConfluentKafkaClient.from_config", lambda *_, **__: None)
+    monkeypatch.setattr("tidemark.cli.tables.ConfluentKafkaClient.from_config", lambda *_, **__: None)
     monkeypatch.setattr(tables, "check_new_ledger", refuse)
     monkeypatch.setattr(tables, "refuse_while_served_elsewhere", lambda *_: None)
     assert refused.adopt("--new-ledger") == 1

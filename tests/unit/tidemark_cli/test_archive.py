@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark_cli.main import main
+from tidemark.cli.main import main
 
 
 def test_archive_is_written_and_its_size_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hudi_format import table_keys
-from hudi_format.storage.local import LocalStorage
-from hudi_format.table_config import update_properties
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
-from tidemark_cli.commands.epoch import commit_ms, state_of
-from tidemark_cli.main import build_parser, main
-from tidemark_cli.output import columns
+from tidemark.cli.commands.epoch import commit_ms, state_of
+from tidemark.cli.main import build_parser, main
+from tidemark.cli.output import columns
+from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import update_properties
 
 ALL = (
     "demo",
@@ -386,7 +386,7 @@ def test_lookup_tells_a_deleted_key_from_one_that_nobody_knows(
     absent = {"tier": "none", "partition_path": None, "file_id": None, "shard": 1, "ordering_exact": True}
     found = [{"key": "gone", **absent, "ordering": 7}, {"key": "never", **absent, "ordering": None}]
     client = SimpleNamespace(lookup=lambda keys: found)
-    monkeypatch.setattr("tidemark_cli.admin_client.connect", lambda config: nullcontext(client))
+    monkeypatch.setattr("tidemark.cli.admin_client.connect", lambda config: nullcontext(client))
     assert main(["lookup", "gone", "never", "-c", "x.yaml"]) == 0
     _, gone, never = capsys.readouterr().out.splitlines()
     assert gone.split() == ["gone", "none", "(deleted)", "-", "1", "7"]

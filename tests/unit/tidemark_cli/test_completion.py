@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark_cli.main import main
+from tidemark.cli.main import main
 
 # What bash does at TAB: fills the COMP variables, calls the function that `complete -F` named.
 BASH = r"""

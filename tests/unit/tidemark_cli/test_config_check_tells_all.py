@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.unit.tidemark_cli.table_files import SCHEMA, write_config
-from tidemark_cli.main import main
+from tidemark.cli.main import main
 
 # The key's path, its value, and what is said of it.
 FAULTS: tuple[tuple[tuple[str, ...], Any, str], ...] = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.config import load_config
-from stream_runtime.config.model import LimitsConfig, TableConfigFile
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.config.model import LimitsConfig, TableConfigFile
 
 MORE = """\
 limits: &bounds {key_bytes: 4KiB, lease: "${LEASE:-90s}"}

@@ -10,33 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.decisions_log import DecisionsLog
-from commit_coordinator.ledger_identity import ledger_id, location_of
-from commit_coordinator.sign_of_life import SIGN
-from commit_coordinator.staging import load_document
-from commit_coordinator.topics_setup import ensure_topics, open_inputs
-from epoch_protocol.input_topics import (
+from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tidemark.cli import letters
+from tidemark.cli.admin_client import NobodyAnswersError
+from tidemark.cli.main import main
+from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.ledger_identity import ledger_id, location_of
+from tidemark.commit_coordinator.sign_of_life import SIGN
+from tidemark.commit_coordinator.staging import load_document
+from tidemark.commit_coordinator.topics_setup import ensure_topics, open_inputs
+from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopics,
     SeenTopic,
     encode_input_topics,
     first_read,
 )
-from hudi_format.storage.local import LocalStorage
-from index_assigner.shuffle.dead_letters import dead_letters
-from index_assigner.shuffle.refusals import Reason, Refusal
-from ledger_client.fold_reader import FoldReader
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import load_config
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation, Message, TopicPartition
-from stream_runtime.kafka.topics import TopicNames
-from tests.unit.tidemark_cli.table_files import new_table, write_config
-from tidemark_cli import letters
-from tidemark_cli.admin_client import NobodyAnswersError
-from tidemark_cli.main import main
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.index_assigner.shuffle.dead_letters import dead_letters
+from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames
 
 COMMANDS = [("list",), ("show", "0"), ("replay", "--dry-run"), ("replay",)]
 
@@ -144,7 +144,7 @@ def test_a_topic_is_not_removed_beside_a_coordinator_at_another_address(
     sign = table / SIGN
     os.makedirs(sign.parent, exist_ok=True)
     sign.write_text("other 0")
-    monkeypatch.setattr("stream_runtime.clock.SystemClock", lambda: Watched(sign))
+    monkeypatch.setattr("tidemark.stream_runtime.clock.SystemClock", lambda: Watched(sign))
     command = ["input", "remove-topic", "returns", "-c", str(file)]
     assert main(command) == 1
     assert "a coordinator serves" in capsys.readouterr().err

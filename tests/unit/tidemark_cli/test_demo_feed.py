@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicSpec
-from tidemark_cli.demo import feed
-from tidemark_cli.demo.feed import FeedError, Position
+from tidemark.cli.demo import feed
+from tidemark.cli.demo.feed import FeedError, Position
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 RECORDS = 1_750
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark_cli.demo.comparison import compare_tables
-from tidemark_cli.demo.events import EVENT_SCHEMA, KEY_FIELDS, TABLE_SCHEMA
-from tidemark_cli.demo.flights import EventStream
-from tidemark_cli.demo.model import TableModel
-from tidemark_cli.demo.source import load_flights
+from tidemark.cli.demo.comparison import compare_tables
+from tidemark.cli.demo.events import EVENT_SCHEMA, KEY_FIELDS, TABLE_SCHEMA
+from tidemark.cli.demo.flights import EventStream
+from tidemark.cli.demo.model import TableModel
+from tidemark.cli.demo.source import load_flights
 
 SEED = 7
 

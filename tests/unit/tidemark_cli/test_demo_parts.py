@@ -11,22 +11,22 @@ from random import Random
 
 import pytest
 
-from hudi_format.storage.local import LocalStorage
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.config import TableType, load_config
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
-from table_verification.verify import verify_table
 from tests.unit.tidemark_cli.table_files import new_table, orders
-from tidemark_cli.demo.feeder import Feeder
-from tidemark_cli.demo.flights import EventStream
-from tidemark_cli.demo.folder import MARKER, prepare_folder
-from tidemark_cli.demo.progress import Progress, committed_records, tiers
-from tidemark_cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
-from tidemark_cli.demo.session import DemoOptions, play
-from tidemark_cli.errors import CliError
-from tidemark_cli.run.state_lock import state_lock
+from tidemark.cli.demo.feeder import Feeder
+from tidemark.cli.demo.flights import EventStream
+from tidemark.cli.demo.folder import MARKER, prepare_folder
+from tidemark.cli.demo.progress import Progress, committed_records, tiers
+from tidemark.cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
+from tidemark.cli.demo.session import DemoOptions, play
+from tidemark.cli.errors import CliError
+from tidemark.cli.run.state_lock import state_lock
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.config import TableType, load_config
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
+from tidemark.table_verification.verify import verify_table
 
 
 def agree(_: str) -> None:

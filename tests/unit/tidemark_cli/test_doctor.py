@@ -16,29 +16,20 @@ from typing import Any, cast
 
 import pytest
 
-from index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.config import load_config
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.confluent import inspection
-from stream_runtime.kafka.confluent.inspection import ClusterFacts, TopicFacts
-from stream_runtime.kafka.memory.broker import MemoryBroker
-from stream_runtime.kafka.memory.client import MemoryKafkaClient
-from stream_runtime.kafka.ports import Isolation
-from stream_runtime.kafka.topics import topic_specs
 from tests.unit.tidemark_cli.table_files import new_table, write_config
-from tidemark_cli.doctor import broker, files, machine, places, trial
-from tidemark_cli.doctor.checks import (
-    Check,
-    Finding,
-    SkippedError,
-    Status,
-    fails,
-    ok,
-    run_checks,
-    warning,
-)
-from tidemark_cli.main import main
+from tidemark.cli.doctor import broker, files, machine, places, trial
+from tidemark.cli.doctor.checks import Check, Finding, SkippedError, Status, fails, ok, run_checks, warning
+from tidemark.cli.main import main
+from tidemark.index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.confluent import inspection
+from tidemark.stream_runtime.kafka.confluent.inspection import ClusterFacts, TopicFacts
+from tidemark.stream_runtime.kafka.memory.broker import MemoryBroker
+from tidemark.stream_runtime.kafka.memory.client import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import Isolation
+from tidemark.stream_runtime.kafka.topics import topic_specs
 
 
 def statuses(findings: Iterator[Finding]) -> list[Status]:

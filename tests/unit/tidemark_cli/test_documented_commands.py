@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark_cli.main import build_parser
+from tidemark.cli.main import build_parser
 
 REPOSITORY = Path(__file__).parents[3]
 DOCUMENTS = [

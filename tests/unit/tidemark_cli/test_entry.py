@@ -9,10 +9,10 @@ _INTERRUPTED = """
 import sys
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
-        if name == "tidemark_cli.main":
+        if name == "tidemark.cli.main":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupting())
-from tidemark_cli.entry import main
+from tidemark.cli.entry import main
 sys.exit(main())
 """
 

@@ -12,27 +12,27 @@ from typing import Any
 import pytest
 import yaml
 
-from stream_runtime.clock import ManualClock, SystemClock
-from stream_runtime.config import load_config
-from stream_runtime.config.reference import known_keys
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory.broker import MemoryBroker
-from stream_runtime.kafka.memory.client import MemoryKafkaClient
-from stream_runtime.kafka.ports import TopicSpec
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
-from tidemark_cli.errors import CliError
-from tidemark_cli.init.ask import Asker
-from tidemark_cli.init.candidates import (
+from tidemark.cli.errors import CliError
+from tidemark.cli.init.ask import Asker
+from tidemark.cli.init.candidates import (
     Candidate,
     key_candidates,
     ordering_candidates,
     partition_candidates,
 )
-from tidemark_cli.init.columns import infer_columns, infer_type
-from tidemark_cli.init.reading import read_topic
-from tidemark_cli.main import main
+from tidemark.cli.init.columns import infer_columns, infer_type
+from tidemark.cli.init.reading import read_topic
+from tidemark.cli.main import main
+from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.stream_runtime.config import load_config
+from tidemark.stream_runtime.config.reference import known_keys
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory.broker import MemoryBroker
+from tidemark.stream_runtime.kafka.memory.client import MemoryKafkaClient
+from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 
 def order(number: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_references_to_the_environment_stay_references(
 def test_existing_table_is_described_as_it_is(
     table_type: str, here: Path, capsys: pytest.CaptureFixture[str]
 ):
-    from hudi_format.table_config import TableType
+    from tidemark.hudi_format.table_config import TableType
 
     writer = new_table(here / "table", TableType(table_type), shards=3)
     writer.commit(orders(("a", "d1", 1), ("b", "d2", 2)))
@@ -210,7 +210,7 @@ ENVELOPE = {
 
 def test_change_events_with_a_registry_become_the_row_and_its_position(here: Path):
     """From the topic to the file, all but Kafka real: the registry's client, the schema, the decoder."""
-    from tidemark_cli.init.session import InitOptions, initialise
+    from tidemark.cli.init.session import InitOptions, initialise
 
     memory = MemoryBroker(SystemClock(), SeededIds(1))
     client = MemoryKafkaClient(memory)
@@ -232,7 +232,7 @@ def test_change_events_with_a_registry_become_the_row_and_its_position(here: Pat
             registry={"url": registry.url},
         )
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("tidemark_cli.init.session.read_topic", lambda *_: messages)
+            patched.setattr("tidemark.cli.init.session.read_topic", lambda *_: messages)
             written = initialise(options, SystemClock(), Asker(False, lambda _: None), {})
     assert (written.taken, written.refused) == (20, ())
     config = load_config(here / "people.yaml", {})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.config import load_config
 from tests.unit.tidemark_cli.table_files import new_table
 from tests.unit.tidemark_cli.test_init import init, order, sample_file
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.stream_runtime.config import load_config
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from stream_runtime.config import load_config
 from tests.unit.tidemark_cli.test_init import here, init, sample_file
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.stream_runtime.config import load_config
 
 __all__ = ["here"]
 

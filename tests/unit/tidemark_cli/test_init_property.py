@@ -17,23 +17,28 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from commit_coordinator.rehearsal import rehearse_start
-from commit_coordinator.table_open import open_table, read_table
-from commit_coordinator.topics_setup import check_lane_source, check_recorded, ensure_topics, open_inputs
-from hudi_format.storage import InMemoryStorage
-from index_assigner import rehearsal as assigner
-from stream_runtime.clock import ManualClock
-from stream_runtime.config import InputFormat, TableConfigFile, load_config
-from stream_runtime.ids import SeededIds
-from stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from stream_writer import rehearsal as writer
 from tests.schema_registry import RegistryServer
 from tests.unit.tidemark_cli.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
-from tidemark_cli.config_check import check_config_file
-from tidemark_cli.errors import CliError
-from tidemark_cli.init import session
-from tidemark_cli.init.ask import Asker
-from tidemark_cli.init.session import InitOptions, Written, initialise
+from tidemark.cli.config_check import check_config_file
+from tidemark.cli.errors import CliError
+from tidemark.cli.init import session
+from tidemark.cli.init.ask import Asker
+from tidemark.cli.init.session import InitOptions, Written, initialise
+from tidemark.commit_coordinator.rehearsal import rehearse_start
+from tidemark.commit_coordinator.table_open import open_table, read_table
+from tidemark.commit_coordinator.topics_setup import (
+    check_lane_source,
+    check_recorded,
+    ensure_topics,
+    open_inputs,
+)
+from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.index_assigner import rehearsal as assigner
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.config import InputFormat, TableConfigFile, load_config
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_writer import rehearsal as writer
 
 _USUAL = """
     id order_id uuid updated_at ts event_time created_ms version seq day dt region status amount name note at

@@ -6,9 +6,9 @@ import socket
 from pathlib import Path
 from random import Random
 
-from stream_runtime.config import Address, ServicesConfig
-from stream_runtime.config.security_model import SecurityConfig, TlsConfig
-from tidemark_cli.run.page_address import page_address, page_url
+from tidemark.cli.run.page_address import page_address, page_url
+from tidemark.stream_runtime.config import Address, ServicesConfig
+from tidemark.stream_runtime.config.security_model import SecurityConfig, TlsConfig
 
 
 def test_a_free_address_is_kept_and_off_is_off() -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from commit_coordinator.errors import DivergedError, SupersededError
-from epoch_protocol.errors import FoldGapError
-from hudi_format.errors import CorruptFileError
-from index_assigner.errors import InputLostError, SetupError
-from stream_runtime.clock import SystemClock
-from stream_runtime.kafka.errors import KafkaUnavailableError
-from tidemark_cli.errors import CliError, exit_code_of
-from tidemark_cli.run.console_log import ConsoleLog, short_line
-from tidemark_cli.run.state_lock import state_lock
-from tidemark_cli.run.supervised_process import Backoff, ReplacedError, SupervisedProcess
+from tidemark.cli.errors import CliError, exit_code_of
+from tidemark.cli.run.console_log import ConsoleLog, short_line
+from tidemark.cli.run.state_lock import state_lock
+from tidemark.cli.run.supervised_process import Backoff, ReplacedError, SupervisedProcess
+from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.epoch_protocol.errors import FoldGapError
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.index_assigner.errors import InputLostError, SetupError
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 STAYS = "import time; print('up', flush=True); time.sleep(60)"
 IGNORES_SIGTERM = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {STAYS}"
@@ -128,7 +128,7 @@ def test_child_whose_port_was_taken_for_a_moment_goes_on(rig, tmp_path: Path):
 
 
 def test_child_that_keeps_dying_is_said_to_fail_until_it_lives(rig, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tidemark_cli.run.supervised_process._WAIT_MIN_S", 0.01)
+    monkeypatch.setattr("tidemark.cli.run.supervised_process._WAIT_MIN_S", 0.01)
     one = rig("import sys; sys.stderr.write('tidemark child: Kafka is not there' + chr(10)); sys.exit(1)")
     one.until(lambda: one.process.failing is not None)
     assert one.process.starts == 5

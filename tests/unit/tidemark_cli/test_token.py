@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.logging import redact_settings, redact_text
-from stream_runtime.security.roles import Role
-from stream_runtime.security.tokens import TOKEN, parse_access_list
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.stream_runtime.logging import redact_settings, redact_text
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.tokens import TOKEN, parse_access_list
 
 HEX = "0123456789abcdef" * 4
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
-from stream_runtime.metrics import Metrics
-from tidemark_cli.commands.admin import verified_line
-from tidemark_cli.run.verification_metrics import VerificationMetrics
+from tidemark.cli.commands.admin import verified_line
+from tidemark.cli.run.verification_metrics import VerificationMetrics
+from tidemark.stream_runtime.metrics import Metrics
 
 DIFFERENCES = {
     "file-missing": {"count": 2, "examples": ["a", "b"]},

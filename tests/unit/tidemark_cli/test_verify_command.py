@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from table_verification.verified_state import STATE_PATH
 from tests.unit.table_verification.damage import DAYS, Damage
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
-from tidemark_cli.main import main
+from tidemark.cli.main import main
+from tidemark.table_verification.verified_state import STATE_PATH
 
 
 def test_command_prints_json_and_exits_by_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -92,7 +92,7 @@ def test_licences_are_what_the_jars_say(inside_pyspark, tmp_path: Path):
 
 
 def test_audit_says_which_jars_nobody_looked_up():
-    lines = not_looked_up(Path("libs/stream_runtime/platform/jars.lock"), Path(sys.executable))
+    lines = not_looked_up(Path("libs/tidemark/stream_runtime/platform/jars.lock"), Path(sys.executable))
     assert "NOT LOOKED UP" in lines[0]
     assert "derby 1" in lines[1]
     assert not_looked_up(None, None) == []

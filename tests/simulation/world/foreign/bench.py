@@ -10,34 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from hudi_format.file_group.base_file import attach_meta_columns, write_base_file
-from hudi_format.file_group.changes import Deletes
-from hudi_format.file_group.log_blocks import data_log_bytes
-from hudi_format.file_group.names import BaseFileName, LogFileName
-from hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
-from hudi_format.metadata_table.delta_commit import (
-    MetadataLogFile,
-    delta_commit_metadata,
-    publish_files_log,
-    publish_log,
-    record_index_log,
-)
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.metadata_table.record_index import DELETED, RecordIndexEntries, write_record_index_log
-from hudi_format.model import RecordLocation, instant_to_ms
-from hudi_format.ordering import OrderingField
-from hudi_format.record_index_hash import record_index_shard
-from hudi_format.schema import TableSchema
-from hudi_format.storage.base import join_path
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.avro_records import (
-    SCHEMA_KEY,
-    CommitMetadata,
-    WriteStat,
-    encode_commit_metadata,
-    group_stats,
-)
-from stream_runtime.ids import IdSource
 from tests.hudi_rules.documents import decode
 from tests.hudi_rules.slices import Group, parse_data_file
 from tests.hudi_rules.table import HudiTable
@@ -47,6 +19,38 @@ from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.checkers.table import Merged
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.clock import HudiClock
+from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
+from tidemark.hudi_format.file_group.changes import Deletes
+from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName
+from tidemark.hudi_format.file_group.write_stats import log_append_stat, new_base_file_stat
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    MetadataLogFile,
+    delta_commit_metadata,
+    publish_files_log,
+    publish_log,
+    record_index_log,
+)
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.metadata_table.record_index import (
+    DELETED,
+    RecordIndexEntries,
+    write_record_index_log,
+)
+from tidemark.hudi_format.model import RecordLocation, instant_to_ms
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import (
+    SCHEMA_KEY,
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    group_stats,
+)
+from tidemark.stream_runtime.ids import IdSource
 
 FOREIGN_KEY: Final = "sim.foreign"
 METADATA_PARTITIONS: Final = ("files", "record_index")

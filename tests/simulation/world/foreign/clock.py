@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from hudi_format.model import instant_from_ms, instant_to_ms
 from tests.simulation.world.ports import WorldClock
+from tidemark.hudi_format.model import instant_from_ms, instant_to_ms
 
 WAITED_S: Final = 0.2
 """Hudi's `max_expected_clock_skew_ms`: slept under the lock after a time was taken."""

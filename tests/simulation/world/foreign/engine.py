@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
 
-from hudi_format.schema import TableSchema
-from stream_runtime.ids import IdSource
 from tests.simulation.world.checkers.judge import Judge, Look
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.foreign import instants
@@ -22,6 +20,8 @@ from tests.simulation.world.foreign.tidying import Tidying
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
 from tests.simulation.world.ports import WorldClock
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.stream_runtime.ids import IdSource
 
 _WORDS: Final = dict.fromkeys(
     ("insert", "insert-into", "overwrite", "drop", "half", "plan-clustering", "cluster", "fail-clustering"),

@@ -11,27 +11,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from hudi_format.file_group.names import BaseFileName
-from hudi_format.file_group.write_stats import new_base_file_stat
-from hudi_format.hfile import write_hfile
-from hudi_format.metadata_table.files_partition import ALL_PARTITIONS_KEY, FilesRecord
-from hudi_format.metadata_table.record_schema import (
-    RECORD_TYPE_ALL_PARTITIONS,
-    RECORD_TYPE_FILES,
-    metadata_record_schema,
-)
-from hudi_format.storage.base import join_path
-from hudi_format.timeline.avro_records import (
-    CommitMetadata,
-    WriteStat,
-    encode_commit_metadata,
-    group_stats,
-)
-from hudi_format.timeline.service_records import (
-    CompactionOperation,
-    CompactionPlan,
-    encode_compaction_plan,
-)
 from tests.hudi_rules.slices import groups_of, slices_of
 from tests.hudi_rules.table import HudiTable
 from tests.hudi_rules.timeline import Instant
@@ -42,6 +21,27 @@ from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
 from tests.simulation.world.foreign.services import METRICS
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
+from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.file_group.write_stats import new_base_file_stat
+from tidemark.hudi_format.hfile import write_hfile
+from tidemark.hudi_format.metadata_table.files_partition import ALL_PARTITIONS_KEY, FilesRecord
+from tidemark.hudi_format.metadata_table.record_schema import (
+    RECORD_TYPE_ALL_PARTITIONS,
+    RECORD_TYPE_FILES,
+    metadata_record_schema,
+)
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.avro_records import (
+    CommitMetadata,
+    WriteStat,
+    encode_commit_metadata,
+    group_stats,
+)
+from tidemark.hudi_format.timeline.service_records import (
+    CompactionOperation,
+    CompactionPlan,
+    encode_compaction_plan,
+)
 
 _TABLE: Final = ".hoodie/metadata"
 _FILES: Final = "files"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.storage.base import join_path
 from tests.hudi_rules.documents import encode
 from tests.hudi_rules.slices import groups_of, slices_of
 from tests.hudi_rules.timeline import Instant
@@ -22,6 +20,8 @@ from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import METADATA_PARTITIONS, Bench
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.storage.base import join_path
 
 
 class Restoring:

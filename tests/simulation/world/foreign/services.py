@@ -6,14 +6,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from hudi_format.metadata_table.delta_commit import file_changes
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata, group_stats
-from hudi_format.timeline.service_records import (
-    CompactionOperation,
-    CompactionPlan,
-    encode_compaction_plan,
-)
 from tests.hudi_rules.slices import Group, slices_of
 from tests.hudi_rules.timeline import Instant
 from tests.simulation.world.checkers.judge import Look
@@ -22,6 +14,14 @@ from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Write
 from tests.simulation.world.foreign.undoing import Undoing
 from tests.simulation.world.foreign.writes import LeftOutError, Writes
+from tidemark.hudi_format.metadata_table.delta_commit import file_changes
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata, group_stats
+from tidemark.hudi_format.timeline.service_records import (
+    CompactionOperation,
+    CompactionPlan,
+    encode_compaction_plan,
+)
 
 METRICS: Final = (
     "TOTAL_LOG_FILES", "TOTAL_LOG_FILES_SIZE", "TOTAL_IO_MB", "TOTAL_IO_READ_MB", "TOTAL_IO_WRITE_MB",

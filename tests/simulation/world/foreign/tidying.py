@@ -8,9 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_format.metadata_table.files_partition import FileChange
-from hudi_format.storage.base import join_path
-from hudi_format.timeline.avro_container import encode_container
 from tests.hudi_rules import cleaning
 from tests.hudi_rules.archiving import Keep, to_archive
 from tests.hudi_rules.documents import Document
@@ -20,6 +17,9 @@ from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench
 from tests.simulation.world.foreign.writes import LeftOutError
+from tidemark.hudi_format.metadata_table.files_partition import FileChange
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.avro_container import encode_container
 
 
 class Tidying:

@@ -6,8 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hudi_format.storage.base import join_path
-from hudi_format.timeline.service_records import (
+from tests.hudi_rules.timeline import Instant
+from tests.hudi_rules.undoing import RefusedError, check_metadata, check_rollback, files_of
+from tests.simulation.world.checkers.judge import Look
+from tests.simulation.world.foreign import instants
+from tests.simulation.world.foreign.bench import FOREIGN_KEY, Bench
+from tests.simulation.world.foreign.writes import LeftOutError
+from tidemark.hudi_format.storage.base import join_path
+from tidemark.hudi_format.timeline.service_records import (
     RollbackMetadata,
     RollbackPartition,
     RollbackPlan,
@@ -15,12 +21,6 @@ from hudi_format.timeline.service_records import (
     encode_rollback_metadata,
     encode_rollback_plan,
 )
-from tests.hudi_rules.timeline import Instant
-from tests.hudi_rules.undoing import RefusedError, check_metadata, check_rollback, files_of
-from tests.simulation.world.checkers.judge import Look
-from tests.simulation.world.foreign import instants
-from tests.simulation.world.foreign.bench import FOREIGN_KEY, Bench
-from tests.simulation.world.foreign.writes import LeftOutError
 
 _FILES = dict[str, list[str]]
 """Partition path -> names."""

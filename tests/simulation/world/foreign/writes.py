@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from hudi_format.metadata_table.delta_commit import file_changes
-from hudi_format.model import RecordLocation
-from hudi_format.timeline.avro_container import encode_container
-from hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tests.hudi_rules.slices import Group
 from tests.simulation.world.checkers.judge import Look
 from tests.simulation.world.checkers.model import Row
 from tests.simulation.world.foreign import instants
 from tests.simulation.world.foreign.bench import Bench, Changes, Write
 from tests.simulation.world.foreign.replaced_entries import keys_of_base_files, left_behind, rows_elsewhere
+from tidemark.hudi_format.metadata_table.delta_commit import file_changes
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 
 _COMPLETES_TWICE: Final = 2
 

@@ -7,13 +7,13 @@ import sys
 
 SCRIPT = """
 import sys
-from stream_runtime.platform.arrow_alone import use_arrow_alone
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 use_arrow_alone()
 use_arrow_alone()
-import commit_coordinator.main
-import index_assigner.main
-import table_verification.verify
+import tidemark.commit_coordinator.main
+import tidemark.index_assigner.main
+import tidemark.table_verification.verify
 import numpy as np
 import pyarrow as pa
 

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from stream_runtime.ids import SeededIds
-from stream_runtime.platform import broker_files
-from stream_runtime.platform.errors import PlatformError
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.platform import broker_files
+from tidemark.stream_runtime.platform.errors import PlatformError
 
 
 def test_cluster_survives_a_restart_of_the_program(tmp_path):

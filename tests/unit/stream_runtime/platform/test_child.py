@@ -8,9 +8,9 @@ import textwrap
 import psutil
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.platform import child
-from stream_runtime.platform.errors import PlatformError
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.platform import child
+from tidemark.stream_runtime.platform.errors import PlatformError
 
 DEAF = """
 import signal, time
@@ -47,7 +47,7 @@ def test_child_dies_with_a_killed_parent(tmp_path):
     parent_code = textwrap.dedent(f"""
         import time
         from pathlib import Path
-        from stream_runtime.platform import child
+        from tidemark.stream_runtime.platform import child
         print(child.spawn(["/bin/sleep", "60"], Path({str(tmp_path / "console.log")!r})).pid, flush=True)
         time.sleep(60)
     """)

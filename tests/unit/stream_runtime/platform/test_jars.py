@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stream_runtime.clock import ManualClock
-from stream_runtime.platform import jars
-from stream_runtime.platform.errors import JarsUnavailableError
-from stream_runtime.platform.ivy import Exclusion, Module, module_file
-from stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.clock import ManualClock
+from tidemark.stream_runtime.platform import jars
+from tidemark.stream_runtime.platform.errors import JarsUnavailableError
+from tidemark.stream_runtime.platform.ivy import Exclusion, Module, module_file
+from tidemark.stream_runtime.platform.java import find_java
 
 CONTENT = {"a-1.jar": b"first", "b-2.jar": b"second"}
 
@@ -38,7 +38,7 @@ def ivy(monkeypatch):
             return folder / "jars"
 
     stand_in = Ivy()
-    monkeypatch.setattr("stream_runtime.platform.ivy.retrieve", stand_in.retrieve)
+    monkeypatch.setattr("tidemark.stream_runtime.platform.ivy.retrieve", stand_in.retrieve)
     return stand_in
 
 

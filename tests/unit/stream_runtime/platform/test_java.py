@@ -2,8 +2,8 @@
 
 import pytest
 
-from stream_runtime.platform import java
-from stream_runtime.platform.errors import JavaNotFoundError
+from tidemark.stream_runtime.platform import java
+from tidemark.stream_runtime.platform.errors import JavaNotFoundError
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 # In a process of its own: a hard limit that was lowered cannot be raised again.
 SCRIPT = """
 import resource, sys
-from stream_runtime.platform.open_files import allow_open_files
+from tidemark.stream_runtime.platform.open_files import allow_open_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 print(allow_open_files(), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stream_runtime.platform import spark_env
-from stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.platform import spark_env
+from tidemark.stream_runtime.platform.java import find_java
 
 
 def test_workers_run_this_interpreter_and_warnings_go_to_the_log(tmp_path):
@@ -27,7 +27,7 @@ def test_archives_leave_the_import_path_with_their_importers():
     be led by this path, and leave its importers in the cache.
     """
     script = (
-        "import sys, pyspark, py4j; from stream_runtime.platform import spark_daemon;"
+        "import sys, pyspark, py4j; from tidemark.stream_runtime.platform import spark_daemon;"
         # As plain files, wherever this test runs: an interpreter without them keeps the archives.
         "archives = ['/a/pyspark.zip', '/a/py4j-0.10-src.zip', '/a/spark-core.jar'];"
         "sys.path[:] = [archives[0], '/plain', *archives[1:]];"

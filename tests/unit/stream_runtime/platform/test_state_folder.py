@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.platform import state_folder
-from stream_runtime.platform.state_folder import StateFolderError, prepare_state_folder
+from tidemark.stream_runtime.platform import state_folder
+from tidemark.stream_runtime.platform.state_folder import StateFolderError, prepare_state_folder
 
 
 def mode_of(path: Path) -> int:

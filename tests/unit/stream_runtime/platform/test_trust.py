@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from stream_runtime.platform import trust
-from stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.platform import trust
+from tidemark.stream_runtime.platform.java import find_java
 
 
 def test_written_store_is_listed_by_keytool_with_its_checksum_verified(tmp_path):

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import ConfigError
-from stream_runtime.config.security_model import ClientAuth, TlsConfig
-from stream_runtime.security.certificates import load_authority, load_own
-from stream_runtime.security.errors import SecurityConfigError
-from stream_runtime.security.secret_file import Reloaded
-from stream_runtime.security.server import ServerTls
 from tests.certificates import Authority, Pair
 from tests.unit.stream_runtime.security.secured import secured
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import ConfigError
+from tidemark.stream_runtime.config.security_model import ClientAuth, TlsConfig
+from tidemark.stream_runtime.security.certificates import load_authority, load_own
+from tidemark.stream_runtime.security.errors import SecurityConfigError
+from tidemark.stream_runtime.security.secret_file import Reloaded
+from tidemark.stream_runtime.security.server import ServerTls
 
 CLOCK = SystemClock()
 

@@ -14,20 +14,20 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import Address, TableConfigFile
-from stream_runtime.ids import SeededIds
-from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError
-from stream_runtime.rpc.health import is_serving
-from stream_runtime.rpc.server import RpcServer, start_server
-from stream_runtime.security.client import TOKEN_VARIABLE, ClientSecurity, client_security
-from stream_runtime.security.local_token import remove_local_token, write_local_token
-from stream_runtime.security.roles import Role
-from stream_runtime.security.server import ServerSecurity, server_security
-from stream_runtime.security.tokens import new_token, token_line
 from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, TableConfigFile
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.rpc.health import is_serving
+from tidemark.stream_runtime.rpc.server import RpcServer, start_server
+from tidemark.stream_runtime.security.client import TOKEN_VARIABLE, ClientSecurity, client_security
+from tidemark.stream_runtime.security.local_token import remove_local_token, write_local_token
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.server import ServerSecurity, server_security
+from tidemark.stream_runtime.security.tokens import new_token, token_line
 
 READER, OPERATOR, SERVICE, STRANGER = (new_token(SeededIds(seed)) for seed in (1, 2, 3, 4))
 ADMIN, COMMIT = "tidemark.admin.v1.Admin", "tidemark.commit.v1.CommitCoordinator"

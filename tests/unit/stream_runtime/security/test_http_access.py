@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.clock import SystemClock
-from stream_runtime.config import Address, TableConfigFile
-from stream_runtime.http_server import HttpServer, text_answer
-from stream_runtime.ids import SeededIds
-from stream_runtime.security.listening import ListenError
-from stream_runtime.security.roles import Role
-from stream_runtime.security.server import server_security
-from stream_runtime.security.tokens import new_token, token_line
-from stream_runtime.service_http import start_guarded_server
 from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, TableConfigFile
+from tidemark.stream_runtime.http_server import HttpServer, text_answer
+from tidemark.stream_runtime.ids import SeededIds
+from tidemark.stream_runtime.security.listening import ListenError
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.server import server_security
+from tidemark.stream_runtime.security.tokens import new_token, token_line
+from tidemark.stream_runtime.service_http import start_guarded_server
 
 READER, SERVICE, STRANGER = (new_token(SeededIds(seed)) for seed in (1, 2, 3))
 LINES = [token_line(READER, [Role.READ], "anna"), token_line(SERVICE, [Role.SERVICE], "writer")]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.config import Address
-from stream_runtime.security.listening import ListenError, check_listen_address
 from tests.unit.stream_runtime.security.secured import secured
+from tidemark.stream_runtime.config import Address
+from tidemark.stream_runtime.security.listening import ListenError, check_listen_address
 
 ANYWHERE = Address("0.0.0.0", 7411)
 TLS = "tls: {certificate: a, key: b, ca: c}"

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from stream_runtime.security.roles import EVERYTHING, GRANTS, METHOD_ROLES, OPEN, Role, is_allowed
+from tidemark.stream_runtime.security.roles import EVERYTHING, GRANTS, METHOD_ROLES, OPEN, Role, is_allowed
 
 ROOT = Path(__file__).resolve().parents[4]
 PROTOS = sorted((ROOT / "proto").rglob("*.proto"))

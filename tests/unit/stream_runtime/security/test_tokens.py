@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from stream_runtime.config.security_model import SecretSource
-from stream_runtime.ids import SeededIds, SystemIds
-from stream_runtime.security.errors import SecurityConfigError
-from stream_runtime.security.roles import Role
-from stream_runtime.security.tokens import (
+from tests.unit.stream_runtime.security.secured import secret_file
+from tidemark.stream_runtime.config.security_model import SecretSource
+from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from tidemark.stream_runtime.security.errors import SecurityConfigError
+from tidemark.stream_runtime.security.roles import Role
+from tidemark.stream_runtime.security.tokens import (
     TOKEN,
     checked_token,
     new_token,
@@ -20,7 +21,6 @@ from stream_runtime.security.tokens import (
     read_source,
     token_line,
 )
-from tests.unit.stream_runtime.security.secured import secret_file
 
 READER, OPERATOR, STRANGER = (new_token(SeededIds(seed)) for seed in (1, 2, 3))
 
@@ -94,7 +94,7 @@ def test_every_entry_is_compared_in_constant_time(monkeypatch):
         compared.append(known)
         return real(known, shown)
 
-    monkeypatch.setattr("stream_runtime.security.tokens.hmac.compare_digest", compare)
+    monkeypatch.setattr("tidemark.stream_runtime.security.tokens.hmac.compare_digest", compare)
     lines = [token_line(new_token(SeededIds(seed)), [Role.READ], f"n{seed}") for seed in range(1, 6)]
     known = parse_access_list("\n".join(lines), "here")
     for shown in (READER, STRANGER, "", "x" * 10_000, "\udcff"):

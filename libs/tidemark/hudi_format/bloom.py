@@ -1,0 +1,130 @@
+"""Hudi's SIMPLE bloom filter of a base file's record keys, as base64 text for the Parquet footer.
+
+Spark writers with the BLOOM index fail on a base file that has none (Hudi format notes, section 3).
+Layout, big-endian: int -1, int number of hashes, byte 1 (murmur), int number of bits, then the bits, bit
+i in byte i >> 3 under 1 << (i & 7).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.columnar import BinaryColumn
+
+_MULTIPLIER: Final = np.uint32(0x5BD1E995)
+_ROTATION: Final = np.uint32(24)
+_HEADER: Final = struct.Struct(">iibi")
+_BYTES_PER_CHUNK_MAX: Final = 8 << 20
+_LN2: Final = math.log(2)
+
+
+@dataclass(frozen=True, slots=True)
+class BloomSpec:
+    """Target error rate (Hudi's default is 1e-9, 43 bits a key) and the fewest keys to size a filter for."""
+
+    error_rate: float = 1e-9
+    keys_min: int = 64
+
+    def bits(self, keys: int) -> int:
+        """Size of the filter for `keys` keys."""
+        return math.ceil(max(keys, self.keys_min) * -math.log(self.error_rate) / _LN2**2)
+
+    def hashes(self, keys: int) -> int:
+        """Number of hash functions for `keys` keys."""
+        return math.ceil(_LN2 * self.bits(keys) / max(keys, self.keys_min))
+
+
+def bloom_filter_text(keys: pa.Array | pa.ChunkedArray, spec: BloomSpec) -> str:
+    """The filter that holds `keys` (no nulls), as the footer entry `org.apache.hudi.bloomfilter` has it."""
+    column = BinaryColumn.from_arrow(keys)
+    bits, hashes = spec.bits(len(column)), spec.hashes(len(column))
+    flags = np.zeros((bits + 7) // 8 * 8, dtype=np.bool_)
+    for chunk in _chunks_of_equal_length(column):
+        for positions in _positions(chunk, bits, hashes):
+            flags[positions] = True
+    body = np.packbits(flags, bitorder="little").tobytes()
+    return base64.b64encode(_HEADER.pack(-1, hashes, 1, bits) + body).decode()
+
+
+def _positions(chunk: npt.NDArray[np.uint8], bits: int, hashes: int) -> list[npt.NDArray[np.int64]]:
+    """Bit positions of each hash; the hash of one round seeds the next."""
+    words, tail = _mixed_words(chunk)
+    seed = np.zeros(len(chunk), dtype=np.uint32)
+    positions = []
+    for _ in range(hashes):
+        seed = _murmur(words, tail, chunk.shape[1], seed)
+        # Java: abs(int % bits) with the sign of the dividend, which is abs(int) mod bits.
+        positions.append(np.abs(seed.view(np.int32).astype(np.int64)) % bits)
+    return positions
+
+
+def _mixed_words(
+    chunk: npt.NDArray[np.uint8],
+) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
+    """The part of Murmur2 that does not depend on the seed: the mixed 4-byte words, and the tail bytes as
+    one word.
+    """
+    length = chunk.shape[1]
+    words = []
+    for start in range(0, length & ~3, 4):
+        word = np.ascontiguousarray(chunk[:, start : start + 4]).view("<u4").reshape(-1) * _MULTIPLIER
+        words.append((word ^ (word >> _ROTATION)) * _MULTIPLIER)
+    if not length & 3:
+        return words, None
+    tail = np.zeros(len(chunk), dtype=np.uint32)
+    for position in range(length & ~3, length):
+        # As in Hadoop's Murmur2, the last byte is the lowest one (other versions of it have the first one
+        # there), and bytes are signed: one above 0x7f flips all higher bits as well.
+        signed = chunk[:, position].view(np.int8).astype(np.int32).view(np.uint32)
+        tail ^= signed << np.uint32(8 * (length - 1 - position))
+    return words, tail
+
+
+def _murmur(
+    words: list[npt.NDArray[np.uint32]],
+    tail: npt.NDArray[np.uint32] | None,
+    length: int,
+    seed: npt.NDArray[np.uint32],
+) -> npt.NDArray[np.uint32]:
+    state = seed ^ np.uint32(length)
+    for word in words:
+        state *= _MULTIPLIER
+        state ^= word
+    if tail is not None:
+        state ^= tail
+        state *= _MULTIPLIER
+    state ^= state >> np.uint32(13)
+    state *= _MULTIPLIER
+    state ^= state >> np.uint32(15)
+    return state
+
+
+def _rows_of_equal_length(column: BinaryColumn) -> list[npt.NDArray[np.int64]]:
+    lengths = column.lengths()
+    order = np.argsort(lengths, kind="stable")
+    ends = np.flatnonzero(np.diff(lengths[order])) + 1
+    chunks = []
+    for rows in np.split(order, ends):
+        width = max(int(lengths[rows[0]]), 1) if len(rows) else 1
+        step = max(_BYTES_PER_CHUNK_MAX // width, 1)
+        chunks += [rows[start : start + step] for start in range(0, len(rows), step)]
+    return chunks
+
+
+def _chunks_of_equal_length(column: BinaryColumn) -> list[npt.NDArray[np.uint8]]:
+    """The keys as byte matrices, one per length and at most 8 MiB, so that no lane of a hash waits for
+    another.
+    """
+    lengths = column.lengths()
+    return [
+        column.data[column.offsets[rows][:, None] + np.arange(lengths[rows[0]])]
+        for rows in _rows_of_equal_length(column)
+    ]

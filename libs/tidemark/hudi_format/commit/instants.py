@@ -1,0 +1,125 @@
+"""Making and removing the files of an instant.
+
+Each step is repeatable. An inflight or completed file that is there counts as written whatever its bytes:
+its name says whose it is, and another version of the writer may have made it. A plan (in a requested file)
+counts only with the very content that would have been written. Nothing here decides; the caller holds the
+table's lock where the protocol says so (ARCHITECTURE.md, "Commit").
+
+With `staging_dir` a file appears by `Storage.publish` out of that folder, so that a writer whose term is
+over makes nothing: the step raises `StagingGoneError` instead.
+"""
+
+from __future__ import annotations
+
+from tidemark.hudi_format.errors import AlreadyExistsError, TimelineConflictError
+from tidemark.hudi_format.storage.base import FileContent, Storage, join_path
+from tidemark.hudi_format.timeline import DATA_ROOT, Action, Instant, State
+from tidemark.hudi_format.timeline.instant import parse_file_name
+
+
+def instant_path(instant: Instant, root: str = DATA_ROOT) -> str:
+    """Where the file of this state of the instant lies, relative to the table's base."""
+    return join_path(root, "timeline", instant.file_name)
+
+
+def create_requested(
+    storage: Storage,
+    requested: str,
+    action: Action,
+    data: FileContent = b"",
+    *,
+    root: str = DATA_ROOT,
+    staging_dir: str | None = None,
+) -> Instant:
+    """Makes the requested file; `data` is the plan, empty for commits and deltacommits.
+
+    Raises `TimelineConflictError` when the file exists with another content.
+    """
+    instant = Instant(requested, action, State.REQUESTED)
+    _put(storage, instant_path(instant, root), data, staging_dir)
+    return instant
+
+
+def create_inflight(
+    storage: Storage,
+    instant: Instant,
+    data: FileContent = b"",
+    *,
+    root: str = DATA_ROOT,
+    staging_dir: str | None = None,
+) -> Instant:
+    """Makes the inflight file of a requested instant; `data` is commit metadata for commits, else empty.
+
+    Raises `TimelineConflictError` when the requested file is gone (rolled back).
+    """
+    _require(storage, instant, root)
+    inflight = instant.to(State.INFLIGHT)
+    _put(storage, instant_path(inflight, root), data, staging_dir, any_content=True)
+    return inflight
+
+
+def complete(
+    storage: Storage,
+    instant: Instant,
+    completion: str,
+    data: FileContent,
+    *,
+    root: str = DATA_ROOT,
+    staging_dir: str | None = None,
+) -> Instant:
+    """Makes the completed file of an inflight instant: the one write that lets it take effect.
+
+    Before it no reader sees anything of the instant, after it all of it. Raises `TimelineConflictError`
+    when the instant was rolled back (its inflight file is gone), or is completed at another time. Hold the
+    table's lock: the completion time is in the name, so the file alone excludes nobody (notes 5.2).
+    """
+    completed = instant.to(State.COMPLETED, completion)
+    already = completed_file(storage, instant.requested, root)
+    if already is not None and already != completed.file_name:
+        raise TimelineConflictError(f"{completed.file_name}: the instant is completed already as {already}")
+    if already is not None:
+        # Whoever made it may have died before the name was durable.
+        storage.sync_dir(join_path(root, "timeline"))
+    else:
+        _require(storage, instant, root)
+        _put(storage, instant_path(completed, root), data, staging_dir, any_content=True)
+    return completed
+
+
+def completed_file(storage: Storage, requested: str, root: str = DATA_ROOT) -> str | None:
+    """The name of the completed file of an instant (savepoints apart), None while there is none."""
+    for info in storage.list(join_path(root, "timeline")):
+        found = parse_file_name(info.name) if info.name.startswith(f"{requested}_") else None
+        if found is not None and found.action is not Action.SAVEPOINT:
+            return info.name
+    return None
+
+
+def delete_pending(storage: Storage, requested: str, action: Action, root: str = DATA_ROOT) -> None:
+    """Removes inflight, then requested file, in Hudi's order: a crash in between leaves the instant
+    requested.
+    """
+    for state in (State.INFLIGHT, State.REQUESTED):
+        storage.delete(instant_path(Instant(requested, action, state), root))
+    storage.sync_dir(join_path(root, "timeline"))
+
+
+def _require(storage: Storage, instant: Instant, root: str) -> None:
+    path = instant_path(instant, root)
+    if not storage.exists(path):
+        raise TimelineConflictError(f"{path} is gone: the instant was rolled back by somebody else")
+
+
+def _put(
+    storage: Storage, path: str, data: FileContent, staging_dir: str | None, any_content: bool = False
+) -> None:
+    try:
+        if staging_dir is None:
+            storage.create(path, data)
+        else:
+            storage.publish(staging_dir, path, data)
+    except AlreadyExistsError as error:
+        if not any_content and storage.read(path) != bytes(data):
+            raise TimelineConflictError(
+                f"{path} exists with another content: another writer made it"
+            ) from error

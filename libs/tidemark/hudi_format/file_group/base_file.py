@@ -1,0 +1,204 @@
+"""Base files: Parquet with Hudi's five meta columns first (Hudi format notes, section 3).
+
+The caller names the file; `attach_meta_columns` needs that name because every row carries it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
+from tidemark.hudi_format.columnar import BinaryColumn
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage, read_columns
+from tidemark.hudi_format.schema import (
+    META_COLUMNS,
+    OPERATION_FIELD,
+    SchemaError,
+    TableSchema,
+    cast_rows,
+    left_out,
+)
+from tidemark.hudi_format.storage.base import Storage
+
+COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
+ROW_GROUP_BYTES: Final = 64 << 20
+_ZSTD_LEVEL: Final = 1
+# The first byte of UTF-8 from U+E000 on: above it, byte order and Java's UTF-16 order of strings differ.
+_UNORDERED_BYTE: Final = 0xEE
+# Columns whose values are all different: a dictionary is built, found too large and thrown away.
+_UNIQUE_COLUMNS: Final = (COMMIT_SEQNO, RECORD_KEY)
+
+
+def attach_meta_columns(
+    rows: pa.Table,
+    keys: pa.Array | pa.ChunkedArray,
+    partition_path: str,
+    instant: str,
+    task_partition: int,
+    file_name: str,
+    first_seqno: int = 0,
+) -> pa.Table:
+    """`rows` (user columns) with the meta columns of a new version of each row in front.
+
+    `_hoodie_commit_seqno` is `<instant>_<task_partition>_<number>`, unique within the commit when each
+    task has its own partition number and counts `first_seqno` on over its files. `file_name` is the base
+    file's name, or the bare file id for the rows of a log file.
+    """
+    count = rows.num_rows
+    numbers = pa.array(np.arange(first_seqno, first_seqno + count)).cast(pa.string())
+    meta = [
+        constant_column(instant, count),
+        pc.binary_join_element_wise(f"{instant}_{task_partition}_", numbers, ""),
+        keys,
+        constant_column(partition_path, count),
+        constant_column(file_name, count),
+    ]
+    user = [name for name in rows.column_names if name not in META_COLUMNS]
+    columns = meta + [rows.column(name) for name in user]
+    fields = [pa.field(name, pa.string()) for name in META_COLUMNS] + [
+        rows.schema.field(name) for name in user
+    ]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def constant_column(value: str, count: int) -> pa.Array:
+    """`count` times the same text."""
+    return pa.repeat(pa.scalar(value, pa.string()), count)
+
+
+def write_base_file(
+    rows: pa.Table,
+    schema: TableSchema,
+    *,
+    bloom: BloomSpec | None = None,
+    row_group_bytes: int = ROW_GROUP_BYTES,
+) -> bytes:
+    """The bytes of a base file that holds `rows` (meta and user columns; missing user columns become null).
+
+    Where `rows` have `_hoodie_operation`, the file has it, too. Spark writers with the BLOOM index need
+    `bloom`; the record index does not. Raises `SchemaError`.
+    """
+    with_operation = OPERATION_FIELD in rows.column_names
+    rows = cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+    avro = schema.avro_with_operation_json if with_operation else schema.avro_with_meta_json
+    footer = {"parquet.avro.schema": avro, "writer.model.name": "avro"}
+    keys = rows.column(RECORD_KEY)
+    if rows.num_rows:
+        footer["hoodie_min_record_key"], footer["hoodie_max_record_key"] = min_max_key(keys)
+    if bloom is not None:
+        footer["org.apache.hudi.bloomfilter"] = bloom_filter_text(keys, bloom)
+        footer["hoodie_bloom_filter_type_code"] = "SIMPLE"
+    return write_parquet(rows, footer, row_group_bytes)
+
+
+def write_parquet(rows: pa.Table, footer: dict[str, str], row_group_bytes: int = ROW_GROUP_BYTES) -> bytes:
+    """One Parquet file in memory, without Arrow's own schema entry, which only Arrow would read."""
+    sink = pa.BufferOutputStream()
+    row_bytes = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    with pq.ParquetWriter(
+        sink,
+        rows.schema,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=_dictionary_columns(rows.schema),
+        store_schema=False,
+    ) as writer:
+        writer.write_table(rows, row_group_size=max(row_group_bytes // row_bytes, 1))
+        writer.add_key_value_metadata(footer)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def min_max_key(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
+    """Smallest and largest key in Java's order of strings, by which Spark's BLOOM index prunes files."""
+    if BinaryColumn.from_arrow(keys).data.max(initial=0) < _UNORDERED_BYTE:
+        bounds = pc.min_max(keys)
+        return bounds["min"].as_py(), bounds["max"].as_py()
+    ordered = sorted(keys.to_pylist(), key=lambda key: key.encode("utf-16-be"))
+    return ordered[0], ordered[-1]
+
+
+def read_base_file(
+    storage: Storage,
+    path: str,
+    columns: list[str] | None = None,
+    keys: pa.Array | None = None,
+) -> pa.Table:
+    """The rows of a base file, as stored: cast them to the table's schema with `cast_rows`.
+
+    `columns` the file does not have are left out. `keys` keeps only rows with these record keys.
+    Raises `FileMissingError`, `CorruptFileError`.
+    """
+    with storage.open_input(path) as source:
+        return read_parquet(source, path, columns, keys)
+
+
+def read_base_schema(storage: Storage, path: str) -> pa.Schema:
+    """The columns that a base file has, from its footer. Raises as `read_base_file`."""
+    with storage.open_input(path) as source:
+        file = open_parquet(source, path)
+        with parquet_damage(path):
+            return file.schema_arrow
+
+
+def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Table:
+    """All rows of a base file as the next base file with `schema` will hold them: every column is kept.
+
+    Raises `SchemaError` when the file has a column that `schema` lacks, or a wider type: written anew, rows
+    that nobody touched would lose values. Other errors as `read_base_file`.
+    """
+    rows = read_base_file(storage, path)
+    if lost := left_out(rows.schema, schema.arrow):
+        raise SchemaError(
+            f"{path} has columns that the table's schema lacks ({', '.join(lost)}): written anew it would "
+            "lose them. Add them to table.schema, as optional fields of the file's types, and restart"
+        )
+    with_operation = OPERATION_FIELD in rows.column_names
+    return cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
+
+
+def read_parquet(
+    source: pa.NativeFile | pa.Buffer,
+    path: str,
+    columns: list[str] | None = None,
+    keys: pa.Array | None = None,
+) -> pa.Table:
+    """As `read_base_file`, from an open file or a buffer; `path` names it in errors."""
+    file = open_parquet(source, path, pre_buffer=True)
+    wanted = None
+    if columns is not None:
+        with parquet_damage(path):
+            wanted = [name for name in columns if name in file.schema_arrow.names]
+        if keys is not None and RECORD_KEY not in wanted:
+            wanted = [RECORD_KEY, *wanted]
+    rows = read_columns(file, path, wanted)
+    if RECORD_KEY not in rows.column_names and (columns is None or RECORD_KEY in columns or keys is not None):
+        raise CorruptFileError(
+            f"{path} has no column {RECORD_KEY}; tables without meta columns are not served"
+        )
+    return rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys))
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    names: list[str] = []
+    for field in schema:
+        if field.name not in _UNIQUE_COLUMNS:
+            names += _leaf_paths(field, field.name)
+    return names
+
+
+def _leaf_paths(field: pa.Field, path: str) -> list[str]:
+    if pa.types.is_struct(field.type):
+        return [leaf for child in field.type for leaf in _leaf_paths(child, f"{path}.{child.name}")]
+    if pa.types.is_list(field.type):
+        return _leaf_paths(field.type.value_field, f"{path}.list.element")
+    if pa.types.is_map(field.type):
+        key, value = field.type.key_field, field.type.item_field
+        return _leaf_paths(key, f"{path}.key_value.key") + _leaf_paths(value, f"{path}.key_value.value")
+    return [path]

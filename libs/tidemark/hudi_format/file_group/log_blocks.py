@@ -1,0 +1,226 @@
+"""Log files of data: what one commit does to one file group, and reading such files back as columns.
+
+A file of ours holds one Parquet data block, then delete blocks: those with ordering values, then
+unconditional ones. hudi-rs refuses a delete block that mixes the two (Hudi format notes 4.4). Spark's own
+files hold Avro data blocks; its log compaction writes blocks that stand for those of other files, its MERGE
+INTO blocks that hold some columns only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, UnsupportedTableError, damage_in
+from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
+from tidemark.hudi_format.file_group.base_file import read_parquet, write_parquet
+from tidemark.hudi_format.file_group.changes import Changes, Deletes
+from tidemark.hudi_format.file_group.delete_records import delete_block_contents, read_deletes
+from tidemark.hudi_format.file_group.merge import changes_of_rows
+from tidemark.hudi_format.log_file.blocks import (
+    BlockType,
+    HeaderKey,
+    LogBlock,
+    frame_block,
+    read_blocks,
+    scan_blocks,
+)
+from tidemark.hudi_format.lost_ends import check_empty, check_size
+from tidemark.hudi_format.ordering import BoolArray, OrderingField
+from tidemark.hudi_format.parsed_avro import parsed_json
+from tidemark.hudi_format.schema import IS_DELETED_FIELD, OPERATION_FIELD, TableSchema, cast_rows
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import MergeMode
+
+_DELETE_OPERATIONS = pa.array(["D", "-U"])
+
+
+@dataclass(frozen=True, slots=True)
+class LogContent:
+    """A log file's data rows (the columns that were asked for) and its changes, which point into them.
+
+    `folds`: the instants that the file stands for, when a log compaction made it. `has`: per row and column
+    whether the row holds it; None when all rows are whole.
+    """
+
+    rows: pa.Table
+    changes: Changes
+    folds: frozenset[str] = frozenset()
+    has: BoolArray | None = None
+
+    @classmethod
+    def concat(cls, contents: Sequence[LogContent], columns: pa.Schema) -> LogContent:
+        """The contents one after the other, as one."""
+        rows = pa.concat_tables([columns.empty_table(), *(each.rows for each in contents)])
+        changes = Changes.concat(
+            [each.changes for each in contents], [each.rows.num_rows for each in contents]
+        )
+        has = None
+        if any(each.has is not None for each in contents):
+            whole = [np.ones((each.rows.num_rows, len(columns)), np.bool_) for each in contents]
+            has = np.concatenate(
+                [full if each.has is None else each.has for full, each in zip(whole, contents, strict=True)]
+            )
+        return cls(rows, changes, has=has)
+
+
+def data_log_bytes(
+    schema: TableSchema,
+    instant: str,
+    rows: pa.Table | None,
+    deletes: Deletes | None,
+    partition_path: str,
+    ordering: OrderingField | None,
+) -> bytes:
+    """The bytes of a log file: `rows` (meta columns attached; `_hoodie_file_name` is the bare file id)
+    and `deletes`.
+
+    No key may be in both. Ordering values must not be null: Spark's read of the file group would die.
+    Raises `OrderingError`, `SchemaError`, and `HudiFormatError` when there is nothing to write.
+    """
+    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema.avro_with_meta_json}
+    blocks = []
+    if rows is not None and rows.num_rows:
+        rows = cast_rows(rows, schema.arrow_with_meta)
+        if ordering is not None:
+            ordering.to_int64(rows.column(ordering.name))
+        footer = {"parquet.avro.schema": schema.avro_with_meta_json, "writer.model.name": "avro"}
+        blocks.append(frame_block(BlockType.PARQUET_DATA, headers, write_parquet(rows, footer)))
+    for content in delete_block_contents(deletes or Deletes.none(), partition_path, ordering):
+        blocks.append(frame_block(BlockType.DELETE, headers, content))
+    if not blocks:
+        raise HudiFormatError(f"log file of instant {instant} in {partition_path!r}: no rows and no deletes")
+    return b"".join(blocks)
+
+
+def read_data_log(
+    storage: Storage,
+    path: str,
+    columns: pa.Schema,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+) -> LogContent:
+    """What a log file holds, in its order; `columns` has at least the record key and the ordering field.
+
+    Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for blocks that are not served.
+    """
+    parts: list[LogContent] = []
+    folds: set[str] = set()
+    data = storage.read(path)
+    if not data:
+        check_empty(storage, path)
+    for block in read_blocks(data, path):
+        refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
+        folds.update(block.compacted_block_times)
+        if block.block_type is BlockType.DELETE:
+            deletes = Changes.of_deletes(read_deletes(block.content, ordering, path))
+            parts.append(LogContent(columns.empty_table(), deletes))
+            continue
+        rows, removed, has = _data_rows(block, path, columns)
+        changes = changes_of_rows(rows, mode, ordering)
+        if removed is not None:
+            changes = replace(changes, is_delete=changes.is_delete | removed)
+        parts.append(LogContent(rows, changes, has=has))
+    return replace(LogContent.concat(parts, columns), folds=frozenset(folds))
+
+
+def read_log_deletes(
+    storage: Storage,
+    path: str,
+    columns: pa.Schema,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+) -> Deletes:
+    """What a log file deletes, repeated keys included; parameters and errors as `read_data_log`.
+
+    Data blocks are passed over unread unless their rows may say that they are deletes.
+    """
+    parts = [Deletes.none()]
+    with storage.open_input(path) as file:
+        if not file.size():
+            check_empty(storage, path)
+        for block in scan_blocks(file, path, _may_delete):
+            if block.block_type is BlockType.DELETE:
+                parts.append(read_deletes(block.content, ordering, path))
+                continue
+            refuse_unreadable(block.block_type, block.headers, path, ordering.name if ordering else None)
+            rows, removed, _ = _data_rows(block, path, columns)
+            changes = changes_of_rows(rows, mode, ordering)
+            gone = np.flatnonzero(changes.is_delete if removed is None else changes.is_delete | removed)
+            keys = changes.keys.take(pa.array(gone))
+            parts.append(Deletes(keys, changes.ordering[gone], changes.unconditional[gone]))
+    return Deletes(
+        pa.concat_arrays([part.keys for part in parts]),
+        np.concatenate([part.ordering for part in parts]),
+        np.concatenate([part.unconditional for part in parts]),
+    )
+
+
+def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
+    schema = headers.get(HeaderKey.SCHEMA, "")
+    in_rows = block_type in (BlockType.PARQUET_DATA, BlockType.AVRO_DATA) and (
+        IS_DELETED_FIELD in schema or OPERATION_FIELD in schema
+    )
+    return in_rows or block_type is BlockType.DELETE
+
+
+def check_log_blocks(storage: Storage, path: str, ordering_field: str | None, committed: int = 0) -> None:
+    """Raises `UnsupportedTableError` where a block of the log file could not be read, `CorruptFileError`
+    where the file is shorter than `committed` (bytes; 0: not known). Reads headers only; else raises as
+    `read_data_log`.
+    """
+
+    def look(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
+        refuse_unreadable(block_type, headers, path, ordering_field)
+        return False
+
+    with storage.open_input(path) as file:
+        check_size(path, file.size(), committed)
+        for _ in scan_blocks(file, path, look):
+            pass
+
+
+def refuse_unreadable(
+    block_type: BlockType, headers: Mapping[HeaderKey, str], path: str, ordering_field: str | None
+) -> None:
+    """Raises `UnsupportedTableError` for a block that this library does not read."""
+    what = None
+    if block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
+        what = f"a {block_type.name} block"
+    elif HeaderKey.IS_PARTIAL in headers and ordering_field is not None:
+        text = "the schema of a block of partial updates"
+        schema = parsed_json(headers.get(HeaderKey.SCHEMA) or "{}", path, text)
+        with damage_in(path, text):
+            held = {field.get("name") for field in schema.get("fields", ())}
+        if ordering_field not in held:
+            what = f"partial updates without the ordering field {ordering_field}"
+    if what is not None:
+        raise UnsupportedTableError(
+            f"{path} holds {what}", "Compact this file group with Spark (CALL run_compaction)"
+        )
+
+
+def _data_rows(
+    block: LogBlock, path: str, columns: pa.Schema
+) -> tuple[pa.Table, BoolArray | None, BoolArray | None]:
+    """A data block's rows cast to `columns`; which of them say in `_hoodie_operation` that they delete; and
+    which columns they hold (None: all).
+    """
+    if block.block_type is BlockType.PARQUET_DATA:
+        wanted = [*columns.names, OPERATION_FIELD]
+        rows = read_parquet(pa.BufferReader(block.content), path, wanted)
+    else:
+        if not block.schema:
+            raise CorruptFileError(f"{path}: a data block has no SCHEMA header")
+        rows = decode_avro_rows(block.content, block.schema, path)
+    removed = has = None
+    if OPERATION_FIELD in rows.column_names:
+        removed = np.asarray(pc.is_in(rows.column(OPERATION_FIELD), value_set=_DELETE_OPERATIONS))
+    if HeaderKey.IS_PARTIAL in block.headers:
+        held = [name in rows.column_names for name in columns.names]
+        has = np.broadcast_to(np.array(held, np.bool_), (rows.num_rows, len(held)))
+    return cast_rows(rows, columns), removed, has

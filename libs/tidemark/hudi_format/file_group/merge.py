@@ -1,0 +1,184 @@
+"""Merging new versions into rows: COPY_ON_WRITE rewrites, and a base file with what its logs say.
+
+Both follow Hudi 1.2.0's readers (Hudi format notes 4.4): by event time the newer record wins when its
+ordering value is not below the stored one, ties included; unconditional deletes always win.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.file_group.base_file import FILE_NAME, RECORD_KEY, constant_column
+from tidemark.hudi_format.file_group.changes import Changes, Deletes, combined, positions_in
+from tidemark.hudi_format.file_group.partial_rows import apply_partial_log
+from tidemark.hudi_format.ordering import BoolArray, Int64Array, OrderingField
+from tidemark.hudi_format.schema import IS_DELETED_FIELD
+from tidemark.hudi_format.table_config import MergeMode
+
+
+class DuplicateKeyError(HudiFormatError):
+    """A record key twice among the changes of one file group and commit: de-duplicate them first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """The merged rows, and what became of each change.
+
+    updates + inserts + deletes + stale + unknown_deletes = number of changes. `applied_upserts` and
+    `applied_deletes` tell per change whether it was the newer one (an unknown delete is applied: it has
+    nothing to lose against).
+    """
+
+    rows: pa.Table
+    updates: int
+    inserts: int
+    deletes: int
+    stale: int
+    unknown_deletes: int
+    applied_upserts: BoolArray
+    applied_deletes: BoolArray
+
+
+def merge_upserts(
+    existing: pa.Table,
+    upserts: pa.Table,
+    deletes: Deletes,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+    new_file_name: str,
+) -> MergeResult:
+    """The rows of the next base file of a COPY_ON_WRITE file group.
+
+    `existing` and `upserts` have the same schema, meta columns included; unchanged rows keep theirs,
+    `_hoodie_file_name` aside, which becomes `new_file_name` in all rows. Updated rows move behind the
+    unchanged ones. An upsert with `_hoodie_is_deleted` true is a delete with its ordering value. Raises
+    `DuplicateKeyError`, `OrderingError`.
+    """
+    incoming = _incoming_changes(upserts, deletes, mode, ordering)
+    match = positions_in(existing.column(RECORD_KEY), incoming.keys)
+    known = np.zeros(len(incoming), np.bool_)
+    known[match[match >= 0]] = True
+    wins = _newer_than_existing(existing, incoming, match, mode, ordering)
+    count = upserts.num_rows
+    writes = wins & ~incoming.is_delete
+    rows = _filtered(existing, ~_replaced(match, wins))
+    if writes.any():
+        rows = pa.concat_tables([rows, _filtered(upserts, writes[:count])])
+    rows = rows.set_column(
+        rows.schema.get_field_index(FILE_NAME),
+        rows.schema.field(FILE_NAME),
+        constant_column(new_file_name, rows.num_rows),
+    )
+    return MergeResult(
+        rows=rows,
+        updates=int((writes & known).sum()),
+        inserts=int((writes & ~known).sum()),
+        deletes=int((wins & incoming.is_delete & known).sum()),
+        stale=int((~wins).sum()),
+        unknown_deletes=int((incoming.is_delete & ~known).sum()),
+        applied_upserts=wins[:count],
+        applied_deletes=wins[count:],
+    )
+
+
+def apply_log(
+    base: pa.Table | None,
+    log_rows: pa.Table,
+    changes: Changes,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+    has: BoolArray | None = None,
+) -> pa.Table:
+    """The live rows of a slice: its base rows (None without a base file) after the changes of its logs.
+
+    `changes.row` points into `log_rows`; both tables have the same schema and hold at least the record
+    key and, by event time, the ordering column. `has`: per log row and column whether the row holds the
+    column; None when all rows are whole.
+    """
+    if has is not None:
+        return apply_partial_log(base, log_rows, has, changes, mode, ordering)
+    reduced = changes.reduce(mode)
+    if base is None:
+        return _taken(log_rows, reduced.row[~reduced.is_delete])
+    match = positions_in(base.column(RECORD_KEY), reduced.keys)
+    wins = _newer_than_existing(base, reduced, match, mode, ordering)
+    kept = _filtered(base, ~_replaced(match, wins))
+    return pa.concat_tables([kept, _taken(log_rows, reduced.row[wins & ~reduced.is_delete])])
+
+
+def changes_of_rows(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Changes:
+    """The changes that data rows (of a log, or upserts) make; null ordering values count as the lowest."""
+    keys = combined(rows.column(RECORD_KEY))
+    return Changes.of_rows(keys, ordering_of(rows, mode, ordering), _is_deleted(rows))
+
+
+def ordering_of(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Int64Array:
+    """Ordering values of rows as int64; all 0 by commit time."""
+    if mode is MergeMode.COMMIT_TIME_ORDERING:
+        return np.zeros(rows.num_rows, np.int64)
+    if ordering is None:
+        raise HudiFormatError("EVENT_TIME_ORDERING needs an ordering field: set hoodie.table.ordering.fields")
+    return ordering.to_int64_or_lowest(rows.column(ordering.name))
+
+
+def _incoming_changes(
+    upserts: pa.Table, deletes: Deletes, mode: MergeMode, ordering: OrderingField | None
+) -> Changes:
+    if mode is MergeMode.EVENT_TIME_ORDERING and ordering is not None:
+        ordering.to_int64(upserts.column(ordering.name))
+    parts = [changes_of_rows(upserts, mode, ordering), Changes.of_deletes(deletes)]
+    changes = Changes.concat(parts, [upserts.num_rows, 0])
+    distinct = pc.count_distinct(changes.keys).as_py()
+    if distinct != len(changes):
+        raise DuplicateKeyError(f"{len(changes)} changes of one file group name only {distinct} record keys")
+    return changes
+
+
+def _newer_than_existing(
+    existing: pa.Table, changes: Changes, match: Int64Array, mode: MergeMode, ordering: OrderingField | None
+) -> BoolArray:
+    """Per change whether it is newer than the existing row of its key; `match` is that row's change, or
+    -1.
+    """
+    wins = np.ones(len(changes), np.bool_)
+    if mode is MergeMode.COMMIT_TIME_ORDERING:
+        return wins
+    rows = np.flatnonzero(match >= 0)
+    if not len(rows):
+        return wins
+    if ordering is None:
+        raise HudiFormatError("EVENT_TIME_ORDERING needs an ordering field: set hoodie.table.ordering.fields")
+    stored = ordering.to_int64_or_lowest(existing.column(ordering.name).take(pa.array(rows)))
+    change = match[rows]
+    loses = (stored > changes.ordering[change]) & ~changes.unconditional[change]
+    wins[change[loses]] = False
+    return wins
+
+
+def _replaced(match: Int64Array, wins: BoolArray) -> BoolArray:
+    """Which existing rows give way: those whose change (`match`, -1 = none) is the newer one."""
+    replaced = match >= 0
+    replaced[replaced] = wins[match[replaced]]
+    return replaced
+
+
+def _is_deleted(rows: pa.Table) -> BoolArray:
+    if IS_DELETED_FIELD not in rows.column_names:
+        return np.zeros(rows.num_rows, np.bool_)
+    return np.asarray(pc.fill_null(rows.column(IS_DELETED_FIELD), False)).astype(np.bool_)
+
+
+def _filtered(rows: pa.Table, mask: BoolArray) -> pa.Table:
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def _taken(rows: pa.Table, positions: Int64Array) -> pa.Table:
+    """Rows at ascending positions; a mask keeps chunks apart, so no column has to fit one array."""
+    mask = np.zeros(rows.num_rows, np.bool_)
+    mask[positions] = True
+    return _filtered(rows, mask)

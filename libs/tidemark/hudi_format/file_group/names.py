@@ -1,0 +1,103 @@
+"""Names of base and log files (Hudi format notes 4.1, index part 2.1): the one place that parses and prints
+them.
+
+    base file   <fileId>_<writeToken>_<instant>.<extension> log file
+    .<fileId>_<instant>.log.<version>_<writeToken>      (.cdc at the end: change log, not part of a slice)
+
+Since table version 8 a log file's instant is that of its own deltacommit, its version starts at 1, and no
+commit appends to another one's file. A write token is three integers `partition-stage-attempt`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.hudi_format.errors import HudiFormatError
+
+_BASE: Final = re.compile(
+    r"^(?P<file_id>[^_.][^_]*)_(?P<token>\d+-\d+-\d+)_(?P<instant>\d+)\.(?P<extension>\w+)$", re.ASCII
+)
+_LOG: Final = re.compile(
+    r"^\.(?P<file_id>[^._]+)_(?P<instant>[^.]*)\.(?P<kind>log|archive)\.(?P<version>\d+)"
+    r"(?:_(?P<token>\d+-\d+-\d+)(?P<cdc>\.cdc)?)?$"
+)
+_FILE_ID: Final = re.compile(r"^[^._/\0]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileName:
+    """The parts of a base file's name; `extension` is 'parquet' or 'hfile'."""
+
+    file_id: str
+    write_token: str
+    instant: str
+    extension: str
+
+    def __str__(self) -> str:
+        return f"{checked_file_id(self.file_id)}_{self.write_token}_{self.instant}.{self.extension}"
+
+    @classmethod
+    def parse(cls, name: str) -> BaseFileName | None:
+        """The parts of `name`, None when it is not a base file's name."""
+        match = _BASE.match(name)
+        return (
+            None
+            if match is None
+            else cls(match["file_id"], match["token"], match["instant"], match["extension"])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    """The parts of a log file's name. `write_token` is '' in names without one."""
+
+    file_id: str
+    instant: str
+    version: int
+    write_token: str
+    is_cdc: bool = False
+    is_archive: bool = False
+
+    def __str__(self) -> str:
+        token = f"_{self.write_token}" if self.write_token else ""
+        kind = "archive" if self.is_archive else "log"
+        name = f".{checked_file_id(self.file_id)}_{self.instant}.{kind}.{self.version}{token}"
+        return name + (".cdc" if self.is_cdc else "")
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Readers take the log files of a slice in this order: instant, version, write token as text."""
+        return self.instant, self.version, self.write_token
+
+    @classmethod
+    def parse(cls, name: str) -> LogFileName | None:
+        """The parts of `name`, None when it is not a log file's name."""
+        match = _LOG.match(name)
+        if match is None:
+            return None
+        return cls(
+            match["file_id"],
+            match["instant"],
+            int(match["version"]),
+            match["token"] or "",
+            match["cdc"] is not None,
+            match["kind"] == "archive",
+        )
+
+
+def checked_file_id(file_id: str) -> str:
+    """`file_id` when Hudi can parse names with it; HudiFormatError for '.', '_' or '/' in it, or an empty
+    one.
+    """
+    if not _FILE_ID.match(file_id):
+        raise HudiFormatError(
+            f"file id {file_id!r} must not be empty nor hold '.', '_' or '/': file names could not be parsed"
+        )
+    return file_id
+
+
+def parse_data_file(name: str) -> BaseFileName | LogFileName | None:
+    """A base or log file's name; None for everything else (markers, partition metadata, side files)."""
+    return LogFileName.parse(name) if name.startswith(".") else BaseFileName.parse(name)

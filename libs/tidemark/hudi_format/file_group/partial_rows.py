@@ -1,0 +1,113 @@
+"""Merging log rows that hold only some of the table's columns, as Spark's MERGE INTO writes them.
+
+Hudi merges the versions of a key one after the other, the base row last: of two versions the one with the
+lower ordering value (the earlier one at equal values, and by commit time always) gives only the columns that
+the other does not have. Example by event time, base row (at 10: name a, amount 1):
+
+    log row (at 30: amount 3)     -> at 30: amount 3
+    log row (at 20: name c)       -> at 30: name c, amount 3       fills a column that was missing
+    base row                      -> at 30: name c, amount 3
+
+Done for all keys at once: round n takes the n-th version of every key that has one. What is kept per key is
+not values but, per column, the row that gives the value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.hudi_format.file_group.base_file import RECORD_KEY
+from tidemark.hudi_format.file_group.changes import Changes, combined, positions_in
+from tidemark.hudi_format.ordering import NO_ORDERING, BoolArray, Int64Array, OrderingField
+from tidemark.hudi_format.table_config import MergeMode
+
+_NOBODY = -1
+
+
+class _Merged:
+    """Per key: what its versions so far come to. `source`: per column the log row that gives it, or -1."""
+
+    def __init__(self, keys: int, columns: int, mode: MergeMode) -> None:
+        self.source = np.full((keys, columns), _NOBODY, np.int64)
+        self.is_row = np.zeros(keys, np.bool_)
+        self.ordering = np.full(keys, NO_ORDERING, np.int64)
+        self.unconditional = np.zeros(keys, np.bool_)
+        self._by_commit_time = mode is MergeMode.COMMIT_TIME_ORDERING
+
+    def add(self, keys: Int64Array, changes: Changes, has: BoolArray) -> None:
+        """One further version of each of these keys, none twice."""
+        wins = (changes.ordering >= self.ordering[keys]) | changes.unconditional | self._by_commit_time
+        is_row = ~changes.is_delete
+        given = np.zeros((len(keys), has.shape[1]), np.bool_)
+        given[is_row] = has[changes.row[is_row]]
+        row = changes.row[:, None]
+        was = np.where(self.is_row[keys][:, None], self.source[keys], _NOBODY)
+        over, under = wins & is_row, ~wins & is_row & self.is_row[keys]
+        now = np.where(over[:, None], np.where(given, row, was), was)
+        now = np.where(under[:, None] & given & (was == _NOBODY), row, now)
+        now[wins & ~is_row] = _NOBODY
+        self.source[keys] = now
+        winners = keys[wins]
+        self.is_row[winners] = is_row[wins]
+        self.unconditional[winners] = changes.unconditional[wins]
+        self.ordering[winners] = np.where(changes.unconditional, NO_ORDERING, changes.ordering)[wins]
+
+
+def apply_partial_log(
+    base: pa.Table | None,
+    log_rows: pa.Table,
+    has: BoolArray,
+    changes: Changes,
+    mode: MergeMode,
+    ordering: OrderingField | None,
+) -> pa.Table:
+    """As `merge.apply_log`. `has`: per log row and column whether the row holds the column."""
+    encoded = changes.keys.dictionary_encode()
+    key_of = np.asarray(encoded.indices).astype(np.int64)
+    merged = _Merged(len(encoded.dictionary), log_rows.num_columns, mode)
+    for positions in _rounds(key_of):
+        merged.add(key_of[positions], changes.take(positions), has)
+    base_rows = log_rows.schema.empty_table() if base is None else base
+    match = positions_in(base_rows.column(RECORD_KEY), encoded.dictionary)
+    matched = np.flatnonzero(match >= 0)
+    stays = np.ones(base_rows.num_rows, np.bool_)
+    stays[matched] = False
+    if mode is MergeMode.EVENT_TIME_ORDERING and ordering is not None and len(matched):
+        stored = ordering.to_int64_or_lowest(base_rows.column(ordering.name).take(pa.array(matched)))
+        key = match[matched]
+        stays[matched] = (stored > merged.ordering[key]) & ~merged.unconditional[key]
+    base_of = np.full(len(merged.is_row), _NOBODY, np.int64)
+    base_of[match[matched]] = matched
+    made = merged.is_row.copy()
+    made[match[stays & (match >= 0)]] = False
+    source = merged.source[made]
+    from_base = np.where(base_of[made] >= 0, log_rows.num_rows + base_of[made], _NOBODY)[:, None]
+    return pa.concat_tables(
+        [
+            base_rows.filter(pa.array(stays)),
+            _gathered(log_rows, base_rows, np.where(source == _NOBODY, from_base, source)),
+        ]
+    )
+
+
+def _rounds(key_of: Int64Array) -> list[Int64Array]:
+    """Positions of the first version of every key, of the second version of every key that has one, …"""
+    if not len(key_of):
+        return []
+    order = np.argsort(key_of, kind="stable")
+    begins = np.flatnonzero(np.diff(key_of[order], prepend=-1))
+    lengths = np.diff(np.append(begins, len(order)))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - np.repeat(begins, lengths)
+    return [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
+
+
+def _gathered(log_rows: pa.Table, base_rows: pa.Table, source: Int64Array) -> pa.Table:
+    """Rows made column by column: `source` counts the log rows, then the base rows; -1 gives null."""
+    columns = []
+    for number, name in enumerate(log_rows.column_names):
+        values = pa.concat_arrays([combined(log_rows.column(name)), combined(base_rows.column(name))])
+        at = source[:, number]
+        columns.append(values.take(pa.array(at, mask=at == _NOBODY)))
+    return pa.Table.from_arrays(columns, schema=log_rows.schema)

@@ -1,0 +1,39 @@
+"""Whether all log files that a reader of the table would open are whole and can be read by this library.
+
+Asked before anything is written to a table, and again after commits of other engines: what is met only when a
+key's slice is read would stop an assigner again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.file_group.log_blocks import check_log_blocks
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.storage.base import Storage, join_path, name_of, parent_of
+
+
+class ReadableLogs:
+    """Looks at each log file once: at the headers of its blocks. `ordering_field`: None by commit time."""
+
+    def __init__(self, storage: Storage, ordering_field: str | None) -> None:
+        self._storage = storage
+        self._ordering_field = ordering_field
+        self._seen: frozenset[str] = frozenset()
+
+    def check(self, slices: Iterable[FileSlice], sizes: Callable[[str], Mapping[str, int]]) -> None:
+        """Raises UnsupportedTableError that names the first file that cannot be read, CorruptFileError.
+
+        `sizes`: partition path -> name -> bytes that were committed (`FilesPartition.files`).
+
+        A file that was cleaned away meanwhile is passed over: a later look sees what came in its place.
+        """
+        names = frozenset(join_path(each.partition_path, name) for each in slices for name in each.log_files)
+        for path in sorted(names - self._seen):
+            committed = sizes(parent_of(path)).get(name_of(path), 0)
+            try:
+                check_log_blocks(self._storage, path, self._ordering_field, committed)
+            except FileMissingError:
+                continue
+        self._seen = names

@@ -1,0 +1,147 @@
+"""The rule that makes file slices of file names: which base file and which log files belong together.
+
+The rule (Hudi format notes 4.2; index part 2.6): a log file belongs to the newest base instant B, pending
+compactions included, with B <= completion time of the log's instant. The instant in the log's name is not
+compared: a deltacommit that was requested before a compaction and completes after it belongs to the new
+slice. Files of instants that are not committed are in no slice: a base file that a writer left behind
+without committing takes no log file with it (Hudi's readers without the metadata table do let it).
+It holds for the data table and for the metadata table alike.
+
+Only `table_view` and `metadata_table.snapshot` use this module (a contract in pyproject.toml): all others
+ask those two, which know what was replaced and what is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidemark.hudi_format.file_group.names import BaseFileName, LogFileName, parse_data_file
+from tidemark.hudi_format.file_group.slices import FileGroupId, FileSlice
+from tidemark.hudi_format.timeline import Timeline
+
+
+@dataclass(slots=True)
+class _Group:
+    bases: list[BaseFileName] = field(default_factory=list)
+    logs: list[LogFileName] = field(default_factory=list)
+
+
+def build_slices(
+    files: Mapping[str, Iterable[str]],
+    timeline: Timeline,
+    *,
+    pending_compactions: Mapping[FileGroupId, str],
+    replaced: Mapping[FileGroupId, str],
+    as_of: str | None = None,
+) -> list[FileSlice]:
+    """The slice to read of each file group, ordered by partition path and file id.
+
+    `files`: partition path -> names of the files in it (other names than base and log files' are passed
+    over). `as_of`: a completion time; only what completed at or before it is there. None = everything
+    committed. `pending_compactions`: file group -> requested instant of the compaction that is scheduled
+    for it, also of one that completed after `as_of`. Its logs are merged with the slice before it, as every
+    snapshot read must. `replaced`: file group -> completion time of the replacecommit that took it away.
+    File groups without a visible file are left out.
+    """
+    slices = all_slices(files, timeline, pending_compactions=pending_compactions, as_of=as_of)
+    read: list[FileSlice] = []
+    for group, of_group in slices.items():
+        gone = replaced.get(group)
+        if gone is not None and (as_of is None or gone <= as_of):
+            continue
+        read.append(_merged(of_group))
+    return read
+
+
+def all_slices(
+    files: Mapping[str, Iterable[str]],
+    timeline: Timeline,
+    *,
+    pending_compactions: Mapping[FileGroupId, str],
+    as_of: str | None = None,
+) -> dict[FileGroupId, list[FileSlice]]:
+    """Every slice of each file group, oldest first; parameters as `build_slices`.
+
+    The slice of a pending compaction has no base file yet (and no log files as long as nothing completed
+    after it).
+    """
+    completions = _Completions(timeline, as_of)
+    slices: dict[FileGroupId, list[FileSlice]] = {}
+    for partition_path in sorted(files):
+        groups = _grouped(files[partition_path], completions)
+        for file_id in sorted(groups):
+            group = (partition_path, file_id)
+            pending = pending_compactions.get(group)
+            slices[group] = _slices_of(group, groups[file_id], completions, pending)
+    return slices
+
+
+class _Completions:
+    """Completion times of committed instants, each looked up once; None = not committed by then."""
+
+    def __init__(self, timeline: Timeline, as_of: str | None) -> None:
+        self._timeline, self._as_of = timeline, as_of
+        self._known: dict[str, str | None] = {}
+
+    def of(self, instant: str) -> str | None:
+        if instant not in self._known:
+            completion = self._timeline.completion_time(instant)
+            late = completion is not None and self._as_of is not None and completion > self._as_of
+            self._known[instant] = None if late else completion
+        return self._known[instant]
+
+
+def _grouped(names: Iterable[str], completions: _Completions) -> dict[str, _Group]:
+    groups: dict[str, _Group] = {}
+    for name in names:
+        parsed = parse_data_file(name)
+        if parsed is None or completions.of(parsed.instant) is None:
+            continue
+        group = groups.setdefault(parsed.file_id, _Group())
+        if isinstance(parsed, BaseFileName):
+            group.bases.append(parsed)
+        elif not (parsed.is_cdc or parsed.is_archive):
+            group.logs.append(parsed)
+    return {file_id: group for file_id, group in groups.items() if group.bases or group.logs}
+
+
+def _slices_of(
+    group: FileGroupId, members: _Group, completions: _Completions, pending: str | None
+) -> list[FileSlice]:
+    bases: dict[str, str | None] = {} if pending is None else {pending: None}
+    # Of several base files of one instant (attempts of one task) the last write token is taken.
+    for base in sorted(members.bases, key=lambda each: (each.instant, each.write_token)):
+        bases[base.instant] = str(base)
+    logs: dict[str, list[LogFileName]] = {instant: [] for instant in bases}
+    for log in sorted(members.logs, key=lambda each: each.order):
+        completion = completions.of(log.instant)
+        start = max(
+            (instant for instant in logs if completion is not None and instant <= completion),
+            default=log.instant,
+        )
+        logs.setdefault(start, []).append(log)
+    partition_path, file_id = group
+    return [
+        FileSlice(partition_path, file_id, bases.get(start), start, tuple(str(log) for log in logs[start]))
+        for start in sorted(logs)
+    ]
+
+
+def _merged(slices: list[FileSlice]) -> FileSlice:
+    """The newest slice that has a base file, with the logs of all later ones (pending compactions) behind
+    its own.
+
+    Where no slice has a base file (a group of logs only), the oldest one is where reading starts.
+    """
+    with_base = [number for number, each in enumerate(slices) if each.base_file is not None]
+    first = slices[with_base[-1] if with_base else 0]
+    later = slices[(with_base[-1] if with_base else 0) :]
+    logs = sorted((log for each in later for log in each.log_files), key=_log_order)
+    return FileSlice(first.partition_path, first.file_id, first.base_file, first.base_instant, tuple(logs))
+
+
+def _log_order(name: str) -> tuple[str, int, str]:
+    parsed = LogFileName.parse(name)
+    assert parsed is not None
+    return parsed.order

@@ -1,0 +1,186 @@
+"""Entries of HFile data blocks, column by column.
+
+An entry is `i32 key length + 12, i32 value length, i16 key length, key, u8 0 (no column family), i64
+maximum time stamp, u8 4 (type Put), value, u8 0 (MVCC)`: 21 bytes around key and value (Hudi format notes,
+index part, 1.3).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.columnar import BinaryColumn, concat_rows, fixed_width_column, gather_rows
+from tidemark.hudi_format.errors import CorruptFileError
+
+ENTRY_OVERHEAD_BYTES: Final = 21
+_HEAD_BYTES: Final = 10
+_BETWEEN: Final = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
+_LENGTHS: Final = struct.Struct(">iih")
+# More different lengths than this are followed one by one.
+_KEY_LENGTHS_MAX: Final = 64
+_HEAD: Final = np.dtype([("key_part", ">i4"), ("value", ">i4"), ("key", ">i2")])
+
+Int64Array: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValues:
+    """n entries in file order: `keys` is a string array, `values` a binary array."""
+
+    keys: pa.StringArray
+    values: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def encode_entries(keys: pa.Array, values: pa.Array) -> BinaryColumn:
+    """The encoded entries, one per row, of keys and values of equal number (keys at most 32767 bytes)."""
+    heads = np.empty(len(keys), dtype=_HEAD)
+    heads["key"] = key_lengths = BinaryColumn.from_arrow(keys).lengths()
+    heads["key_part"] = key_lengths + 12
+    heads["value"] = BinaryColumn.from_arrow(values).lengths()
+    head_column = fixed_width_column(heads.view(np.uint8).reshape(len(keys), _HEAD_BYTES))
+    return BinaryColumn.from_arrow(concat_rows(head_column, keys, _BETWEEN, values, b"\x00"))
+
+
+def decode_entries(payload: bytes, name: str, offset: int) -> KeyValues:
+    """Keys and values of one block's payload; `name` and `offset` say in errors where the block was read."""
+    if not payload:
+        return KeyValues(pa.array([], pa.string()), pa.array([], pa.binary()))
+    data = np.frombuffer(payload, np.uint8)
+    starts = _marked_starts(data)
+    return _columns(data, _walked_starts(payload, name, offset) if starts is None else starts, name, offset)
+
+
+def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) -> KeyValues:
+    """As `decode_entries` for neighbouring blocks, all at once: an entry never straddles two blocks."""
+    joined = np.frombuffer(b"".join(payloads), np.uint8)
+    starts = _marked_starts(joined)
+    if starts is not None:
+        firsts = np.cumsum([0, *map(len, payloads[:-1])])
+        at = np.searchsorted(starts, firsts)
+        if at[-1] < len(starts) and np.array_equal(starts[at], firsts):
+            return _columns(joined, starts, name, offsets[0])
+    # One by one: slower, and an error names the block that it is in.
+    parts = [decode_entries(payload, name, offset) for payload, offset in zip(payloads, offsets, strict=True)]
+    return KeyValues(
+        pa.concat_arrays([part.keys for part in parts]), pa.concat_arrays([part.values for part in parts])
+    )
+
+
+def _columns(data: npt.NDArray[np.uint8], starts: Int64Array, name: str, offset: int) -> KeyValues:
+    heads = _heads(data, starts)
+    key_starts = starts + _HEAD_BYTES
+    key_ends = key_starts + heads["key"]
+    value_starts = key_ends + len(_BETWEEN)
+    value_ends = value_starts + heads["value"]
+    ends = np.append(starts[1:], len(data))
+    # The family length, the type and the MVCC byte are constants of this format; another value means other
+    # framing.
+    if (
+        (heads["key"] < 0).any()
+        or not np.array_equal(heads["key_part"], heads["key"].astype(np.int32) + 12)
+        or not np.array_equal(value_ends + 1, ends)
+        or data[key_ends].any()
+        or (data[value_starts - 1] != _BETWEEN[-1]).any()
+        or data[value_ends].any()
+    ):
+        raise CorruptFileError(
+            f"{name}: block at offset {offset} holds entries that are not plain puts without MVCC"
+        )
+    try:
+        keys = gather_rows(data, key_starts, key_ends).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise CorruptFileError(f"{name}: block at offset {offset} holds a key that is not UTF-8") from error
+    return KeyValues(keys, gather_rows(data, value_starts, value_ends))
+
+
+def _marked_starts(data: npt.NDArray[np.uint8]) -> Int64Array | None:
+    """Where the entries start, found by the constant bytes between key and value; None: follow the lengths.
+
+    The lengths of the keys are tried one after the other, each for all entries at once. What a key or value
+    may contain can mislead this, but not unseen: the entries found must fill the data without a gap.
+    """
+    key_ends = _positions_of_between(data)
+    starts = np.full(len(key_ends), -1, np.int64)
+    unknown = np.arange(len(key_ends))
+    for _ in range(_KEY_LENGTHS_MAX):
+        if not unknown.size:
+            break
+        first = int(unknown[0])
+        begin = 0 if first == 0 else int(_entry_ends(data, starts[first - 1 : first])[0])
+        length = int(key_ends[first]) - begin - _HEAD_BYTES
+        fits = _fitting(data, key_ends[unknown], length)
+        if not fits[0]:
+            return None
+        starts[unknown[fits]] = key_ends[unknown[fits]] - length - _HEAD_BYTES
+        unknown = unknown[~fits]
+    if unknown.size or not starts.size or starts[0] != 0:
+        return None
+    ends = _entry_ends(data, starts)
+    return starts if np.array_equal(ends, np.append(starts[1:], len(data))) else None
+
+
+def _positions_of_between(data: npt.NDArray[np.uint8]) -> Int64Array:
+    if len(data) < ENTRY_OVERHEAD_BYTES:
+        return np.empty(0, np.int64)
+    rows = _at_every_byte(data, np.dtype(f"S{len(_BETWEEN)}"))
+    # The second byte is the rarest one in keys and values.
+    at = np.flatnonzero(data[1 : len(rows) + 1] == _BETWEEN[1])
+    found: Int64Array = at[rows[at] == _BETWEEN]
+    return found
+
+
+def _fitting(data: npt.NDArray[np.uint8], key_ends: Int64Array, length: int) -> npt.NDArray[np.bool_]:
+    """Before which key ends an entry's head stands that tells of a key of this length."""
+    starts = key_ends - length - _HEAD_BYTES
+    fits = (starts >= 0) & (length >= 0)
+    heads = _heads(data, starts[fits])
+    fits[fits] = (heads["key"] == length) & (heads["key_part"] == length + 12) & (heads["value"] >= 0)
+    return fits
+
+
+def _entry_ends(data: npt.NDArray[np.uint8], starts: Int64Array) -> Int64Array:
+    heads = _heads(data, starts)
+    ends: Int64Array = starts + ENTRY_OVERHEAD_BYTES + heads["key"] + heads["value"]
+    return ends
+
+
+def _heads(data: npt.NDArray[np.uint8], starts: Int64Array) -> npt.NDArray[np.void]:
+    """The lengths at the start of each entry; all starts leave room for a head."""
+    heads: npt.NDArray[np.void] = _at_every_byte(data, _HEAD)[starts]
+    return heads
+
+
+def _at_every_byte(data: npt.NDArray[np.uint8], item: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What the data holds at each of its bytes, read as `item`: a view, whose elements overlap."""
+    return np.ndarray((max(len(data) - item.itemsize + 1, 0),), item, data, strides=(1,))
+
+
+def _walked_starts(payload: bytes, name: str, offset: int) -> Int64Array:
+    """Where the entries start, found by following their lengths; exactly to the end of the payload."""
+    starts: list[int] = []
+    position, size, unpack = 0, len(payload), _LENGTHS.unpack_from
+    try:
+        while position < size:
+            starts.append(position)
+            key_part, value, _ = unpack(payload, position)
+            if key_part < 12 or value < 0:
+                break
+            position += key_part + value + 9
+    except struct.error:
+        position = -1
+    if position != size:
+        raise CorruptFileError(
+            f"{name}: block at offset {offset}: the entry at byte {starts[-1]} of {size} "
+            "has impossible lengths"
+        )
+    return np.array(starts, dtype=np.int64)

@@ -1,0 +1,261 @@
+"""Reads an HFile block by block: from a file of a storage, or from bytes (a log block's content).
+
+Opening costs one read of the file's tail; the block index is parsed when first asked for. A reader holds no
+decoded blocks: what to keep is the caller's decision. Anything that contradicts the format raises
+CorruptFileError naming the file and the offset; a file that is gone raises FileMissingError. Neither is
+ever taken for "key not there".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, damage_in
+from tidemark.hudi_format.hfile.block_search import BlockSearch
+from tidemark.hudi_format.hfile.index import IndexEntry, check_ranges, read_non_root_index, read_root_index
+from tidemark.hudi_format.hfile.key_values import KeyValues, decode_blocks, decode_entries
+from tidemark.hudi_format.hfile.layout import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    BlockHeader,
+    BlockType,
+    Codec,
+    Trailer,
+    read_protobuf_fields,
+    read_protobuf_varint,
+    unpack_payload,
+)
+from tidemark.hudi_format.storage.base import Storage
+
+_TAIL_BYTES = 64 * 1024
+_READ_AHEAD_BYTES = 8 * 1024 * 1024
+_RUN_BYTES = 1024 * 1024
+_INDEX_LEVELS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """Some data blocks, by ascending numbers, and their entries in that order."""
+
+    numbers: Sequence[int]
+    content: KeyValues
+
+
+class _Source(Protocol):
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+class _Bytes:
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = data
+        self.size = len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self._data[offset : offset + length])
+
+
+class _File:
+    """A file with its tail kept, where the trailer and mostly the index are."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        info = storage.stat(path)
+        if info is None:
+            raise FileMissingError(
+                f"{path}: the HFile is not there (any more): reload the metadata table's timeline"
+            )
+        self._storage, self._path, self.size = storage, path, info.size
+        self._tail_start = max(0, info.size - _TAIL_BYTES)
+        self._tail = storage.read_range(path, self._tail_start, info.size - self._tail_start)
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset >= self._tail_start:
+            begin = offset - self._tail_start
+            return self._tail[begin : begin + length]
+        return self._storage.read_range(self._path, offset, length)
+
+
+class HFileReader:
+    """One HFile. `entry_count` and `codec` come from the trailer; blocks are numbered from 0 in key order."""
+
+    def __init__(self, source: _Source, name: str) -> None:
+        self._source = source
+        self.name = name
+        offset = source.size - TRAILER_BYTES
+        if offset < 0:
+            raise CorruptFileError(
+                f"{name}: {source.size} bytes are no HFile: its trailer alone has {TRAILER_BYTES}"
+            )
+        self._trailer = Trailer.unpack(source.read(offset, TRAILER_BYTES), name, offset)
+
+    @classmethod
+    def open(cls, storage: Storage, path: str) -> HFileReader:
+        """Opens a file. Raises FileMissingError when it is gone, CorruptFileError when it is no HFile."""
+        return cls(_File(storage, path), path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview, name: str) -> HFileReader:
+        """Reads from memory; `name` is what errors call it."""
+        return cls(_Bytes(data), name)
+
+    @property
+    def entry_count(self) -> int:
+        return self._trailer.entry_count
+
+    @property
+    def codec(self) -> Codec:
+        return self._trailer.codec
+
+    @property
+    def block_count(self) -> int:
+        """Number of data blocks."""
+        return len(self._blocks)
+
+    @property
+    def first_keys(self) -> pa.BinaryArray:
+        """For each block a key that is at most its first key and above the last key of the block before.
+
+        In UTF-8 order; in files that Hudi wrote, in UTF-16 order (see block_search).
+        """
+        return pa.array([entry.key for entry in self._blocks], pa.binary())
+
+    @cached_property
+    def file_info(self) -> dict[str, bytes]:
+        """The file info pairs: `schema`, `hfile.LASTKEY` and others."""
+        offset = self._trailer.file_info_offset
+        _, payload = self._read_block_at(offset, BlockType.FILE_INFO)
+        try:
+            if not payload.startswith(b"PBUF"):
+                raise IndexError("it does not start with PBUF")
+            size, position = read_protobuf_varint(payload, 4)
+            pairs = [
+                dict(read_protobuf_fields(pair))
+                for _, pair in read_protobuf_fields(payload[position : position + size])
+                if isinstance(pair, bytes)
+            ]
+            return {_text(pair.get(1, b"")): _raw(pair.get(2, b"")) for pair in pairs}
+        except (IndexError, UnicodeDecodeError) as error:
+            raise CorruptFileError(
+                f"{self.name}: the file info at offset {offset} is not readable: {error}"
+            ) from error
+
+    @property
+    def schema(self) -> str:
+        """Avro schema of the values, as the writer stored it; '' when it stored none."""
+        with damage_in(self.name, "the schema in its file info"):
+            return self.file_info.get("schema", b"").decode()
+
+    @cached_property
+    def _blocks(self) -> list[IndexEntry]:
+        offset = self._trailer.load_on_open_offset
+        _, payload = self._read_block_at(offset, BlockType.ROOT_INDEX)
+        entries = read_root_index(payload, self._trailer.data_index_count, self.name, offset)
+        levels = self._trailer.index_levels
+        if levels > _INDEX_LEVELS_MAX:
+            raise CorruptFileError(f"{self.name}: the trailer claims {levels} index levels")
+        for level in range(levels - 1, 0, -1):
+            check_ranges(entries, offset, self.name)
+            kind = BlockType.LEAF_INDEX if level == 1 else BlockType.INTERMEDIATE_INDEX
+            entries = [
+                child
+                for parent in entries
+                for child in read_non_root_index(
+                    self._read_block_at(parent.offset, kind)[1], self.name, parent.offset
+                )
+            ]
+        check_ranges(entries, offset, self.name)
+        return entries
+
+    @cached_property
+    def _search(self) -> BlockSearch:
+        with damage_in(self.name, "its index of keys"):
+            return BlockSearch([entry.key for entry in self._blocks])
+
+    def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """Number of the only block that can hold each key; -1: none can; AMBIGUOUS_BLOCK (-2): see
+        candidate_blocks.
+        """
+        return self._search.locate(keys)
+
+    def candidate_blocks(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """(2, n): blocks that can hold each key, under UTF-8 and under UTF-16 order; -1: none can."""
+        return self._search.candidates(keys)
+
+    def read_block(self, number: int) -> KeyValues:
+        """The entries of data block `number`."""
+        entry = self._blocks[number]
+        payload = self._payload(entry, self._source.read(entry.offset, entry.size))
+        return decode_entries(payload, self.name, entry.offset)
+
+    def runs(self, numbers: Sequence[int]) -> Iterator[BlockRun]:
+        """Data blocks by ascending numbers: neighbours are read, and blocks of a MiB decoded, together."""
+        begin, payloads, size = 0, list[bytes](), 0
+        for end, payload in enumerate(self._payloads(numbers), 1):
+            payloads.append(payload)
+            size += len(payload)
+            if size >= _RUN_BYTES or end == len(numbers):
+                some = numbers[begin:end]
+                offsets = [self._blocks[number].offset for number in some]
+                yield BlockRun(some, decode_blocks(payloads, self.name, offsets))
+                begin, payloads, size = end, [], 0
+
+    def _payloads(self, numbers: Sequence[int]) -> Iterator[bytes]:
+        at = 0
+        while at < len(numbers):
+            begin, end = self._blocks[numbers[at]].offset, at + 1
+            while end < len(numbers) and numbers[end] == numbers[end - 1] + 1:
+                entry = self._blocks[numbers[end]]
+                if entry.offset + entry.size - begin > _READ_AHEAD_BYTES:
+                    break
+                end += 1
+            last = self._blocks[numbers[end - 1]]
+            chunk = self._source.read(begin, last.offset + last.size - begin)
+            for entry in (self._blocks[number] for number in numbers[at:end]):
+                yield self._payload(entry, chunk[entry.offset - begin : entry.offset - begin + entry.size])
+            at = end
+
+    def read_all(self) -> KeyValues:
+        """All entries as one pair of columns; checks that there are as many as the trailer says."""
+        parts = [run.content for run in self.runs(range(self.block_count))]
+        keys = pa.concat_arrays([part.keys for part in parts]) if parts else pa.array([], pa.string())
+        values = pa.concat_arrays([part.values for part in parts]) if parts else pa.array([], pa.binary())
+        if len(keys) != self.entry_count:
+            raise CorruptFileError(
+                f"{self.name}: {len(keys)} entries, but the trailer says {self.entry_count}"
+            )
+        return KeyValues(keys, values)
+
+    def _payload(self, entry: IndexEntry, data: bytes) -> bytes:
+        header = BlockHeader.unpack(data, self.name, entry.offset)
+        if header.block_type is not BlockType.DATA:
+            raise CorruptFileError(
+                f"{self.name}: {header.block_type.name} block at offset {entry.offset}, not DATA"
+            )
+        return unpack_payload(data, header, self._trailer.codec, self.name, entry.offset)
+
+    def _read_block_at(self, offset: int, expected: BlockType) -> tuple[BlockHeader, bytes]:
+        header = BlockHeader.unpack(self._source.read(offset, HEADER_BYTES), self.name, offset)
+        if header.block_type is not expected:
+            raise CorruptFileError(
+                f"{self.name}: {header.block_type.name} block at offset {offset}, not {expected.name}"
+            )
+        data = self._source.read(offset, HEADER_BYTES + header.on_disk_size)
+        return header, unpack_payload(data, header, self._trailer.codec, self.name, offset)
+
+
+def _text(value: int | bytes) -> str:
+    return _raw(value).decode()
+
+
+def _raw(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise IndexError("a number where a byte string belongs")
+    return value

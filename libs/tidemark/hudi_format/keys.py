@@ -1,0 +1,275 @@
+"""Record keys and partition paths of rows, made as Hudi's key generators make them (Hudi format notes,
+section 7).
+
+Served generators: SIMPLE, COMPLEX, NON_PARTITION. Keys are part of what the record index stores, so a key
+that differs from Hudi's by one character makes a duplicate row: only types whose text form was compared
+with Hudi 1.2.0 are served (float and double, whose Java text depends on the JVM's version, are not).
+
+A bad row never raises: it comes back with its reason, for the dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.hudi_format.errors import HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.partition_paths import blank_where, join_segments, partition_segments, path_errors
+from tidemark.hudi_format.schema import SchemaError, TableSchema
+from tidemark.hudi_format.table_config import KeyGeneratorType, TableConfig
+
+BoolArray = npt.NDArray[np.bool_]
+
+NULL_KEY_PART: Final = "__null__"
+EMPTY_KEY_PART: Final = "__empty__"
+KEY_BYTES_DEFAULT: Final = 8 * 1024
+# The record index's HFiles hold a key's length in a signed short.
+KEY_BYTES_MAX: Final = 32767
+_SERVED: Final = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION)
+_DATE_MIN, _DATE_MAX = pa.scalar(-719162, pa.int32()), pa.scalar(2932896, pa.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumns:
+    """One text per row, and why not: exactly one of `keys[i]` and `error[i]` is null."""
+
+    keys: pa.StringArray
+    error: pa.StringArray
+
+
+@dataclass(frozen=True)
+class KeyGenerator:
+    """Makes keys and partition paths of rows. Make it with `for_table`, which checks fields and types."""
+
+    schema: TableSchema
+    kind: KeyGeneratorType
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    hive_style: bool
+    url_encode: bool
+    key_bytes_max: int
+
+    @classmethod
+    def for_table(
+        cls,
+        schema: TableSchema,
+        record_key_fields: Sequence[str],
+        partition_fields: Sequence[str] = (),
+        *,
+        kind: KeyGeneratorType | None = None,
+        hive_style: bool = False,
+        url_encode: bool = False,
+        key_bytes_max: int = KEY_BYTES_DEFAULT,
+    ) -> KeyGenerator:
+        """The generator of a table; without `kind` the one that Spark would choose for these fields.
+
+        Raises `UnsupportedTableError` (generator or field type) and `SchemaError` (no such column).
+        """
+        checked = _checked_kind(kind, record_key_fields, partition_fields)
+        if not 1 <= key_bytes_max <= KEY_BYTES_MAX:
+            raise UnsupportedTableError(
+                f"record key limit of {key_bytes_max} bytes",
+                f"Use 1 to {KEY_BYTES_MAX}, the record index's limit.",
+            )
+        for error in field_errors(schema, record_key_fields, partition_fields):
+            raise error
+        fields = tuple(record_key_fields), tuple(partition_fields)
+        return cls(schema, checked, *fields, hive_style, url_encode, key_bytes_max)
+
+    @classmethod
+    def from_table_config(
+        cls, config: TableConfig, schema: TableSchema, key_bytes_max: int = KEY_BYTES_DEFAULT
+    ) -> KeyGenerator:
+        """The generator that a table's properties name. Raises as `for_table`."""
+        return cls.for_table(
+            schema,
+            config.record_key_fields,
+            config.partition_fields,
+            kind=config.key_generator,
+            hive_style=config.hive_style_partitioning,
+            url_encode=config.url_encode_partitioning,
+            key_bytes_max=key_bytes_max,
+        )
+
+    @property
+    def names_parts(self) -> bool:
+        """Whether a key reads `field:value,…`; in table version 9 a COMPLEX key of a single field does,
+        too.
+        """
+        return self.kind is KeyGeneratorType.COMPLEX or len(self.record_key_fields) > 1
+
+    def record_keys(self, rows: pa.Table) -> KeyColumns:
+        """The record key of each row of `rows` (columns as in the schema), or why it has none."""
+        return self._keys([self._column(rows, name) for name in self.record_key_fields])
+
+    def keys_of_columns(self, columns: Sequence[pa.Array]) -> KeyColumns:
+        """As `record_keys`, from the key fields' values, one array per record key field."""
+        return self._keys(list(columns))
+
+    def _keys(self, columns: list[pa.Array]) -> KeyColumns:
+        made = [value_texts(column) for column in columns]
+        texts = [text for text, _ in made]
+        if self.names_parts:
+            keys, reason = self._named_keys(texts), "all record key fields are null or empty"
+        else:
+            keys = pc.fill_null(texts[0], "")
+            reason = f"record key field {self.record_key_fields[0]} is null or empty"
+        errors = [error for _, error in made]
+        return _key_columns(keys, [*errors, _reason_where(_all_empty(texts), reason), self._too_long(keys)])
+
+    def partition_paths(self, rows: pa.Table) -> KeyColumns:
+        """The partition path of each row, or why it may not have it; '' in a table without partitions."""
+        if not self.partition_fields:
+            return KeyColumns(
+                pa.array([""], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64))),
+                pa.nulls(rows.num_rows, pa.string()),
+            )
+        segments, errors = [], []
+        for name in self.partition_fields:
+            text, error = value_texts(self._column(rows, name))
+            segment, refusal = partition_segments(
+                text,
+                name,
+                hive_style=self.hive_style,
+                url_encode=self.url_encode,
+                several_fields=len(self.partition_fields) > 1,
+            )
+            segments.append(segment)
+            errors += [error, refusal]
+        paths = join_segments(segments)
+        return _key_columns(paths, [*errors, path_errors(paths)])
+
+    def checked_keys(self, keys: pa.Array) -> KeyColumns:
+        """Keys that came as text (see `key_text`): null, empty and over-long ones with their reason."""
+        filled = pc.fill_null(keys, "")
+        errors = [_reason_where(np.asarray(pc.equal(filled, "")), "the record key is null or empty")]
+        return _key_columns(filled, [*errors, self._too_long(filled)])
+
+    def _named_keys(self, texts: list[pa.Array]) -> pa.Array:
+        parts = []
+        for name, text in zip(self.record_key_fields, texts, strict=True):
+            shown = pc.if_else(pc.equal(text, ""), EMPTY_KEY_PART, text)
+            parts.append(pc.binary_join_element_wise(f"{name}:", pc.fill_null(shown, NULL_KEY_PART), ""))
+        return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, ",")
+
+    def _too_long(self, keys: pa.Array) -> pa.Array:
+        too_long = np.asarray(pc.greater(pc.binary_length(keys), self.key_bytes_max))
+        return _reason_where(too_long, f"the record key is longer than {self.key_bytes_max} bytes")
+
+    def _column(self, rows: pa.Table, name: str) -> pa.Array:
+        column = _nested_column(rows, name)
+        expected = self.schema.field(name).type
+        if column.type != expected:
+            raise SchemaError(f"column {name}: rows hold {column.type}, the table has {expected}")
+        return column
+
+
+def value_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Java's text of each value (compared with Hudi 1.2.0 on Spark), and why a value has none."""
+    arrow = column.type
+    errors = pa.nulls(len(column), pa.string())
+    if pa.types.is_string(arrow):
+        return column, errors
+    if pa.types.is_timestamp(arrow):
+        # Hudi's default: the raw microseconds, not a formatted time.
+        return column.view(pa.int64()).cast(pa.string()), errors
+    if pa.types.is_date(arrow):
+        days = column.view(pa.int32())
+        outside = pc.fill_null(pc.or_(pc.less(days, _DATE_MIN), pc.greater(days, _DATE_MAX)), False)
+        errors = _reason_where(
+            np.asarray(outside), "a date outside the years 1 to 9999 cannot be part of a key or path"
+        )
+    return column.cast(pa.string()), errors
+
+
+def _checked_kind(
+    kind: KeyGeneratorType | None, record_key_fields: Sequence[str], partition_fields: Sequence[str]
+) -> KeyGeneratorType:
+    if not record_key_fields:
+        raise UnsupportedTableError(
+            "the table has no record key fields", "Name at least one record key field."
+        )
+    if kind is None:
+        if not partition_fields:
+            return KeyGeneratorType.NON_PARTITION
+        single = len(record_key_fields) == 1 and len(partition_fields) == 1
+        return KeyGeneratorType.SIMPLE if single else KeyGeneratorType.COMPLEX
+    if kind not in _SERVED:
+        served = ", ".join(each.value for each in _SERVED)
+        raise UnsupportedTableError(
+            f"hoodie.table.keygenerator.type={kind.value}",
+            f"Only {served} are served; write this table with Spark.",
+        )
+    if kind is KeyGeneratorType.SIMPLE and (len(record_key_fields) != 1 or len(partition_fields) != 1):
+        raise UnsupportedTableError(
+            "hoodie.table.keygenerator.type=SIMPLE with several fields",
+            "SIMPLE has one record key and one partition field; use COMPLEX.",
+        )
+    if (kind is KeyGeneratorType.NON_PARTITION) and partition_fields:
+        raise UnsupportedTableError(
+            f"hoodie.table.keygenerator.type=NON_PARTITION with partition fields {list(partition_fields)}",
+            "Leave the partition fields out, or use SIMPLE or COMPLEX.",
+        )
+    return kind
+
+
+def field_errors(
+    schema: TableSchema, record_key_fields: Sequence[str], partition_fields: Sequence[str]
+) -> Iterator[HudiFormatError]:
+    """Why each of these columns cannot be one of the key or the partition: there is none, or of its type."""
+    roles = {"record key": record_key_fields, "partition": partition_fields}
+    for role, name in [(role, name) for role, names in roles.items() for name in names]:
+        try:
+            _check_key_type(name, schema.field(name).type, role)
+        except HudiFormatError as error:
+            yield error
+
+
+def _check_key_type(name: str, arrow: pa.DataType, role: str) -> None:
+    served = pa.types.is_string(arrow) or pa.types.is_int32(arrow) or pa.types.is_int64(arrow)
+    served = (
+        served or pa.types.is_boolean(arrow) or pa.types.is_date32(arrow) or pa.types.is_decimal128(arrow)
+    )
+    # As a partition field Hudi on Spark reads a timestamp back as null (or fails on a local one): its
+    # path is a number.
+    timestamp = pa.types.is_timestamp(arrow) and arrow.unit == "us"
+    if not served and not (timestamp and role == "record key"):
+        also = " or timestamp-micros" if role == "record key" else ""
+        raise UnsupportedTableError(
+            f"{role} field {name} has type {arrow}, which is not served there",
+            f"Use a string, int, long, boolean, date, decimal{also} column.",
+        )
+
+
+def _nested_column(rows: pa.Table, name: str) -> pa.Array:
+    head, *rest = name.split(".")
+    column = rows.column(head).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    for part in rest:
+        column = pc.struct_field(column, part)
+    return column
+
+
+def _all_empty(texts: list[pa.Array]) -> BoolArray:
+    empty = np.ones(len(texts[0]), dtype=bool)
+    for text in texts:
+        empty &= np.asarray(pc.equal(pc.fill_null(text, ""), ""))
+    return empty
+
+
+def _reason_where(mask: BoolArray, reason: str) -> pa.Array:
+    if not mask.any():
+        return pa.nulls(len(mask), pa.string())
+    return pc.if_else(pa.array(mask), pa.scalar(reason), pa.scalar(None, pa.string()))
+
+
+def _key_columns(texts: pa.Array, errors: list[pa.Array]) -> KeyColumns:
+    error = pc.coalesce(*errors) if len(errors) > 1 else errors[0]
+    return KeyColumns(blank_where(texts, error), error)

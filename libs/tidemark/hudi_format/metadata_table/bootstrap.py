@@ -1,0 +1,167 @@
+"""Makes the metadata table of a new, empty table: partitions `files` and `record_index` (Hudi format notes,
+index, 4.3).
+
+Nothing is there to be indexed, so each file group starts with one log file of 80 bytes and no base file.
+The last step names the partitions in the data table's properties: before it engines see a table without
+metadata table, after it one with a record index. A run that died in between is simply repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.commit.instants import complete, completed_file, create_inflight, create_requested
+from tidemark.hudi_format.errors import AlreadyExistsError, UnsupportedTableError
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.delta_commit import empty_log
+from tidemark.hudi_format.metadata_table.file_ids import (
+    FILES_FILE_ID,
+    METADATA_TABLE_PATH,
+    SHARDS_MAX,
+    record_index_file_id,
+)
+from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.properties import format_properties
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import read_properties, table_checksum, update_properties
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, CommitMetadata, encode_commit_metadata
+
+INDEX_DEFINITIONS_PATH: Final = ".hoodie/.index_defs/index.json"
+OPERATION_BULK_INSERT_PREPPED: Final = "BULK_INSERT_PREPPED"
+_INITIAL_TOKEN: Final = "0-0-0"
+
+
+def bootstrap_metadata_table(
+    storage: Storage,
+    num_shards: int,
+    instants: InstantGenerator,
+    *,
+    partitioned: bool = False,
+    completions: Sequence[str] = (),
+) -> None:
+    """Gives a new, empty table its metadata table with a record index.
+
+    `num_shards` is durable from here on. A partitioned index (`partitioned`) starts without any file group:
+    each data partition's are made by the commit that first writes it, and `num_shards` is not used.
+    `completions`: completion times of the two bootstrap commits, for who may be repeated beside another; by
+    default those of now. Hold
+    the table's lock, or be the only one who knows the table. Raises UnsupportedTableError for a table with
+    commits or with another metadata table, and for a number of shards out of range.
+    """
+    if not partitioned and not 1 <= num_shards <= SHARDS_MAX:
+        raise UnsupportedTableError(f"index.shards is {num_shards}", f"Choose 1 to {SHARDS_MAX} shards")
+    properties = read_properties(storage)
+    if load_timeline(storage, DATA_ROOT).instants:
+        raise UnsupportedTableError(
+            f"{storage.base_uri} has commits already",
+            "Let Hudi on Spark build its record index, then adopt it",
+        )
+    if properties.get(keys.METADATA_PARTITIONS):
+        raise UnsupportedTableError(
+            f"{storage.base_uri} has a metadata table ({properties[keys.METADATA_PARTITIONS]})",
+            "Adopt the table",
+        )
+    table = properties[keys.NAME]
+    _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
+    instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
+    shards = [] if partitioned else [record_index_file_id(shard) for shard in range(num_shards)]
+    times = completions or [instants.next(), instants.next()]
+    for number, (partition, file_ids) in enumerate(
+        ((FILES_PARTITION, [FILES_FILE_ID]), (RECORD_INDEX_PARTITION, shards))
+    ):
+        _bootstrap_partition(storage, f"{number:017d}", partition, file_ids, times[number])
+    _create(storage, INDEX_DEFINITIONS_PATH, _index_definitions(partitioned))
+    update_properties(
+        storage,
+        {
+            keys.METADATA_PARTITIONS: f"{FILES_PARTITION},{RECORD_INDEX_PARTITION}",
+            keys.INDEX_DEFINITIONS_PATH: INDEX_DEFINITIONS_PATH,
+        },
+    )
+
+
+def _bootstrap_partition(
+    storage: Storage, instant: str, partition: str, file_ids: list[str], completion: str
+) -> None:
+    """The folder, its file groups, and the deltacommit that makes them count."""
+    folder = join_path(METADATA_TABLE_PATH, partition)
+    _create(storage, join_path(folder, ".hoodie_partition_metadata"), partition_metadata(instant, 1))
+    for file_id in file_ids:
+        _create(
+            storage,
+            join_path(folder, str(LogFileName(file_id, instant, 1, _INITIAL_TOKEN))),
+            empty_log(instant),
+        )
+    if completed_file(storage, instant, METADATA_TABLE_ROOT) is not None:
+        return
+    requested = create_requested(storage, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    inflight = create_inflight(storage, requested, root=METADATA_TABLE_ROOT)
+    metadata = CommitMetadata(
+        extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
+    )
+    complete(storage, inflight, completion, encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
+
+
+def partition_metadata(instant: str, depth: int) -> bytes:
+    """Content of `.hoodie_partition_metadata`: the instant that made the folder, its depth below the
+    table's base.
+    """
+    return format_properties(
+        {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata"
+    ).encode("ascii")
+
+
+def _metadata_properties(table: str) -> bytes:
+    """`hoodie.properties` of the metadata table (Hudi format notes, index part, 4.1)."""
+    name = f"{table}_metadata"
+    properties = {
+        keys.NAME: name,
+        keys.TYPE: "MERGE_ON_READ",
+        keys.VERSION: "9",
+        "hoodie.table.initial.version": "9",
+        keys.LAYOUT_VERSION: "2",
+        keys.TIMELINE_PATH: "timeline",
+        "hoodie.timeline.history.path": "history",
+        "hoodie.archivelog.folder": "history",
+        keys.BASE_FILE_FORMAT: "HFILE",
+        keys.RECORD_KEY_FIELDS: "key",
+        keys.KEY_GENERATOR_TYPE: "HOODIE_TABLE_METADATA",
+        keys.POPULATE_META_FIELDS: "false",
+        keys.MERGE_MODE: "CUSTOM",
+        keys.MERGE_STRATEGY_ID: "00000000-0000-0000-0000-000000000000",
+        keys.PAYLOAD_CLASS: "org.apache.hudi.metadata.HoodieMetadataPayload",
+        keys.DROP_PARTITION_COLUMNS: "false",
+        keys.CHECKSUM: str(table_checksum(name)),
+    }
+    return format_properties(properties, "Made by Tidemark").encode("ascii")
+
+
+def _index_definitions(partitioned: bool) -> bytes:
+    definition = {
+        "indexName": RECORD_INDEX_PARTITION,
+        "indexType": RECORD_INDEX_PARTITION,
+        "indexFunction": "",
+        "sourceFields": [],
+        "indexOptions": {"isPartitioned": "true" if partitioned else "false"},
+        "version": "V1",
+    }
+    return json.dumps({"indexDefinitions": {RECORD_INDEX_PARTITION: definition}}, indent=2).encode()
+
+
+def _create(storage: Storage, path: str, data: bytes) -> None:
+    """Makes a file that an earlier, interrupted run may have made: its content then is the same."""
+    try:
+        storage.create(path, data)
+    except AlreadyExistsError as error:
+        if storage.read(path) != data:
+            raise UnsupportedTableError(
+                f"{storage.base_uri}/{path} exists and was made otherwise",
+                "Start with an empty folder, or adopt the table that is there",
+            ) from error

@@ -1,0 +1,175 @@
+"""The `files` partition of the metadata table: which files each data partition has (Hudi format notes,
+index part, 3.6).
+
+One record per data partition maps file names to sizes, one record `__all_partitions__` lists the
+partitions. A commit writes its own changes only. Merging is a union: the larger size wins, a tombstone
+takes a live entry away and stays as a tombstone where there is nothing to take (it has to survive until it
+meets the base file).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
+from tidemark.hudi_format.hfile import DEFAULT_OPTIONS, HFileOptions, write_hfile
+from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
+from tidemark.hudi_format.metadata_table.record_schema import (
+    RECORD_TYPE_ALL_PARTITIONS,
+    RECORD_TYPE_FILES,
+    decode_record,
+    encode_record,
+    metadata_record_schema,
+)
+
+FILES_PARTITION: Final = "files"
+ALL_PARTITIONS_KEY: Final = "__all_partitions__"
+_UNPARTITIONED: Final = "."
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A file that a commit adds (`size` in bytes, above 0) or removes (`size` None). The name is without
+    folder.
+    """
+
+    partition_path: str
+    name: str
+    size: int | None
+
+
+@dataclass(slots=True)
+class FilesRecord:
+    """The content of one key: name -> size, and the names with tombstones."""
+
+    live: dict[str, int] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+
+    def apply(self, name: str, size: int, is_deleted: bool) -> None:
+        """Merges one newer entry."""
+        if not is_deleted:
+            # As Hudi does: a live entry over a tombstone is live again.
+            self.deleted.discard(name)
+            self.live[name] = max(size, self.live.get(name, 0))
+        elif self.live.pop(name, None) is None:
+            self.deleted.add(name)
+
+    def encode(self, record_type: int) -> bytes:
+        """The record's value."""
+        entries = {name: {"size": size, "isDeleted": False} for name, size in sorted(self.live.items())}
+        entries.update({name: {"size": 0, "isDeleted": True} for name in sorted(self.deleted)})
+        return encode_record({"key": "", "type": record_type, "filesystemMetadata": entries})
+
+
+@dataclass(slots=True)
+class FilesPartition:
+    """The merged content: partition path ('' when the table has none) -> file name -> size in bytes."""
+
+    _records: dict[str, FilesRecord] = field(default_factory=dict)
+    _partitions: FilesRecord = field(default_factory=FilesRecord)
+
+    @property
+    def partitions(self) -> list[str]:
+        """Partition paths of the table, sorted."""
+        return sorted(_path(key) for key in self._partitions.live)
+
+    def files(self, partition_path: str) -> Mapping[str, int]:
+        """File name -> size of one partition; empty when the partition is unknown."""
+        record = self._records.get(_key(partition_path))
+        return record.live if record is not None else {}
+
+    def names(self) -> dict[str, list[str]]:
+        """Partition path -> file names, for all partitions: what `TableView.slices` takes."""
+        return {partition_path: sorted(self.files(partition_path)) for partition_path in self.partitions}
+
+    def __iter__(self) -> Iterator[tuple[str, str, int]]:
+        """(partition path, file name, size) of every file."""
+        for partition_path in self.partitions:
+            for name, size in sorted(self.files(partition_path).items()):
+                yield partition_path, name, size
+
+    def apply(self, key: str, value: bytes, schema: str, source: str) -> None:
+        """Merges one newer record; `schema` is the one it was written under, `source` the file, for
+        messages.
+        """
+        record = decode_record(value, schema, source)
+        kind = record.get("type")
+        if kind not in (RECORD_TYPE_ALL_PARTITIONS, RECORD_TYPE_FILES):
+            raise CorruptFileError(f"{source}: record {key!r} of the files partition is of type {kind}")
+        is_list = key == ALL_PARTITIONS_KEY
+        target = self._partitions if is_list else self._records.setdefault(key, FilesRecord())
+        with damage_in(source, f"record {key!r} of the files partition"):
+            entries: dict[str, dict[str, Any]] = record.get("filesystemMetadata") or {}
+            for name, entry in entries.items():
+                target.apply(name, int(entry["size"]), bool(entry["isDeleted"]))
+
+    def remove(self, key: str) -> None:
+        """Merges a delete record: the partition's record goes as a whole."""
+        self._records.pop(key, None)
+
+    def is_listed(self, partition_path: str) -> bool:
+        """Whether the partition is in the list of partitions."""
+        return _key(partition_path) in self._partitions.live
+
+    def records(self) -> dict[str, bytes]:
+        """Key -> value of all records, tombstones dropped: the content of a base file, sorted by key."""
+        merged = {
+            key: FilesRecord(record.live).encode(RECORD_TYPE_FILES) for key, record in self._records.items()
+        }
+        if self._partitions.live:
+            merged[ALL_PARTITIONS_KEY] = FilesRecord(self._partitions.live).encode(RECORD_TYPE_ALL_PARTITIONS)
+        return dict(sorted(merged.items(), key=lambda item: item[0].encode()))
+
+
+def write_files_log(
+    changes: Iterable[FileChange], instant: str, options: HFileOptions = DEFAULT_OPTIONS
+) -> bytes:
+    """The `files` log file of one commit: a record per touched partition, and the list of those partitions.
+
+    Partitions with added files are listed (listing one again does no harm). A commit without changes still
+    gets its list record, as Hudi writes it. Raises HudiFormatError for an added file without a size.
+    """
+    records: dict[str, FilesRecord] = {}
+    partitions = FilesRecord()
+    for change in changes:
+        if not change.name or "/" in change.name:
+            raise HudiFormatError(
+                f"file name {change.name!r} in partition {change.partition_path!r} is no bare name"
+            )
+        if change.size is not None and change.size <= 0:
+            raise HudiFormatError(f"file {change.name!r} is {change.size} bytes: Hudi needs a size above 0")
+        key = _key(change.partition_path)
+        records.setdefault(key, FilesRecord()).apply(change.name, change.size or 0, change.size is None)
+        if change.size is not None:
+            partitions.apply(key, 0, False)
+    values = {key: record.encode(RECORD_TYPE_FILES) for key, record in records.items()}
+    values[ALL_PARTITIONS_KEY] = partitions.encode(RECORD_TYPE_ALL_PARTITIONS)
+    return files_log_of_records(values, instant, options)
+
+
+def files_log_of_records(
+    values: Mapping[str, bytes], instant: str, options: HFileOptions = DEFAULT_OPTIONS
+) -> bytes:
+    """An HFILE block with the given records, as a whole log file."""
+    schema = metadata_record_schema()
+    ordered = sorted(values, key=str.encode)
+    content = write_hfile(
+        pa.array(ordered, pa.string()),
+        pa.array([values[key] for key in ordered], pa.binary()),
+        schema,
+        options,
+    )
+    headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
+    return frame_block(BlockType.HFILE_DATA, headers, content)
+
+
+def _key(partition_path: str) -> str:
+    return partition_path or _UNPARTITIONED
+
+
+def _path(key: str) -> str:
+    return "" if key == _UNPARTITIONED else key

@@ -1,0 +1,187 @@
+"""What one commit of the metadata table changed in the record index, and what the index said before it.
+
+Both are read from files that Hudi deletes some commits later: it compacts the metadata table, cleans the file
+slices before, and archives the instants. What is archived is read from the archive. Where a file is gone the
+answer is None, never a shorter one: each file of a commit that belongs to the answer has to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
+from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Timeline
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+
+_FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
+_WRITING: Final = ("deltacommit", "commit", "compaction", "logcompaction")
+_BEHIND_ALL: Final = "\uffff"
+
+Files = Mapping[str, frozenset[str]]
+"""File group of the record index -> names of files."""
+
+
+class IndexHistory:
+    """As of one look at the metadata table's timeline and at the folder of the record index. ``build``: what
+    `newest_index_build` says; files of an index before are gone, and tell nothing of this one.
+    """
+
+    def __init__(self, storage: Storage, metadata: Timeline, build: str) -> None:
+        self._storage = storage
+        self._metadata = metadata
+        self._build = build
+        self._names = _by_group(storage)
+        active = {each.requested: str(each.completion) for each in metadata.completed()}
+        archived = metadata.archive.completion_times() if metadata.archive is not None else {}
+        self._completions = {**archived, **active}
+        self._written: dict[str, Files] = {}
+
+    def changed_by(self, requested: str) -> list[tuple[ShardSnapshot, ShardSnapshot]] | None:
+        """Per shard that the commit changed: the index before it, and its changes alone. None: it cannot be
+        told any more.
+
+        Raises CorruptFileError, and FileMissingError where a file was cleaned meanwhile: list again.
+        """
+        completion = self._completions.get(requested)
+        mine = self._read({requested}).get(requested)
+        if completion is None or mine is None:
+            return None
+        found: list[tuple[ShardSnapshot, ShardSnapshot]] = []
+        for file_id, names in sorted(mine.items()):
+            before = self._slice_before(file_id, completion)
+            if before is None or not names <= self._names.get(file_id, frozenset()):
+                return None
+            changes = FileSlice(RECORD_INDEX_PARTITION, file_id, None, requested, tuple(sorted(names)))
+            found.append((self._shard(before), self._shard(changes)))
+        return found
+
+    def _slice_before(self, file_id: str, completion: str) -> FileSlice | None:
+        names = sorted(self._names.get(file_id, ()))
+        if any(self._is_unknown(_instant(name), completion) for name in names):
+            return None
+        bases = {
+            parsed.instant: name
+            for name in names
+            if isinstance(parsed := parse_data_file(name), BaseFileName)
+            and (is_bootstrap_instant(parsed.instant) or self._completion(parsed.instant) < completion)
+        }
+        begin = max(bases, default="")
+        if not begin and not any(is_bootstrap_instant(_instant(name)) for name in names):
+            return None
+        since = max(begin, self._build)
+        between = {each for each, time in self._completions.items() if since < time < completion}
+        for files in self._read(between).values():
+            if not files.get(file_id, frozenset()) <= set(names):
+                return None
+        logs = [
+            (self._completion(_instant(name)), name)
+            for name in names
+            if ".log." in name and since < self._completion(_instant(name)) < completion
+        ]
+        return FileSlice(
+            RECORD_INDEX_PARTITION,
+            file_id,
+            bases.get(begin),
+            begin,
+            tuple(name for _, name in sorted(logs)),
+        )
+
+    def _completion(self, instant: str) -> str:
+        known = self._completions.get(instant) or self._metadata.completion_time(instant)
+        return known or _BEHIND_ALL
+
+    def _is_unknown(self, instant: str, completion: str) -> bool:
+        """Whether nothing says when it completed, and it may have been before that."""
+        return (
+            instant < completion
+            and not is_bootstrap_instant(instant)
+            and not self._metadata.contains(instant)
+            and self._metadata.completion_time(instant) is None
+            and instant not in self._completions
+        )
+
+    def _read(self, instants: Collection[str]) -> dict[str, Files]:
+        """What the commits among these instants wrote into the record index."""
+        missing = set(instants) - self._written.keys()
+        contents = dict(_contents(self._storage, self._metadata, missing))
+        self._written |= {each: _index_files(each, *content) for each, content in contents.items()}
+        return {each: self._written[each] for each in instants if each in self._written}
+
+    def _shard(self, file_slice: FileSlice) -> ShardSnapshot:
+        return ShardSnapshot(self._storage, _FOLDER, file_slice, lambda _: True, lambda _: None)
+
+
+def newest_index_build(storage: Storage, metadata: Timeline) -> str:
+    """Completion time of the newest bootstrap of the *record* index, of the archive too; "" without one.
+
+    Other indexes are built in the same way, and say what they wrote. One of an empty table wrote nothing.
+    """
+    builds = [
+        (each.requested, str(each.completion))
+        for each in metadata.completed()
+        if is_bootstrap_instant(each.requested)
+    ]
+    contents = dict(_contents(storage, metadata, {requested for requested, _ in builds}))
+    found = [time for requested, time in builds if _may_build(*contents.get(requested, (b"", "")))]
+    if metadata.archive is not None:
+        end = BOOTSTRAP_INSTANT_PREFIX + _BEHIND_ALL
+        for each in metadata.archive.instants(BOOTSTRAP_INSTANT_PREFIX, end):
+            if _may_build(each.metadata, _archived(each.requested)):
+                found.append(each.completion)
+    return max(found, default="")
+
+
+def _contents(
+    storage: Storage, metadata: Timeline, instants: Collection[str]
+) -> Iterator[tuple[str, tuple[bytes, str]]]:
+    """The commits among these instants: requested time, content of the completed file and what names it."""
+    for requested in sorted(instants):
+        found = metadata.find(requested)
+        if found is not None and found.is_completed and found.action.value in _WRITING:
+            path = instant_path(found, METADATA_TABLE_ROOT)
+            yield requested, (storage.read(path), path)
+    archived = sorted(each for each in instants if not metadata.contains(each))
+    if archived and metadata.archive is not None:
+        for each in metadata.archive.instants(archived[0], archived[-1]):
+            if each.requested in instants and each.action in _WRITING:
+                yield each.requested, (each.metadata, _archived(each.requested))
+
+
+def _archived(requested: str) -> str:
+    return f"archived instant {requested} of the metadata table"
+
+
+def _may_build(content: bytes, where: str) -> bool:
+    partitions = decode_commit_metadata(content, where).write_stats.keys() if content else ()
+    return not partitions or RECORD_INDEX_PARTITION in partitions
+
+
+def _index_files(instant: str, content: bytes, where: str) -> Files:
+    files: dict[str, set[str]] = {}
+    for stat in decode_commit_metadata(content, where).write_stats.get(RECORD_INDEX_PARTITION, ()):
+        # A stat may name log files that others wrote before.
+        names = {name for name in (name_of(stat.path), *(stat.log_files or ())) if _instant(name) == instant}
+        files.setdefault(stat.file_id, set()).update(names)
+    return {file_id: frozenset(names) for file_id, names in files.items()}
+
+
+def _by_group(storage: Storage) -> Files:
+    groups: dict[str, set[str]] = {}
+    for each in storage.list(_FOLDER):
+        parsed = parse_data_file(each.name)
+        if parsed is not None:
+            groups.setdefault(parsed.file_id, set()).add(each.name)
+    return {file_id: frozenset(names) for file_id, names in groups.items()}
+
+
+def _instant(name: str) -> str:
+    parsed = parse_data_file(name)
+    return parsed.instant if parsed is not None else ""

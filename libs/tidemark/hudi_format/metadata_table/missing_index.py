@@ -1,0 +1,45 @@
+"""Whether a record index that the table's properties list is there.
+
+Without its files it reads like an index that no key is in: every update would become an insert and double a
+row, and the next commit would begin an index with the keys of that commit alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.storage.base import Storage, join_path
+
+FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
+
+
+def check_folder(storage: Storage) -> None:
+    """Cheap: asks for the folder alone. Raises UnsupportedTableError."""
+    if not storage.exists(FOLDER):
+        raise _missing(f"its folder {FOLDER} is gone")
+
+
+def check_files(storage: Storage) -> None:
+    """Lists the folder. Raises UnsupportedTableError where it has no file of the index."""
+    if not any(parse_data_file(info.name) is not None for info in storage.list(FOLDER)):
+        raise _missing(f"its folder {FOLDER} has no file of it")
+
+
+def check_shards(num_shards: int) -> None:
+    """``num_shards``: of a snapshot. Raises UnsupportedTableError where there is none."""
+    if not num_shards:
+        raise _missing(f"no commit completed the files in {FOLDER}")
+
+
+def _missing(why: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"the record index has no shards: hoodie.properties lists it, and {why}. Every update would double a "
+        "row",
+        "Put the folder back from a copy of the table, of the same moment as the rest. Else stop all writers "
+        "and build the record index anew with Hudi on Spark "
+        '(docs/hudi-beside.md, "A record index that is gone")',
+    )

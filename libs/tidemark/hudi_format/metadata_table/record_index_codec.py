@@ -1,0 +1,211 @@
+"""Values of record index entries: Avro HoodieMetadataRecord of type 5 (Hudi format notes, index part, 3.2).
+
+A value depends on location and instant only, so a commit has few distinct ones: each is encoded or decoded
+once, and the column is made by dictionary. File ids of the form `<uuid>-<n>` (or a bare UUID) take encoding
+0, two longs and an int; every other id takes encoding 1, the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.columnar import avro_string, zigzag_varint
+from tidemark.hudi_format.errors import CorruptFileError, damage_in
+from tidemark.hudi_format.metadata_table.record_schema import (
+    META_FIELD_COUNT,
+    RECORD_TYPE_RECORD_INDEX,
+    decode_record,
+    has_own_layout,
+)
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.parsed_avro import read_varint
+
+_UUID_FILE_ID: Final = re.compile(
+    r"^(?P<uuid>[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(?P<index>0|[1-9]\d{0,9}))?$"
+)
+_ENCODING_UUID: Final = 0
+_ENCODING_TEXT: Final = 1
+_NO_INDEX: Final = -1
+_INT_MAX: Final = 2**31 - 1
+_KNOWN_VALUES_MAX: Final = 1 << 14  # about 8 MB
+_NULL: Final = b"\x00"
+_PRESENT: Final = b"\x02"
+# Five null meta fields, the empty key, the type, and null for the payloads before recordIndexMetadata.
+_PREFIX: Final = (
+    _NULL * META_FIELD_COUNT + avro_string("") + zigzag_varint(RECORD_TYPE_RECORD_INDEX) + _NULL * 3
+)
+# position and, after the record, SecondaryIndexMetadata.
+_SUFFIX: Final = _NULL * 2
+
+_Decoded = tuple[RecordLocation, int]
+
+
+def encode_values(
+    location_ids: npt.NDArray[np.int32], locations: list[RecordLocation], instant_ms: npt.NDArray[np.int64]
+) -> pa.BinaryArray:
+    """One value per entry; every id names a location (none is -1)."""
+    if not location_ids.size:
+        return pa.array([], pa.binary())
+    instants = pa.array(instant_ms).dictionary_encode()
+    count = len(instants.dictionary)
+    pairs = pa.array(location_ids.astype(np.int64) * count + instants.indices.to_numpy()).dictionary_encode()
+    known_instants = instants.dictionary.to_pylist()
+    values = [
+        _encode_value(locations[pair // count], known_instants[pair % count])
+        for pair in pairs.dictionary.to_pylist()
+    ]
+    return pa.array(values, pa.binary()).take(pairs.indices)
+
+
+def _encode_value(location: RecordLocation, instant_ms: int) -> bytes:
+    match = _UUID_FILE_ID.match(location.file_id)
+    index = int(match["index"]) if match is not None and match["index"] is not None else _NO_INDEX
+    if match is not None and index <= _INT_MAX:
+        number = uuid.UUID(match["uuid"]).int
+        high, low = _signed(number >> 64), _signed(number & (2**64 - 1))
+        file_id, encoding = "", _ENCODING_UUID
+    else:
+        high = low = index = _NO_INDEX
+        file_id, encoding = location.file_id, _ENCODING_TEXT
+    fields = (
+        avro_string(location.partition_path), zigzag_varint(high), zigzag_varint(low), zigzag_varint(index),
+        avro_string(file_id), zigzag_varint(instant_ms),
+    )  # fmt: skip
+    nullable = b"".join(_PRESENT + field for field in fields)
+    return _PREFIX + _PRESENT + nullable + zigzag_varint(encoding) + _SUFFIX
+
+
+def decode_values(
+    values: pa.BinaryArray, schema: str, name: str
+) -> tuple[npt.NDArray[np.int32], list[RecordLocation], npt.NDArray[np.int64]]:
+    """Location ids, locations and instants (milliseconds) of a column of values; an empty value is a
+    delete, id -1.
+
+    `schema` is the one that the values were written under ('' = ours); `name` is what errors call the file.
+    Raises CorruptFileError.
+    """
+    encoded = values.dictionary_encode()
+    own_layout = not schema or has_own_layout(schema)
+    numbers: dict[RecordLocation, int] = {}
+    ids: list[int] = []
+    instants: list[int] = []
+    for value in encoded.dictionary.to_numpy(zero_copy_only=False).tolist():
+        if not value:
+            ids.append(-1)
+            instants.append(0)
+            continue
+        with damage_in(name, f"a record index value of {len(value)} bytes"):
+            location, instant = _parse_own(value) if own_layout else _decode_by_name(value, schema, name)
+        ids.append(numbers.setdefault(location, len(numbers)))
+        instants.append(instant)
+    which = encoded.indices.to_numpy()
+    location_ids = np.array(ids, np.int32)[which] if ids else np.empty(0, np.int32)
+    instant_ms = np.array(instants, np.int64)[which] if ids else np.empty(0, np.int64)
+    return location_ids, list(numbers), instant_ms
+
+
+class _Cursor:
+    """Reads Avro primitives one after the other."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: bytes, position: int) -> None:
+        self.data, self.position = data, position
+
+    def long(self) -> int:
+        value, self.position = read_varint(self.data, self.position)
+        return value
+
+    def string(self) -> str:
+        length = self.long()
+        end = self.position + length
+        if length < 0 or end > len(self.data):
+            raise IndexError(f"a string of {length} bytes")
+        raw = self.data[self.position : end]
+        self.position = end
+        return raw.decode()
+
+    def optional(self) -> bool:
+        return self.long() != 0
+
+
+@lru_cache(maxsize=_KNOWN_VALUES_MAX)
+def _parse_own(value: bytes) -> _Decoded:
+    """The same few values stand in block after block of a shard: each is parsed once while it is
+    remembered.
+    """
+    cursor = _Cursor(value, len(_PREFIX))
+    if not value.startswith(_PREFIX):
+        cursor.position = 0
+        _skip_to_payload(cursor)
+    if not cursor.optional():
+        raise ValueError("it has no recordIndexMetadata")
+    partition = cursor.string() if cursor.optional() else None
+    high, low, index = (cursor.long() if cursor.optional() else None for _ in range(3))
+    file_id = cursor.string() if cursor.optional() else None
+    instant = cursor.long() if cursor.optional() else None
+    location = _location(partition, high, low, index, file_id, cursor.long())
+    if cursor.optional():
+        cursor.long()
+    if cursor.optional() or cursor.position != len(value):
+        raise ValueError(f"it does not end at byte {cursor.position} of {len(value)}")
+    return location, instant or 0
+
+
+def _skip_to_payload(cursor: _Cursor) -> None:
+    """Over meta fields (compaction by Spark fills the file name), key, type and the other payloads."""
+    for _ in range(META_FIELD_COUNT):
+        if cursor.optional():
+            cursor.string()
+    cursor.string()
+    kind = cursor.long()
+    if kind != RECORD_TYPE_RECORD_INDEX or any(cursor.optional() for _ in range(3)):
+        raise ValueError(f"it is of type {kind}, not {RECORD_TYPE_RECORD_INDEX}")
+
+
+def _decode_by_name(value: bytes, schema: str, name: str) -> _Decoded:
+    info: dict[str, Any] | None = decode_record(value, schema, name).get("recordIndexMetadata")
+    if info is None:
+        raise CorruptFileError(f"{name}: a record of the record index has no recordIndexMetadata")
+    location = _location(
+        info.get("partitionName"),
+        info.get("fileIdHighBits"),
+        info.get("fileIdLowBits"),
+        info.get("fileIndex"),
+        info.get("fileId"),
+        info.get("fileIdEncoding", _ENCODING_UUID),
+    )
+    return location, int(info.get("instantTime") or 0)
+
+
+@lru_cache(maxsize=_KNOWN_VALUES_MAX)
+def _location(
+    partition: str | None,
+    high: int | None,
+    low: int | None,
+    index: int | None,
+    file_id: str | None,
+    encoding: int,
+) -> RecordLocation:
+    if encoding == _ENCODING_UUID:
+        if high is None or low is None:
+            raise ValueError("its file id is null")
+        text = str(uuid.UUID(int=(high & (2**64 - 1)) << 64 | low & (2**64 - 1)))
+        if index is not None and index != _NO_INDEX:
+            text = f"{text}-{index}"
+    elif encoding == _ENCODING_TEXT and file_id:
+        text = file_id
+    else:
+        raise ValueError(f"file id encoding {encoding} is not known, or its text is empty")
+    return RecordLocation(partition or "", text)
+
+
+def _signed(number: int) -> int:
+    return number - 2**64 if number >= 2**63 else number

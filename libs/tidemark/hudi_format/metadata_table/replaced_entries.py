@@ -1,0 +1,125 @@
+"""Whether the record index lost entries of rows that are there when another engine replaced file groups.
+
+Hudi's insert overwrite and delete partition delete the entries of all keys that the *base files* of the
+partition name (`HoodieBackedTableMetadataWriter.getRecordIndexReplacedRecords` of 1.2.0). In a MERGE_ON_READ
+table a log file may say that a row of the base file is gone: deleted, or moved to another partition.
+
+Example: the base file of group G in partition x has key k. k moves to partition y: a delete in a log file of
+G, a row in y, and the index says y. Partition x is dropped: Hudi deletes the index entry of k. The row in y
+has none, and the next update of k, by Hudi or by us, would insert it a second time.
+
+Such a replacecommit is told by its own changes of the index: a deleted entry that named a file group that was
+not replaced, by this one or before. (Where partition y was dropped before, k has no row, and its entry was
+left behind.) A clustering moves entries along with their rows. What was built after it is right. In a
+COPY_ON_WRITE table base files name rows, and nothing else.
+
+What tells it goes: the metadata table is compacted and cleaned, both timelines are archived. So
+
+- a replacecommit is looked for on the active *and* on the archived timeline,
+- what was found right is kept with the table (`checked_index`), and not asked for again,
+- where it cannot be told any more the table is refused, too, until somebody compared rows and index
+  (`tidemark verify`) or built the index anew. Neither refusal passes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.slices import FileGroupId
+from tidemark.hudi_format.metadata_table.checked_index import (
+    CHECKED_INDEX,
+    checked_replacecommits,
+    keep_checked,
+)
+from tidemark.hudi_format.metadata_table.index_history import IndexHistory, newest_index_build
+from tidemark.hudi_format.metadata_table.restored_index import INDEX_REMEDY
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.replaced_rows import Groups, ReplacedRows, completion_of
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableType, read_table_config
+from tidemark.hudi_format.timeline import Timeline
+
+_WHO = "another engine's insert overwrite or delete partition"
+
+
+class ReplacedEntries:
+    """Looks at each completed replacecommit once."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._passed: set[str] = set()
+        self._to_keep: set[str] = set()
+        self._rows = ReplacedRows(storage)
+
+    def check(self, data: Timeline, metadata: Timeline) -> None:
+        """Raises UnsupportedTableError where a replacecommit took entries of rows that are there, or where
+        nobody can tell any more; CorruptFileError, and FileMissingError where files were taken away
+        meanwhile: list again.
+
+        Where nothing was replaced since the last time it asks for the archive's newest manifest, no more.
+        """
+        names = self._rows.names(data) - self._passed
+        if not names:
+            return
+        if not self._is_copy_on_write():
+            self._check_new(names - checked_replacecommits(self._storage), data, metadata)
+        self._passed |= names
+
+    def keep(self, fence: str) -> None:
+        """Stores what `check` found right, if that is news. ``fence``: the term's folder.
+
+        Raises OSError, and StagingGoneError where the term is over.
+        """
+        if self._to_keep:
+            keep_checked(self._storage, self._to_keep, fence)
+            self._to_keep.clear()
+
+    def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> None:
+        new = {name: groups for name, groups in self._rows.of(names, data).items() if groups}
+        if not new:
+            return
+        build = newest_index_build(self._storage, metadata)
+        history = IndexHistory(self._storage, metadata, build)
+        for name in sorted(new, key=completion_of):
+            if completion_of(name) > build:
+                self._check(name, new[name], history, data)
+            self._to_keep.add(name)
+
+    def _is_copy_on_write(self) -> bool:
+        return read_table_config(self._storage).table_type is TableType.COPY_ON_WRITE
+
+    def _check(self, name: str, replaced: Groups, history: IndexHistory, data: Timeline) -> None:
+        requested = name.partition("_")[0]
+        changed = history.changed_by(requested)
+        if changed is None:
+            raise UnsupportedTableError(
+                f"whether {_WHO} {requested} took index entries of rows that had moved elsewhere cannot be "
+                "told any more: what the index said then was cleaned. If it did, updates would double rows",
+                f"Run `tidemark verify`: where rows and index agree it says so in {CHECKED_INDEX}, and "
+                f"Tidemark goes on. Where they do not: {INDEX_REMEDY[0].lower()}{INDEX_REMEDY[1:]}",
+            )
+        elsewhere = [each for before, changes in changed for each in _taken(before, changes, replaced)]
+        gone = self._rows.before(completion_of(name), data) if elsewhere else frozenset()
+        taken = [key for key, group in elsewhere if group not in gone]
+        if taken:
+            raise UnsupportedTableError(
+                f"{_WHO} {requested} took the index entries of {len(taken)} keys whose rows are in file "
+                f"groups that it did not replace (as {taken[0]!r}): updates would double them",
+                INDEX_REMEDY,
+            )
+
+
+def _taken(before: ShardSnapshot, changes: ShardSnapshot, replaced: Groups) -> list[tuple[str, FileGroupId]]:
+    """Keys whose entries were deleted, although they named other file groups: these."""
+    changed = changes.log_changes()
+    keys = changed.keys.filter(pa.array(changed.location_ids < 0)).sort()
+    if not len(keys):
+        return []
+    found = before.lookup(keys)
+    places = [found.locations[number] for number in found.location_ids[found.found].tolist()]
+    groups = [(each.partition_path, each.file_id) for each in places]
+    named = zip(keys.filter(pa.array(found.found)).to_pylist(), groups, strict=True)
+    return [(key, group) for key, group in named if group not in replaced]

@@ -1,0 +1,95 @@
+"""Whether the record index went back together with the rows when another engine restored the table.
+
+Hudi's `rollback_to_savepoint` deletes the metadata table when the oldest compaction on its active timeline is
+newer than the savepoint, or when that timeline begins behind it. It builds the metadata table anew at once
+and takes the commits back afterwards. At the end it brings the list of files up to date, and not the record
+index: that says what it said before the restore.
+
+Example: since the savepoint key a was inserted, b deleted, and c moved from partition x to y. After the
+restore a has no row and is in the index, b has a row and no entry, and c is in x while the index says y. An
+upsert of b or c doubles the key; Hudi's own upserts on Spark do.
+
+So an index that was built after the newest commit that the restore kept, and before the restore completed,
+is not the one of the rows. That commit may be archived by now: Hudi archives commits before a restore, and
+never the restore. A restore says what it took back. Where that is nothing (the savepoint was of the newest
+commit), the index that was built meanwhile is right, unless another restore began and has not ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.model import is_bootstrap_instant
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import Action, Instant, Timeline
+from tidemark.hudi_format.timeline.service_records import decode_restored_instants
+
+INDEX_REMEDY = (
+    "With Hudi on Spark drop the record index (an upsert of a DataFrame without rows and with "
+    "hoodie.metadata.global.record.level.index.enable=false and hoodie.index.type=GLOBAL_SIMPLE), then let "
+    "another one with the options of `tidemark table describe` build it anew (docs/hudi-beside.md)"
+)
+
+
+def check_index_is_of_the_rows(storage: Storage, data: Timeline, metadata: Timeline) -> None:
+    """Raises UnsupportedTableError where a restore on the active timeline left the index behind.
+
+    Costs nothing without a restore there. With one it reads the metadata table's archive where there is one,
+    and the data table's where the active timeline has nothing from between the two; then the restore's file.
+    Also raises CorruptFileError, and FileMissingError where that file was taken away meanwhile: list again.
+    """
+    restores = data.completed(Action.RESTORE)
+    built = _built(metadata) if restores else ""
+    for restore in restores:
+        if (
+            built
+            and built < str(restore.completion)
+            and not _is_kept_behind(data, built, restore)
+            and not _took_nothing_back(storage, data, restore)
+        ):
+            raise UnsupportedTableError(
+                f"another engine's restore {restore.requested} took commits back that the record index still "
+                f"holds: Hudi built it anew (at {built}) before it took them back. Updates through it would "
+                "double keys",
+                INDEX_REMEDY,
+            )
+
+
+def newest_build(metadata: Timeline) -> str:
+    """Completion time of the newest bootstrap of an index on the active timeline, "" when there is none."""
+    return _newest_build({each.requested: str(each.completion) for each in metadata.completed()})
+
+
+def _built(metadata: Timeline) -> str:
+    """As `newest_build`, of the archive too."""
+    active = {each.requested: str(each.completion) for each in metadata.completed()}
+    return _newest_build({**_archived(metadata), **active})
+
+
+def _newest_build(completions: Mapping[str, str]) -> str:
+    builds = (time for requested, time in completions.items() if is_bootstrap_instant(requested))
+    return max(builds, default="")
+
+
+def _archived(timeline: Timeline) -> Mapping[str, str]:
+    return timeline.archive.completion_times() if timeline.archive is not None else {}
+
+
+def _is_kept_behind(data: Timeline, built: str, restore: Instant) -> bool:
+    """Whether anything is left that completed when the index was built or after it, and before the restore
+    began.
+    """
+
+    def is_any(times: Iterable[str]) -> bool:
+        return any(built <= time < restore.requested for time in times)
+
+    return is_any(str(each.completion) for each in data.completed()) or is_any(_archived(data).values())
+
+
+def _took_nothing_back(storage: Storage, data: Timeline, restore: Instant) -> bool:
+    if data.pending(Action.RESTORE):
+        return False
+    path = instant_path(restore)
+    return not decode_restored_instants(storage.read(path), path)

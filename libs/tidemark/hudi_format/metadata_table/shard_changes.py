@@ -1,0 +1,110 @@
+"""The changes that data instants made to one shard, read from their own log files.
+
+They are read by instant, not by slice: a log file stays on disk for some time after a compaction folded it,
+and then still tells what its instant did. Where it is gone the answer is None, never a shorter list;
+whether an instant touched the shard at all is then asked of the instant's commit metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.file_group.names import LogFileName
+from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks
+from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries
+from tidemark.hudi_format.metadata_table.shard import decode_block
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
+from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
+
+# Stands for "before the first commit"; every instant completed after it.
+BEGINNING: Final = "0"
+# Data actions that leave every record where it is. (A rollback here is of something that never took effect:
+# one of a completed instant takes its completion time off the timeline.)
+_NEVER_TOUCHING: Final = frozenset(
+    {Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.ROLLBACK, Action.SAVEPOINT}
+)
+
+
+@dataclass(frozen=True)
+class ShardChanges:
+    """Log files of the record index by file group, and what is needed to ask what an instant did."""
+
+    storage: Storage
+    folder: str
+    validity: InstantValidity
+    logs: Mapping[str, Mapping[str, tuple[str, ...]]]
+    _touched: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of_names(
+        cls, storage: Storage, folder: str, validity: InstantValidity, names: Iterable[str]
+    ) -> ShardChanges:
+        """From the names in the record index's folder."""
+        logs: dict[str, dict[str, list[LogFileName]]] = {}
+        for name in names:
+            parsed = LogFileName.parse(name)
+            if parsed is not None and not (parsed.is_cdc or parsed.is_archive):
+                logs.setdefault(parsed.file_id, {}).setdefault(parsed.instant, []).append(parsed)
+        ordered = {
+            file_id: {
+                instant: tuple(str(log) for log in sorted(group, key=lambda each: each.order))
+                for instant, group in by_instant.items()
+            }
+            for file_id, by_instant in logs.items()
+        }
+        return cls(storage, folder, validity, ordered)
+
+    def after(self, file_id: str, completion_time: str) -> list[tuple[str, RecordIndexEntries]] | None:
+        """See `ShardSnapshot.changes_after`."""
+        data = self.validity.data
+        archived = data.archive.completion_times().values() if data.archive is not None else ()
+        if any(time > completion_time for time in archived):
+            return None
+        active = [(str(each.completion), each) for each in data.completed()]
+        # A completion time that nothing has any more was rolled back or restored over: what came before it
+        # is in doubt.
+        if completion_time > BEGINNING and completion_time not in {*archived, *(time for time, _ in active)}:
+            return None
+        changes: list[tuple[str, RecordIndexEntries]] = []
+        for _, instant in sorted(
+            (each for each in active if each[0] > completion_time), key=lambda each: each[0]
+        ):
+            names = self.logs.get(file_id, {}).get(instant.requested, ())
+            if not names and self._may_have_touched(file_id, instant):
+                return None
+            try:
+                entries = self._read(instant.requested, names)
+            except FileMissingError:
+                return None
+            if len(entries):
+                changes.append((instant.requested, entries))
+        return changes
+
+    def _read(self, instant: str, names: tuple[str, ...]) -> RecordIndexEntries:
+        blocks = read_log_blocks(self.storage, self.folder, names)
+        parts = [decode_block(each.block.block_type, each) for each in blocks if _is_own(each, instant)]
+        return RecordIndexEntries.newest_wins(parts)
+
+    def _may_have_touched(self, file_id: str, instant: Instant) -> bool:
+        """Whether the instant's deltacommit names a file of that file group; what cannot be told counts as
+        yes.
+        """
+        if instant.action in _NEVER_TOUCHING:
+            return False
+        found = self.validity.metadata.find(instant.requested)
+        if found is None or not found.is_completed:
+            return True
+        if instant.requested not in self._touched:
+            path = join_path(METADATA_TABLE_ROOT, "timeline", found.file_name)
+            stats = decode_commit_metadata(self.storage.read(path), path).stats()
+            self._touched[instant.requested] = frozenset(stat.file_id for stat in stats)
+        return file_id in self._touched[instant.requested]
+
+
+def _is_own(source: SourcedBlock, instant: str) -> bool:
+    return source.block.instant_time == instant and not source.block.compacted_block_times

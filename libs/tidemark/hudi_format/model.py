@@ -1,0 +1,97 @@
+"""Small value types that every part of the format shares: where a record lives, and Hudi's instant times.
+
+An instant time is 17 digits, `yyyyMMddHHmmssSSS`, wall-clock time in the table's timeline time zone (Hudi
+format notes, section 2.3; tables made here use UTC). As text the times sort like the moments that they
+stand for, as long as all writers use one zone: comparing them as strings is what Hudi itself does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, NamedTuple
+
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.hudi_format.ports import Clock
+
+INSTANT_LENGTH: Final = 17
+_NEAR_MS: Final = 10
+# The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2), not times: index
+# notes 4.3.
+BOOTSTRAP_INSTANT_PREFIX: Final = "00000000000000"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class RecordLocation(NamedTuple):
+    """Where a record key lives: the partition path ('' in a table without partitions) and the file group's
+    id.
+    """
+
+    partition_path: str
+    file_id: str
+
+
+def is_instant_time(text: str) -> bool:
+    """Whether `text` is 17 ASCII digits. It may still not be a date: the metadata table counts its first
+    instants.
+    """
+    return len(text) == INSTANT_LENGTH and text.isascii() and text.isdigit()
+
+
+def is_bootstrap_instant(instant: str) -> bool:
+    """Whether `instant` is one of the metadata table's bootstrap counters rather than a time."""
+    return instant.startswith(BOOTSTRAP_INSTANT_PREFIX)
+
+
+def instant_from_ms(ms: int, zone: tzinfo = UTC) -> str:
+    """The instant time of `ms` (milliseconds since the Unix epoch) in the time zone `zone`, 17 digits."""
+    moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}".rjust(INSTANT_LENGTH, "0")
+
+
+def instant_to_ms(instant: str, zone: tzinfo = UTC) -> int:
+    """Milliseconds since the Unix epoch of a 17-digit instant time.
+
+    Raises `HudiFormatError` when the text is no date (a bootstrap counter, or 14-digit times of tables
+    before Hudi 0.10).
+    """
+    if not is_instant_time(instant):
+        raise HudiFormatError(f"instant time {instant!r} is not 17 digits yyyyMMddHHmmssSSS")
+    try:
+        moment = datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=zone)
+    except ValueError as error:
+        raise HudiFormatError(f"instant time {instant!r} is not a date and time: {error}") from error
+    return (moment - _EPOCH) // _MILLISECOND + int(instant[14:])
+
+
+class InstantGenerator:
+    """Issues strictly increasing instant times: the later of the clock and the last time seen plus 1 ms.
+
+    A clock that steps back therefore never puts a new instant before an existing one (Hudi format notes
+    2.3). Across processes it is the table's lock that makes the times unique: hold it, `observe` the times
+    of both timelines, then take the next one.
+    """
+
+    def __init__(self, clock: Clock, zone: tzinfo = UTC) -> None:
+        self._clock = clock
+        self._zone = zone
+        self._last_ms = -1
+        self.taken_ms: int | None = None
+        """The last time that was issued, as Unix epoch; where others' clocks made it later than our own by
+        more than `_NEAR_MS`, the moment at which it was issued."""
+
+    def observe(self, instants: Iterable[str]) -> None:
+        """Takes note of requested or completion times on the timelines; bootstrap counters are passed
+        over.
+        """
+        newest = max((each for each in instants if not is_bootstrap_instant(each)), default=None)
+        if newest is not None:
+            self._last_ms = max(self._last_ms, instant_to_ms(newest, self._zone))
+
+    def next(self) -> str:
+        """A new instant time, later than every one issued or observed before."""
+        now_ms = self._clock.now_ms()
+        self._last_ms = max(now_ms, self._last_ms + 1)
+        self.taken_ms = min(self._last_ms, now_ms + _NEAR_MS)
+        return instant_from_ms(self._last_ms, self._zone)

@@ -1,0 +1,85 @@
+"""Opening Parquet that others wrote: damage becomes a typed error with the file's name, and claims are
+bounded.
+
+Parquet has no checksum that readers check, but it says its number of rows three times (file, row group,
+column
+chunk); they have to agree. Run-length encoding makes a billion rows of a few bytes: what a footer claims is
+compared with the file's size before anything is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidemark.hudi_format.errors import CorruptFileError, damage_in
+
+# Every row has a key of its own, and sequence numbers: even the best packed ones take some bits.
+_ROWS_PER_BYTE_MAX: Final = 64
+_UNPACKED_PER_BYTE_MAX: Final = 500
+_SMALL_BYTES: Final = 256 << 20
+
+
+@contextmanager
+def parquet_damage(path: str) -> Iterator[None]:
+    """Whatever decoding Parquet inside raises becomes a `CorruptFileError` with the file's name.
+
+    pyarrow raises OSError for damage, too; one with an errno is the storage refusing, and passes.
+    """
+    with damage_in(path, "the Parquet file"):
+        try:
+            yield
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
+        except pa.ArrowException as error:
+            raise CorruptFileError(f"{path} is no readable Parquet file: {error}") from error
+
+
+def open_parquet(
+    source: pa.NativeFile | pa.Buffer | pa.BufferReader, path: str, **options: Any
+) -> pq.ParquetFile:
+    """The open file; `path` names it in errors, `options` go to pyarrow. Raises `CorruptFileError`."""
+    with parquet_damage(path):
+        size = source.size if isinstance(source, pa.Buffer) else source.size()
+        file = pq.ParquetFile(source, **options)
+        _check_claims(file.metadata, size, path)
+    return file
+
+
+def read_columns(file: pq.ParquetFile, path: str, columns: list[str] | None = None) -> pa.Table:
+    """The rows of an open file; all columns, or those of `columns`. Raises `CorruptFileError`."""
+    with parquet_damage(path):
+        rows = file.read(columns)
+        if rows.num_rows != file.metadata.num_rows:
+            raise ValueError(f"{rows.num_rows} rows, the footer says {file.metadata.num_rows}")
+        # In full: Parquet does not check that text is UTF-8, and what is not fails only where it is shown.
+        rows.validate(full=True)
+    return rows
+
+
+def _check_claims(metadata: pq.FileMetaData, size: int, path: str) -> None:
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    rows, unpacked = sum(group.num_rows for group in groups), 0
+    for group in groups:
+        for number in range(group.num_columns):
+            chunk = group.column(number)
+            unpacked += max(chunk.total_uncompressed_size, 0)
+            is_flat = metadata.schema.column(number).max_repetition_level == 0
+            if chunk.num_values < 0 or (is_flat and chunk.num_values != group.num_rows):
+                raise CorruptFileError(
+                    f"{path}: column {chunk.path_in_schema} has {chunk.num_values} values in a row group of "
+                    f"{group.num_rows} rows"
+                )
+    if rows != metadata.num_rows or any(group.num_rows < 0 for group in groups):
+        raise CorruptFileError(f"{path}: {rows} rows in its row groups, {metadata.num_rows} in its footer")
+    if rows > _ROWS_PER_BYTE_MAX * size or unpacked > max(_UNPACKED_PER_BYTE_MAX * size, _SMALL_BYTES):
+        raise CorruptFileError(
+            f"{path}: {size} bytes claim {rows} rows of {unpacked} bytes: no file of rows with keys is "
+            f"packed so"
+        )

@@ -1,0 +1,82 @@
+"""Java properties text, as `hoodie.properties` and `.hoodie_partition_metadata` are written in it.
+
+Only what Hudi's own files use is written; reading follows the whole format: comments, line continuation,
+the three separators, `\\uXXXX` escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tidemark.hudi_format.errors import CorruptFileError
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_PRINTED: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"}
+_LINE: Final = re.compile(r"((?:[^=: \t\f\\]|\\.)*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
+
+
+def parse_properties(text: str, path: str = "properties") -> dict[str, str]:
+    """Key to value, the last one winning; `path` is for messages. Raises `CorruptFileError` for a bad \\u
+    escape.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _LINE.match(line)
+        if match is not None:
+            found[_unescape(match[1], path)] = _unescape(match[2], path)
+    return found
+
+
+def format_properties(values: Mapping[str, str], comment: str) -> str:
+    """One `key=value` per line in order of key, below a comment line. ASCII only: the rest becomes
+    \\uXXXX.
+    """
+    lines = [f"#{line}" for line in comment.splitlines()]
+    lines += [f"{_escape(key, is_key=True)}={_escape(value)}" for key, value in sorted(values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    continued = ""
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(" \t\f")
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            continued += line[:-1]
+        else:
+            yield continued + line
+            continued = ""
+    if continued:
+        yield continued
+
+
+def _unescape(text: str, path: str) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        escaped = match[1]
+        if escaped == "u":
+            raise CorruptFileError(f"{path}: malformed \\u escape in {text!r}")
+        return chr(int(escaped[1:], 16)) if escaped[0] == "u" else _ESCAPES.get(escaped, escaped)
+
+    unescaped = _ESCAPED.sub(replacement, text)
+    # Two \u escapes may be the halves of one character beyond the basic plane.
+    return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _escape(text: str, is_key: bool = False) -> str:
+    pieces: list[str] = []
+    for position, character in enumerate(text):
+        if character in _PRINTED:
+            pieces.append(_PRINTED[character])
+        elif character in "=:#!" or (character == " " and (is_key or position == 0)):
+            pieces.append(f"\\{character}")
+        elif " " <= character <= "~":
+            pieces.append(character)
+        else:
+            units = character.encode("utf-16-be", "surrogatepass")
+            pieces += [f"\\u{units[at] << 8 | units[at + 1]:04X}" for at in range(0, len(units), 2)]
+    return "".join(pieces)

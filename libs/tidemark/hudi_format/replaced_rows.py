@@ -1,0 +1,103 @@
+"""File groups that another engine replaced together with their rows, as of one look at the data timeline.
+
+An insert overwrite or a delete partition takes the rows of the file groups that it replaces away, and that
+stays so when its replacecommit is archived. A clustering replaces groups, too, and moves their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.file_group.slices import FileGroupId
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import Action, Instant, Timeline
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
+from tidemark.hudi_format.timeline.avro_records import decode_replace_commit_metadata
+
+_REPLACING: Final = (".replacecommit", ".clustering")
+_CLUSTERING: Final = "CLUSTER"
+
+Groups = frozenset[FileGroupId]
+
+
+class ReplacedRows:
+    """Reads each replacecommit once, and the archive when it has got something."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._known: dict[str, Groups] = {}
+        self._archive: tuple[int | None, frozenset[str]] = (None, frozenset())
+
+    def names(self, timeline: Timeline) -> frozenset[str]:
+        """The replacecommits of the active and of the archived timeline, clusterings too: names of their
+        completed files. Raises CorruptFileError.
+        """
+        active = frozenset(each.file_name for each in _active(timeline))
+        return active | self._archived(timeline.archive) if timeline.archive is not None else active
+
+    def of(self, names: Iterable[str], timeline: Timeline) -> dict[str, Groups]:
+        """What each of these replaced; clusterings nothing.
+
+        Raises CorruptFileError, and FileMissingError where a replacecommit was archived or taken back
+        meanwhile: list again.
+        """
+        new = set(names) - self._known.keys()
+        for each in _active(timeline):
+            if each.file_name in new:
+                path = instant_path(each)
+                self._known[each.file_name] = _groups(self._storage.read(path), path)
+        if timeline.archive is not None:
+            self._read(timeline.archive, new - self._known.keys())
+        return {name: self._known[name] for name in names if name in self._known}
+
+    def taking_rows(self, timeline: Timeline) -> frozenset[str]:
+        """The names of those that are no clustering. Raises as `of`."""
+        return frozenset(name for name, groups in self.of(self.names(timeline), timeline).items() if groups)
+
+    def before(self, completion: str, timeline: Timeline) -> Groups:
+        """Those of the active and of the archived timeline that were replaced before this completion time.
+        Raises as `of`.
+        """
+        names = [name for name in self.names(timeline) if completion_of(name) < completion]
+        return frozenset().union(*self.of(names, timeline).values())
+
+    def archived(self, archive: ArchivedTimeline) -> Groups:
+        """Those of the archived timeline, whose files are gone by now. Raises CorruptFileError."""
+        names = self._archived(archive)
+        self._read(archive, names - self._known.keys())
+        return frozenset().union(*(self._known[name] for name in names if name in self._known))
+
+    def _archived(self, archive: ArchivedTimeline) -> frozenset[str]:
+        manifest = archive.newest_manifest()
+        if manifest != self._archive[0]:
+            names = (name for name in archive.identities() if name.endswith(_REPLACING))
+            self._archive = (manifest, frozenset(names))
+        return self._archive[1]
+
+    def _read(self, archive: ArchivedTimeline, names: Collection[str]) -> None:
+        if not names:
+            return
+        requested = [name.partition("_")[0] for name in names]
+        for each in archive.instants(min(requested), max(requested)):
+            name = f"{each.requested}_{each.completion}.{each.action}"
+            if name in names:
+                self._known[name] = _groups(each.metadata, f"archived replacecommit {each.requested}")
+
+
+def _active(timeline: Timeline) -> tuple[Instant, ...]:
+    return timeline.completed(Action.REPLACE_COMMIT, Action.CLUSTERING)
+
+
+def completion_of(name: str) -> str:
+    """The completion time in the name of a completed file."""
+    return name.partition("_")[2].partition(".")[0]
+
+
+def _groups(data: bytes, where: str) -> Groups:
+    metadata = decode_replace_commit_metadata(data, where)
+    if metadata.commit.operation_type == _CLUSTERING:
+        return frozenset()
+    replaced = metadata.replaced_file_ids
+    return frozenset((partition, each) for partition, ids in replaced.items() for each in ids)

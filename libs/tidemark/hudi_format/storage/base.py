@@ -1,0 +1,180 @@
+"""The storage port: all that the format does to files goes through it.
+
+Invariants that every implementation keeps (tests/contract/test_storage.py runs over all of them):
+
+- Paths are POSIX strings relative to the table's base folder; '' is the base itself. A path that is
+  absolute, or has an empty, '.' or '..' part, or a NUL, is refused with `InvalidPathError`: nothing outside
+  the base is ever touched.
+- A file appears with its whole content or not at all, and is durable when the call returns.
+- `create` and `publish` never replace anything; of two that race, one gets `AlreadyExistsError`.
+- `publish` works only while its staging folder exists: renaming the folder away fences all its writers at
+  once, a writer that was frozen in the middle of the call included.
+- Deletions are not synced until `sync_dir`: after a machine crash a deleted file may be back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import InvalidPathError
+
+FileContent: TypeAlias = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of a listing. `size` is in bytes (0 for a folder), `mtime_ms` in milliseconds since the Unix
+    epoch. `file_id` (of `stat` alone) is the same for one file under whatever path it is reached, and another
+    for a copy of it; "" where that cannot be told, as for a file with several hard links.
+    """
+
+    path: str
+    name: str
+    size: int
+    mtime_ms: int
+    is_dir: bool
+    file_id: str = field(default="", compare=False)
+
+
+Listing: TypeAlias = list[FileInfo]
+
+
+class Storage(Protocol):
+    """File operations under one table's base folder."""
+
+    @property
+    def base_uri(self) -> str:
+        """The base folder as absolute path, the way Hudi's plans name files (`base_uri + '/' + path`)."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file. Raises `FileMissingError`."""
+        ...
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset` on, fewer only at the end of the file. Raises `FileMissingError`."""
+        ...
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """The file, open for reading and seeking; the caller closes it. Raises `FileMissingError`."""
+        ...
+
+    def stat(self, path: str) -> FileInfo | None:
+        """Size and time of a file or folder; None when absent."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        ...
+
+    def folder_problem(self, path: str) -> str | None:
+        """Why no file may be written into this folder: it, or a folder on the way to it, is a file or a
+        link. None when it is a folder, or can be made.
+        """
+        ...
+
+    def list(self, path: str) -> Listing:
+        """The entries of one folder, ordered by name, `.crc` side files of Hadoop included; empty when
+        absent.
+        """
+        ...
+
+    def walk(self, path: str) -> Listing:
+        """All files (no folders) below a folder, ordered by path; empty when absent."""
+        ...
+
+    def create(self, path: str, data: FileContent) -> None:
+        """Makes a new file with the whole content, and missing parent folders. Raises
+        `AlreadyExistsError`.
+        """
+        ...
+
+    def replace(self, path: str, data: FileContent) -> None:
+        """Puts a file in place of what may be there, in one step.
+
+        Removes the stale `.<name>.crc` that Hadoop's local file system keeps beside a file: left behind it
+        makes every read by Spark fail (Hudi format notes 1.3).
+        """
+        ...
+
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
+        """Makes a new file out of a staging folder; missing parent folders of `path` are made, staging
+        never is.
+
+        With `overwrite` the file takes the place of what may be there, in one step, behind the same fence.
+        Raises `StagingGoneError` when the staging folder is not there (any more), `AlreadyExistsError` when
+        `path` exists. After an error of another kind the file may have appeared: repeat the call.
+        """
+        ...
+
+    def make_dir(self, path: str, exclusive: bool = False) -> None:
+        """Makes a folder and its parents. Raises `AlreadyExistsError` if it exists and `exclusive` is set."""
+        ...
+
+    def rename(self, src: str, dst: str) -> None:
+        """Renames a file or folder in one step; never makes the folder of `dst`, so that folder can be a
+        fence.
+
+        Raises `FileMissingError` when `src` or the folder of `dst` is absent, `AlreadyExistsError` when
+        `dst` exists. Of several that rename the same `src`, one succeeds. Of several that rename folders
+        with something in them to the same `dst`, one succeeds too, also against one that makes a file there;
+        for a file or an empty folder `dst` has to be the caller's own name.
+        """
+        ...
+
+    def delete(self, path: str) -> bool:
+        """Deletes one file (and its `.crc`); False when it was absent."""
+        ...
+
+    def delete_tree(self, path: str) -> int:
+        """Deletes a folder with all it holds; returns the number of files that were in it, 0 when absent."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
+        ...
+
+    def touch(self, path: str, create: bool = True) -> None:
+        """Sets a file's time to now; an absent one is made (empty), or left absent without `create`."""
+        ...
+
+
+def join_path(*parts: str) -> str:
+    """Joins path parts with '/', leaving empty ones out (the partition path of an unpartitioned table is
+    '').
+    """
+    return "/".join(part for part in parts if part)
+
+
+def parent_of(path: str) -> str:
+    """The folder that holds `path`; '' is the base."""
+    return path.rpartition("/")[0]
+
+
+def name_of(path: str) -> str:
+    """The last part of `path`."""
+    return path.rpartition("/")[2]
+
+
+def checked_path(path: str) -> str:
+    """Returns `path` when it stays inside the base; raises `InvalidPathError` otherwise."""
+    if not path:
+        return path
+    if "\0" in path:
+        raise InvalidPathError(f"path {path!r} holds a NUL character")
+    if path.startswith("/"):
+        raise InvalidPathError(f"path {path!r} is absolute; paths are relative to the table's base folder")
+    enclosed = f"/{path}/"
+    if "//" in enclosed or "/./" in enclosed or "/../" in enclosed:
+        raise InvalidPathError(f"path {path!r} has an empty, '.' or '..' part")
+    return path
+
+
+def checked_file_path(path: str) -> str:
+    """Like `checked_path`, for a path that has to name something below the base."""
+    if not path:
+        raise InvalidPathError("the empty path is the base folder, not a file")
+    return checked_path(path)

@@ -1,0 +1,48 @@
+"""Reads the small documents that Tidemark keeps with a table: JSON of a known type, and single words.
+
+Whatever is wrong with one is a `CorruptFileError` that names the file: bytes that are no UTF-8, no JSON, a
+field of another type, nesting without end, more bytes than such a document ever has.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.storage.base import Storage
+
+DOCUMENT_BYTES_MAX: Final = 64 << 20
+"""Far above what they take: the largest have a line per lane and input partition."""
+
+_T = TypeVar("_T")
+
+
+def read_document(storage: Storage, path: str, kind: type[_T]) -> _T:
+    """The JSON document at `path`. Raises FileMissingError, CorruptFileError."""
+    content = _read(storage, path)
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _damaged(storage, path, str(error)) from error
+
+
+def read_text(storage: Storage, path: str) -> str:
+    """The text at `path`, which is UTF-8. Raises FileMissingError, CorruptFileError."""
+    try:
+        return _read(storage, path).decode()
+    except UnicodeDecodeError as error:
+        raise _damaged(storage, path, str(error)) from error
+
+
+def _read(storage: Storage, path: str) -> bytes:
+    with storage.open_input(path) as source:
+        content = bytes(source.read(DOCUMENT_BYTES_MAX + 1))
+    if len(content) > DOCUMENT_BYTES_MAX:
+        raise _damaged(storage, path, f"it has more than {DOCUMENT_BYTES_MAX} bytes")
+    return content
+
+
+def _damaged(storage: Storage, path: str, why: str) -> CorruptFileError:
+    return CorruptFileError(f"{storage.base_uri}/{path} is damaged ({why[:300]})")

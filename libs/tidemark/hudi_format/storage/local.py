@@ -1,0 +1,328 @@
+"""Storage on a local (or mounted POSIX) file system.
+
+Atomicity rests on two calls of the kernel: `link()` fails when the target exists and shows the whole file
+at once; `rename()` replaces in one step. Both need the temporary file on the same file system, so it lies
+in the target's folder or in the staging folder. Temporary names start with '.', which Hudi's timeline and
+data listings pass over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import (
+    AlreadyExistsError,
+    FileMissingError,
+    InvalidPathError,
+    StagingGoneError,
+)
+from tidemark.hudi_format.storage.base import (
+    FileContent,
+    FileInfo,
+    Listing,
+    checked_file_path,
+    checked_path,
+    name_of,
+)
+
+_PARENT_RETRIES_MAX: Final = 3
+_TEMPORARY: Final = ".tmp"
+_TEMPORARY_NAMES_MAX: Final = 10_000
+# What rename(2) says of a target that it will not replace.
+_TARGET_EXISTS: Final = (errno.EEXIST, errno.ENOTEMPTY, errno.EISDIR)
+_counter = itertools.count()
+
+
+class LocalStorage:
+    """`Storage` over the folder `base`, which is made on first use. Safe for use by several threads and
+    processes.
+    """
+
+    def __init__(self, base: str | os.PathLike[str]) -> None:
+        self._base = os.path.abspath(os.fspath(base))
+
+    @property
+    def base_uri(self) -> str:
+        return self._base
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self._base, checked_path(path)) if path else self._base
+
+    def _absolute_file(self, path: str) -> str:
+        return os.path.join(self._base, checked_file_path(path))
+
+    def read(self, path: str) -> bytes:
+        with self._reading(path):
+            return Path(self._absolute_file(path)).read_bytes()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0:
+            raise InvalidPathError(f"{path}: offset {offset} and length {length} must not be negative")
+        with self._reading(path), open(self._absolute_file(path), "rb", buffering=0) as file:
+            pieces: list[bytes] = []
+            while length > 0 and (piece := os.pread(file.fileno(), length, offset)):
+                pieces.append(piece)
+                offset += len(piece)
+                length -= len(piece)
+            return b"".join(pieces)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        target = self._absolute_file(path)
+        if not os.path.isfile(target):
+            raise FileMissingError(f"no file {path!r} under {self._base}")
+        with self._reading(path):
+            return pa.OSFile(target, "r")
+
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise FileMissingError(f"no file {path!r} under {self._base}") from error
+
+    def stat(self, path: str) -> FileInfo | None:
+        try:
+            found = os.stat(self._absolute(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        one_path = found.st_nlink == 1 and not stat.S_ISDIR(found.st_mode)
+        return replace(_file_info(path, found), file_id=f"{found.st_dev}:{found.st_ino}" if one_path else "")
+
+    def folder_problem(self, path: str) -> str | None:
+        at = self._base
+        for part in checked_path(path).split("/"):
+            at = os.path.join(at, part)
+            try:
+                mode = os.lstat(at).st_mode
+            except FileNotFoundError:
+                return None
+            shown = os.path.relpath(at, self._base)
+            if stat.S_ISLNK(mode):
+                return f"{shown!r} is a symbolic link; files are written below the table's own folder alone"
+            if not stat.S_ISDIR(mode):
+                return f"{shown!r} is a file"
+        return None
+
+    def exists(self, path: str) -> bool:
+        return self.stat(path) is not None
+
+    def list(self, path: str) -> Listing:
+        prefix = f"{path}/" if path else ""
+        infos: Listing = []
+        try:
+            with os.scandir(self._absolute(path)) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):  # deleted since it was listed
+                        infos.append(_file_info(prefix + entry.name, entry.stat()))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(infos, key=lambda info: info.name)
+
+    def walk(self, path: str) -> Listing:
+        infos: Listing = []
+        pending = [path]
+        while pending:
+            for info in self.list(pending.pop()):
+                if info.is_dir:
+                    pending.append(info.path)
+                else:
+                    infos.append(info)
+        return sorted(infos, key=lambda info: info.path)
+
+    def create(self, path: str, data: FileContent) -> None:
+        target = self._absolute_file(path)
+        for _ in range(_PARENT_RETRIES_MAX):
+            self._make_dirs(os.path.dirname(target))
+            with contextlib.suppress(FileNotFoundError):  # the parent was deleted meanwhile
+                self._link_new(os.path.dirname(target), target, path, data)
+                return
+        raise FileMissingError(f"the folder of {path!r} is deleted again and again by somebody else")
+
+    def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
+        staging = self._absolute(checked_file_path(staging_dir))
+        target = self._absolute_file(path)
+        for _ in range(_PARENT_RETRIES_MAX):
+            if not os.path.isdir(staging):
+                break
+            self._refuse_link(path)
+            self._make_dirs(os.path.dirname(target))
+            with contextlib.suppress(FileNotFoundError):  # the next round tells which folder is gone
+                if overwrite:
+                    self._rename_over(staging, target, data)
+                else:
+                    self._link_new(staging, target, path, data)
+                return
+        raise StagingGoneError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
+
+    def _refuse_link(self, path: str) -> None:
+        """Who may write into the table's folder could lead what we write out of it."""
+        problem = self.folder_problem(os.path.dirname(path))
+        if problem is not None:
+            raise InvalidPathError(f"{path!r} cannot be written: {problem}")
+
+    def _link_new(self, temporary_dir: str, target: str, path: str, data: FileContent) -> None:
+        """Writes a temporary file and links it to `target`. FileNotFoundError when either folder is gone."""
+        temporary = _write_temporary(temporary_dir, os.path.basename(target), data)
+        try:
+            # By path, not by file descriptor: a staging folder that was renamed away makes this fail.
+            os.link(temporary, target)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{path!r} exists already under {self._base}") from error
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        _sync_dir(os.path.dirname(target))
+
+    def replace(self, path: str, data: FileContent) -> None:
+        target = self._absolute_file(path)
+        folder = os.path.dirname(target)
+        self._make_dirs(folder)
+        self._rename_over(folder, target, data)
+
+    def _rename_over(self, temporary_dir: str, target: str, data: FileContent) -> None:
+        """Writes a temporary file and renames it to `target`. FileNotFoundError when either folder is
+        gone.
+        """
+        folder, name = os.path.split(target)
+        temporary = _write_temporary(temporary_dir, name, data)
+        # The stale checksum goes first: without one Hadoop's reader takes the file as it is, old or new.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, f".{name}.crc"))
+        os.rename(temporary, target)
+        _sync_dir(folder)
+
+    def make_dir(self, path: str, exclusive: bool = False) -> None:
+        target = self._absolute(path)
+        if not exclusive:
+            self._make_dirs(target)
+            return
+        self._make_dirs(os.path.dirname(target))
+        try:
+            os.mkdir(target)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"folder {path!r} exists already under {self._base}") from error
+        _sync_dir(os.path.dirname(target))
+
+    def _make_dirs(self, folder: str) -> None:
+        """Makes a folder and its missing parents, each synced into its parent."""
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        if parent != folder:
+            self._make_dirs(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+            _sync_dir(parent)
+
+    def rename(self, src: str, dst: str) -> None:
+        source, target = self._absolute_file(src), self._absolute_file(dst)
+        if os.path.lexists(target):
+            raise AlreadyExistsError(f"{dst!r} exists already under {self._base}")
+        try:
+            os.rename(source, target)
+        except OSError as error:
+            # The error itself says whether something is there: looking again may find it gone already.
+            folders = os.path.isdir(source) and os.path.isdir(os.path.dirname(target))
+            if error.errno in _TARGET_EXISTS or (error.errno == errno.ENOTDIR and folders):
+                raise AlreadyExistsError(f"{dst!r} exists already under {self._base}") from error
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                raise
+            raise FileMissingError(f"cannot rename {src!r}: it or the folder of {dst!r} is gone") from error
+        for folder in {os.path.dirname(source), os.path.dirname(target)}:
+            with contextlib.suppress(FileNotFoundError):
+                _sync_dir(folder)
+
+    def delete(self, path: str) -> bool:
+        folder, name = os.path.split(self._absolute_file(path))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(os.path.join(folder, f".{name}.crc"))
+        try:
+            os.unlink(os.path.join(folder, name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def delete_tree(self, path: str) -> int:
+        count = len(self.walk(checked_file_path(path)))
+        shutil.rmtree(self._absolute_file(path), ignore_errors=False, onerror=_ignore_missing)
+        return count
+
+    def sync_dir(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _sync_dir(self._absolute(path))
+
+    def touch(self, path: str, create: bool = True) -> None:
+        target = self._absolute_file(path)
+        try:
+            os.utime(target)
+        except FileNotFoundError:
+            if not create:
+                return
+            self._make_dirs(os.path.dirname(target))
+            with open(target, "ab"):
+                os.utime(target)
+
+
+def _file_info(path: str, found: os.stat_result) -> FileInfo:
+    is_dir = (found.st_mode & 0o170000) == 0o040000
+    size = 0 if is_dir else found.st_size
+    return FileInfo(path, name_of(path), size, found.st_mtime_ns // 1_000_000, is_dir)
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file has a name under which files are written before they appear under their own: its writer
+    is at work, or was killed.
+    """
+    return name.startswith(".") and name.endswith(_TEMPORARY)
+
+
+def _write_temporary(folder: str, name: str, data: FileContent) -> str:
+    """Writes and syncs a file under a name of its own in `folder`; returns the name. The folder has to
+    exist.
+    """
+    for _ in range(_TEMPORARY_NAMES_MAX):
+        temporary = os.path.join(folder, f".{name[-180:]}.{os.getpid()}-{next(_counter)}{_TEMPORARY}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:  # left by a process that died; another container may have the same process id
+            continue
+        try:
+            with os.fdopen(descriptor, "wb", buffering=0) as file:
+                _write_all(file.fileno(), memoryview(data).cast("B"))
+                os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        return temporary
+    raise AlreadyExistsError(f"{folder} is full of temporary files of {name!r}: remove its '.*.tmp' files")
+
+
+def _write_all(descriptor: int, view: memoryview) -> None:
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _sync_dir(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _ignore_missing(function: object, path: str, error: object) -> None:
+    exception = error[1] if isinstance(error, tuple) else error
+    if not isinstance(exception, FileNotFoundError | NotADirectoryError):
+        raise exception if isinstance(exception, BaseException) else OSError(f"cannot delete {path}")

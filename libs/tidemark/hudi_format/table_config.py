@@ -1,0 +1,300 @@
+"""`hoodie.properties`: what kind of table this is (Hudi format notes, section 1).
+
+Invariants: the checksum (CRC-32 of "<database>.<table>") covers the names only, so other keys may change
+without a new one; a file whose checksum does not fit is not used. Unknown keys are kept through every
+update. Hudi updates the file by way of `hoodie.properties.backup`, so for a moment only the backup may be
+there: it is read then.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, TypeVar
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.properties import format_properties, parse_properties
+from tidemark.hudi_format.storage.base import Storage
+
+PROPERTIES_PATH: Final = ".hoodie/hoodie.properties"
+BACKUP_PATH: Final = ".hoodie/hoodie.properties.backup"
+TABLE_VERSION: Final = 9
+TIMELINE_LAYOUT_VERSION: Final = 2
+
+_TABLE_NAME: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+_READ_ATTEMPTS_MAX: Final = 4
+
+
+class TableType(Enum):
+    """How updates are stored."""
+
+    COPY_ON_WRITE = "COPY_ON_WRITE"
+    MERGE_ON_READ = "MERGE_ON_READ"
+
+
+class MergeMode(Enum):
+    """How two versions of a record are merged."""
+
+    EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
+    COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
+    CUSTOM = "CUSTOM"
+
+
+class KeyGeneratorType(Enum):
+    """How record key and partition path are made from fields; version 9 stores the type, not a class."""
+
+    SIMPLE = "SIMPLE"
+    COMPLEX = "COMPLEX"
+    NON_PARTITION = "NON_PARTITION"
+    TIMESTAMP = "TIMESTAMP"
+    CUSTOM = "CUSTOM"
+    OTHER = "OTHER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """The properties by their meaning; `properties` holds all of them as they stand in the file.
+
+    Where a key is missing the value is what Hudi takes for it. `metadata_partitions` are the metadata
+    table's partitions in use (empty: no metadata table), `_inflight` those that are being built.
+    """
+
+    name: str
+    database: str
+    table_type: TableType
+    version: int
+    layout_version: int
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...]
+    key_generator: KeyGeneratorType
+    merge_mode: MergeMode
+    ordering_fields: tuple[str, ...]
+    hive_style_partitioning: bool
+    url_encode_partitioning: bool
+    populate_meta_fields: bool
+    drop_partition_columns: bool
+    cdc_enabled: bool
+    timeline_timezone: str
+    base_file_format: str
+    metadata_partitions: frozenset[str]
+    metadata_partitions_inflight: frozenset[str]
+    properties: Mapping[str, str]
+
+    @property
+    def is_merge_on_read(self) -> bool:
+        """Whether updates go to log files."""
+        return self.table_type is TableType.MERGE_ON_READ
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether records have a partition path other than ''."""
+        return bool(self.partition_fields)
+
+
+def table_checksum(name: str, database: str = "") -> int:
+    """CRC-32 (unsigned) of the UTF-8 text "<database>.<table>"."""
+    return zlib.crc32(f"{database}.{name}".encode())
+
+
+def read_properties(storage: Storage, root: str = ".hoodie") -> dict[str, str]:
+    """All properties of the table whose meta folder is `root`, from the file or, failing that, its backup.
+
+    Raises `FileMissingError` when there is neither (no Hudi table here), `CorruptFileError` when neither is
+    whole.
+    """
+    damage: CorruptFileError | None = None
+    for attempt in range(_READ_ATTEMPTS_MAX):
+        path = f"{root}/hoodie.properties" + (".backup" if attempt % 2 else "")
+        try:
+            return _checked(storage.read(path), path)
+        except FileMissingError:
+            continue
+        except CorruptFileError as error:
+            damage = error
+    if damage is not None:
+        raise damage
+    raise FileMissingError(f"{storage.base_uri} is no Hudi table: it has no {root}/hoodie.properties")
+
+
+def _checked(data: bytes, path: str) -> dict[str, str]:
+    found = parse_properties(data.decode("latin-1"), path)
+    name = found.get(keys.NAME)
+    if not name:
+        raise CorruptFileError(f"{path} has no {keys.NAME}")
+    expected = str(table_checksum(name, found.get(keys.DATABASE, "")))
+    written = found.get(keys.CHECKSUM, expected)
+    if written != expected:
+        raise CorruptFileError(f"{path}: {keys.CHECKSUM} is {written}, the table's name gives {expected}")
+    return found
+
+
+def read_table_config(storage: Storage, root: str = ".hoodie") -> TableConfig:
+    """The configuration of a table. Errors as `read_properties`; bad values are `CorruptFileError`."""
+    return parse_table_config(read_properties(storage, root), f"{root}/hoodie.properties")
+
+
+def parse_table_config(properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
+    """The meaning of the properties; `path` is for messages."""
+    get = properties.get
+    ordering = _names(get(keys.ORDERING_FIELDS) or get(keys.PRECOMBINE_FIELD))
+    default_mode = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
+    return TableConfig(
+        name=properties[keys.NAME],
+        database=get(keys.DATABASE, ""),
+        table_type=_member(TableType, get(keys.TYPE, TableType.COPY_ON_WRITE.value), keys.TYPE, path),
+        version=_number(get(keys.VERSION, "0"), keys.VERSION, path),
+        layout_version=_number(get(keys.LAYOUT_VERSION, "0"), keys.LAYOUT_VERSION, path),
+        record_key_fields=tuple(_names(get(keys.RECORD_KEY_FIELDS))),
+        partition_fields=tuple(_names(get(keys.PARTITION_FIELDS))),
+        key_generator=_key_generator(get(keys.KEY_GENERATOR_TYPE, "")),
+        merge_mode=_member(MergeMode, get(keys.MERGE_MODE, default_mode.value), keys.MERGE_MODE, path),
+        ordering_fields=tuple(ordering),
+        hive_style_partitioning=_flag(get(keys.HIVE_STYLE), False),
+        url_encode_partitioning=_flag(get(keys.URL_ENCODE), False),
+        populate_meta_fields=_flag(get(keys.POPULATE_META_FIELDS), True),
+        drop_partition_columns=_flag(get(keys.DROP_PARTITION_COLUMNS), False),
+        cdc_enabled=_flag(get(keys.CDC_ENABLED), False),
+        timeline_timezone=get(keys.TIMEZONE, "LOCAL").upper(),
+        base_file_format=get(keys.BASE_FILE_FORMAT, "PARQUET").upper(),
+        metadata_partitions=frozenset(_names(get(keys.METADATA_PARTITIONS))),
+        metadata_partitions_inflight=frozenset(_names(get(keys.METADATA_PARTITIONS_INFLIGHT))),
+        properties=dict(properties),
+    )
+
+
+def write_properties(storage: Storage, properties: Mapping[str, str], root: str = ".hoodie") -> None:
+    """Puts the file in place in one step, checksum included, and removes a backup that an engine left
+    behind.
+    """
+    values = dict(properties)
+    values[keys.CHECKSUM] = str(table_checksum(values[keys.NAME], values.get(keys.DATABASE, "")))
+    text = format_properties(values, "Updated by Tidemark")
+    storage.replace(f"{root}/hoodie.properties", text.encode("ascii"))
+    storage.delete(f"{root}/hoodie.properties.backup")
+
+
+def update_properties(
+    storage: Storage, changes: Mapping[str, str], remove: Iterable[str] = (), root: str = ".hoodie"
+) -> dict[str, str]:
+    """Sets and removes keys, keeping all others; returns the new properties. Hold the table's lock.
+
+    One reader or crash in between sees the old file or the new one. A change that changes nothing writes
+    nothing.
+    """
+    current = read_properties(storage, root)
+    changed = {key: value for key, value in {**current, **changes}.items() if key not in set(remove)}
+    if changed != current:
+        write_properties(storage, changed, root)
+    return changed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """What has to be said of a new table. No ordering fields: the later arrival wins (COMMIT_TIME_ORDERING).
+
+    `schema` is the table's Avro schema as JSON, without meta columns, kept under
+    `hoodie.table.create.schema`.
+    """
+
+    name: str
+    table_type: TableType
+    record_key_fields: tuple[str, ...]
+    partition_fields: tuple[str, ...] = ()
+    ordering_fields: tuple[str, ...] = ()
+    hive_style_partitioning: bool = False
+    url_encode_partitioning: bool = False
+    database: str = ""
+    schema: str | None = None
+
+
+def new_table_properties(definition: TableDefinition) -> dict[str, str]:
+    """The full set of properties of a new table of version 9, metadata table not yet named (notes 1.2).
+
+    Raises `UnsupportedTableError` for a name or a set of fields that Hudi could not work with.
+    """
+    if not _TABLE_NAME.match(definition.name):
+        raise UnsupportedTableError(
+            f"table name {definition.name!r} is not made of letters, digits, '_', '-' and '.'",
+            "Choose another table.name",
+        )
+    if not definition.record_key_fields:
+        raise UnsupportedTableError("the table has no record key", "Name its fields in table.record_key")
+    mode = MergeMode.EVENT_TIME_ORDERING if definition.ordering_fields else MergeMode.COMMIT_TIME_ORDERING
+    properties = {
+        keys.NAME: definition.name,
+        keys.TYPE: definition.table_type.value,
+        keys.VERSION: str(TABLE_VERSION),
+        "hoodie.table.initial.version": str(TABLE_VERSION),
+        keys.LAYOUT_VERSION: str(TIMELINE_LAYOUT_VERSION),
+        keys.TIMELINE_PATH: "timeline",
+        keys.TIMELINE_HISTORY_PATH: "history",
+        "hoodie.archivelog.folder": "history",
+        keys.TABLE_FORMAT: "native",
+        keys.BASE_FILE_FORMAT: "PARQUET",
+        keys.RECORD_KEY_FIELDS: ",".join(definition.record_key_fields),
+        keys.PARTITION_FIELDS: ",".join(definition.partition_fields),
+        keys.KEY_GENERATOR_TYPE: _inferred_key_generator(definition).value,
+        keys.MERGE_MODE: mode.value,
+        keys.POPULATE_META_FIELDS: "true",
+        keys.CDC_ENABLED: "false",
+        keys.HIVE_STYLE: str(definition.hive_style_partitioning).lower(),
+        keys.URL_ENCODE: str(definition.url_encode_partitioning).lower(),
+        keys.DROP_PARTITION_COLUMNS: "false",
+        "hoodie.partition.metafile.use.base.format": "false",
+        keys.MULTIPLE_BASE_FILE_FORMATS: "false",
+        keys.TIMEZONE: "UTC",
+        keys.CHECKSUM: str(table_checksum(definition.name, definition.database)),
+    }
+    if definition.database:
+        properties[keys.DATABASE] = definition.database
+    if definition.ordering_fields:
+        properties[keys.ORDERING_FIELDS] = ",".join(definition.ordering_fields)
+    if definition.schema is not None:
+        properties[keys.CREATE_SCHEMA] = definition.schema
+    return properties
+
+
+def _inferred_key_generator(definition: TableDefinition) -> KeyGeneratorType:
+    if not definition.partition_fields:
+        return KeyGeneratorType.NON_PARTITION
+    if len(definition.record_key_fields) == 1 and len(definition.partition_fields) == 1:
+        return KeyGeneratorType.SIMPLE
+    return KeyGeneratorType.COMPLEX
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _flag(text: str | None, default: bool) -> bool:
+    return default if text is None else text.strip().lower() == "true"
+
+
+def _number(text: str, key: str, path: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise CorruptFileError(f"{path}: {key} is {text!r}, a number was expected") from error
+
+
+def _key_generator(text: str) -> KeyGeneratorType:
+    return (
+        KeyGeneratorType(text)
+        if text in {each.value for each in KeyGeneratorType}
+        else KeyGeneratorType.OTHER
+    )
+
+
+_Member = TypeVar("_Member", bound=Enum)
+
+
+def _member(kind: type[_Member], text: str, key: str, path: str) -> _Member:
+    try:
+        return kind(text)
+    except ValueError as error:
+        known = ", ".join(str(each.value) for each in kind)
+        raise CorruptFileError(f"{path}: {key} is {text!r}, one of {known} was expected") from error

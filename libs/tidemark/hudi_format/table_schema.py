@@ -1,0 +1,135 @@
+"""The one rule for a table's schema: which commits say it, and what else in the table may contradict it.
+
+Rule (Hudi 1.2.0, `TableSchemaResolver`): the newest completed write by completion time whose operation may
+change the schema and whose extra metadata has one. Compaction, log compaction and clustering do not count:
+they repeat what was known when they were planned. A replacecommit (insert overwrite) and the empty commit of
+ALTER TABLE ADD COLUMNS do. Before any such commit it is what the table was made with.
+
+Schema on read (`hoodie.schema.on.read.enable`, ALTER TABLE RENAME, DROP and type changes) keeps a second
+schema with ids of columns, in `.hoodie/.schema` and under `latest_schema` of each commit. Files are then read
+by these ids. This library does not know them, and would damage such a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.schema import SchemaError, TableSchema
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableConfig
+from tidemark.hudi_format.timeline import Action, Instant, Timeline
+from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+
+SCHEMA_FOLDER: Final = ".hoodie/.schema"
+LATEST_SCHEMA_KEY: Final = "latest_schema"
+# A first look goes back over this many commits for the newest one of another writer.
+_COMMITS_MAX: Final = 1_000
+_CHANGE_SCHEMA: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
+_REPEAT_SCHEMA: Final = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
+
+
+@dataclass(frozen=True)
+class CommitSchema:
+    """The schema that a commit carries; `is_own`: its extra metadata has the key that only we write."""
+
+    instant: Instant
+    schema: TableSchema
+    is_own: bool
+
+
+def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema | None:
+    """The table's schema by the rule above; None when no commit of the active timeline and no property says
+    it.
+
+    Raises `SchemaError`, `UnsupportedTableError` (schema on read), `CorruptFileError`.
+    """
+    for instant in _newest_first(timeline):
+        if (found := read_commit_schema(storage, config.name, instant)) is not None:
+            return found.schema
+    text = config.properties.get(keys.CREATE_SCHEMA)
+    return TableSchema.from_avro(text, config.name) if text else None
+
+
+def read_commit_schema(
+    storage: Storage, table: str, instant: Instant, own_key: str = ""
+) -> CommitSchema | None:
+    """What one completed write says of the schema; None when it says nothing. Errors as `table_schema`."""
+    path = instant_path(instant)
+    metadata = decode_commit_metadata(storage.read(path), path)
+    extra = metadata.extra_metadata
+    if metadata.operation_type in _REPEAT_SCHEMA or not extra.get(SCHEMA_KEY):
+        return None
+    if extra.get(LATEST_SCHEMA_KEY):
+        _refuse_schema_on_read(path)
+    try:
+        schema = TableSchema.from_avro(extra[SCHEMA_KEY], table)
+    except SchemaError as error:
+        raise SchemaError(f"{path} changed the table's schema: {error}") from error
+    return CommitSchema(instant, schema, bool(own_key) and own_key in extra)
+
+
+class SchemaChanges:
+    """What was looked at of a timeline that is loaded again and again. Not thread-safe."""
+
+    def __init__(self, storage: Storage, table: str, own_key: str) -> None:
+        self._storage, self._table, self._own_key = storage, table, own_key
+        self._seen: Collection[str] | None = None
+
+    def look(self, timeline: Timeline) -> list[CommitSchema]:
+        """Schemas of the commits that were not seen yet, in order of completion: the newest comes last.
+
+        The first look finds our newest commit and the newest of another writer: each of ours has the columns
+        of all that were there when it was planned. Nothing counts as seen when it raises. Errors as
+        `table_schema`.
+        """
+        instants = _newest_first(timeline)
+        found = list(self._first(instants) if self._seen is None else self._unseen(instants, self._seen))
+        self._seen = frozenset(each.file_name for each in instants)
+        return found[::-1]
+
+    def _unseen(self, instants: Iterable[Instant], seen: Collection[str]) -> Iterator[CommitSchema]:
+        for instant in instants:
+            if instant.file_name not in seen and (found := self._read(instant)) is not None:
+                yield found
+
+    def _first(self, instants: list[Instant]) -> Iterator[CommitSchema]:
+        has_own = False
+        for instant in instants[:_COMMITS_MAX]:
+            found = self._read(instant)
+            if found is None or (found.is_own and has_own):
+                continue
+            yield found
+            if not found.is_own:
+                return
+            has_own = True
+
+    def _read(self, instant: Instant) -> CommitSchema | None:
+        return read_commit_schema(self._storage, self._table, instant, self._own_key)
+
+
+def check_no_schema_on_read(storage: Storage) -> None:
+    """Raises `UnsupportedTableError` when the table has a schema history of ids. One listing.
+
+    Hudi makes the folder with every table; it is empty until schema on read is used.
+    """
+    names = [each.name for each in storage.list(SCHEMA_FOLDER) if not each.name.startswith(".")]
+    if names:
+        _refuse_schema_on_read(f"{SCHEMA_FOLDER}/{names[0]}")
+
+
+def _refuse_schema_on_read(where: str) -> None:
+    raise UnsupportedTableError(
+        f"{where}: the table's schema was changed by schema on read (hoodie.schema.on.read.enable), "
+        "which reads columns by ids that Tidemark does not know",
+        "Write the rows into a new table, and change columns by ALTER TABLE ADD COLUMNS or a wider write "
+        "instead",
+    )
+
+
+def _newest_first(timeline: Timeline) -> list[Instant]:
+    return sorted(timeline.completed(*_CHANGE_SCHEMA), key=lambda each: str(each.completion), reverse=True)

@@ -1,0 +1,19 @@
+"""The timeline: instants, their files, the archive, and the records in them."""
+
+from tidemark.hudi_format.timeline.archived import ArchivedInstant, ArchivedTimeline
+from tidemark.hudi_format.timeline.instant import TRANSITIONS, Action, Instant, State, parse_file_name
+from tidemark.hudi_format.timeline.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Timeline, load_timeline
+
+__all__ = [
+    "DATA_ROOT",
+    "METADATA_TABLE_ROOT",
+    "TRANSITIONS",
+    "Action",
+    "ArchivedInstant",
+    "ArchivedTimeline",
+    "Instant",
+    "State",
+    "Timeline",
+    "load_timeline",
+    "parse_file_name",
+]

@@ -1,0 +1,31 @@
+"""The identity of a completed instant: the name of its completed file, `<requested>_<completion>.<action>`.
+
+It has all three parts in the words that the archive uses as well, so an instant keeps its identity when it is
+archived. (A compaction is a `commit` in both.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.timeline.instant import Action, Instant
+from tidemark.hudi_format.timeline.timeline import Timeline
+
+# They change neither rows nor what undid some: nobody has to know whether they were seen.
+_PASSED_OVER: Final = frozenset({Action.CLEAN, Action.SAVEPOINT})
+_PASSED_OVER_WORDS: Final = frozenset(action.completed_word for action in _PASSED_OVER)
+
+
+def judged_instants(timeline: Timeline) -> dict[str, Instant]:
+    """Identity -> instant, of all completed ones on the active timeline but cleans and savepoints."""
+    return {each.file_name: each for each in timeline.completed() if each.action not in _PASSED_OVER}
+
+
+def completions(timeline: Timeline) -> dict[str, str]:
+    """Identity -> completion time, of the same instants."""
+    return {name: str(each.completion) for name, each in judged_instants(timeline).items()}
+
+
+def is_judged(identity: str) -> bool:
+    """Whether an identity is of an action that `judged_instants` has."""
+    return identity.rpartition(".")[2] not in _PASSED_OVER_WORDS

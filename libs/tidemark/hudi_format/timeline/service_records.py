@@ -1,0 +1,292 @@
+"""Plans and results of rollback, compaction and clean, as the timeline stores them (Hudi format notes 5.4,
+6.2, 6.3).
+
+Paths in rollback and clean plans are absolute, those in compaction plans are file names inside their
+partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
+from tidemark.hudi_format.timeline.avro_container import AvroRecord, decode_container, encode_container
+
+# Version 2 of a compaction plan names files relative to their partition; Hudi 1.2.0 writes no other.
+COMPACTION_PLAN_VERSION: Final = 2
+_MB: Final = 1 << 20
+_LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackRequest:
+    """The files of one file group (or of one partition, with `file_id` '') that a rollback deletes."""
+
+    partition_path: str
+    file_id: str
+    latest_base_instant: str
+    files_to_delete: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackPlan:
+    """Content of `R.rollback.requested`: what is rolled back, and the files to delete as absolute paths."""
+
+    instant_to_rollback: str
+    action: str
+    requests: tuple[RollbackRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackPartition:
+    """What a rollback deleted in one partition, as absolute paths."""
+
+    partition_path: str
+    deleted: tuple[str, ...]
+    failed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackMetadata:
+    """Content of `R_C.rollback`. `start_rollback_time` is R; `rolled_back` holds (instant, action) pairs."""
+
+    start_rollback_time: str
+    time_taken_ms: int
+    rolled_back: tuple[tuple[str, str], ...]
+    partitions: tuple[RollbackPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOperation:
+    """One file slice to compact. `base_instant` is the slice's base instant; all files are names, without
+    folder. `metrics`: what `compaction_metrics` makes; without them whoever executes the plan dies, and as
+    every Hudi writer executes pending plans of the metadata table, so does every write.
+    """
+
+    partition_path: str
+    file_id: str
+    base_instant: str
+    log_files: tuple[str, ...]
+    metrics: Mapping[str, float]
+    base_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    """Content of `T.compaction.requested`."""
+
+    operations: tuple[CompactionOperation, ...]
+    extra_metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanMetadata:
+    """Content of `T_C.clean`: per partition the names of the files that are gone, and the partitions that
+    are.
+    """
+
+    earliest_commit_to_retain: str
+    deleted: Mapping[str, tuple[str, ...]]
+    deleted_partitions: frozenset[str] = frozenset()
+
+
+def compaction_metrics(log_sizes: Sequence[int], base_size: int) -> dict[str, float]:
+    """The metrics of one operation, as Hudi's planner writes them; sizes in bytes, `base_size` 0 without a
+    base file.
+    """
+    log_bytes = float(sum(log_sizes))
+    read_mb, write_mb = (log_bytes + base_size) // _MB, float((base_size or log_bytes) // _MB)
+    return {
+        "TOTAL_LOG_FILES": float(len(log_sizes)),
+        _LOG_BYTES: log_bytes,
+        "TOTAL_IO_READ_MB": read_mb,
+        "TOTAL_IO_WRITE_MB": write_mb,
+        "TOTAL_IO_MB": read_mb + write_mb,
+    }
+
+
+def encode_rollback_plan(plan: RollbackPlan) -> bytes:
+    """The content of `R.rollback.requested`."""
+    record = {
+        "instantToRollback": {"commitTime": plan.instant_to_rollback, "action": plan.action},
+        "RollbackRequests": [
+            {
+                "partitionPath": request.partition_path,
+                "fileId": request.file_id,
+                "latestBaseInstant": request.latest_base_instant,
+                "filesToBeDeleted": list(request.files_to_delete),
+                "logBlocksToBeDeleted": {},
+            }
+            for request in plan.requests
+        ],
+        "version": 1,
+    }
+    return encode_container("rollback-plan", record)
+
+
+def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
+    """The plan of a rollback; `path` is for messages. Raises `CorruptFileError`."""
+    record = decode_container(data, path)
+    target = _required(record, "instantToRollback", path)
+    with damage_in(path, "the rollback plan"):
+        return RollbackPlan(
+            instant_to_rollback=target["commitTime"],
+            action=target["action"],
+            requests=tuple(
+                RollbackRequest(
+                    partition_path=request["partitionPath"],
+                    file_id=request.get("fileId") or "",
+                    latest_base_instant=request.get("latestBaseInstant") or "",
+                    files_to_delete=tuple(request.get("filesToBeDeleted") or ()),
+                )
+                for request in record.get("RollbackRequests") or ()
+            ),
+        )
+
+
+def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
+    """The content of `R_C.rollback`."""
+    instants = [{"commitTime": instant, "action": action} for instant, action in metadata.rolled_back]
+    record = {
+        "startRollbackTime": metadata.start_rollback_time,
+        "timeTakenInMillis": metadata.time_taken_ms,
+        "totalFilesDeleted": sum(len(each.deleted) for each in metadata.partitions),
+        "commitsRollback": [instant for instant, _ in metadata.rolled_back],
+        "partitionMetadata": {
+            each.partition_path: {
+                "partitionPath": each.partition_path,
+                "successDeleteFiles": list(each.deleted),
+                "failedDeleteFiles": list(each.failed),
+                "rollbackLogFiles": {},
+                "logFilesFromFailedCommit": {},
+            }
+            for each in metadata.partitions
+        },
+        "version": 1,
+        "instantsRollback": instants,
+    }
+    return encode_container("rollback-metadata", record)
+
+
+def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
+    """What a rollback did; `path` is for messages. Raises `CorruptFileError`."""
+    record = decode_container(data, path)
+    start = _required(record, "startRollbackTime", path)
+    with damage_in(path, "what the rollback did"):
+        instants = [(each["commitTime"], each["action"]) for each in record.get("instantsRollback") or ()]
+        return RollbackMetadata(
+            start_rollback_time=start,
+            time_taken_ms=record.get("timeTakenInMillis") or 0,
+            rolled_back=tuple(instants or [(each, "") for each in record.get("commitsRollback") or ()]),
+            partitions=tuple(
+                RollbackPartition(
+                    partition_path=partition,
+                    deleted=tuple(each.get("successDeleteFiles") or ()),
+                    failed=tuple(each.get("failedDeleteFiles") or ()),
+                )
+                for partition, each in sorted((record.get("partitionMetadata") or {}).items())
+            ),
+        )
+
+
+def encode_compaction_plan(plan: CompactionPlan) -> bytes:
+    """The content of `T.compaction.requested`. Raises `HudiFormatError` for an operation without the metric
+    that Hudi needs to execute it.
+    """
+    for operation in plan.operations:
+        if _LOG_BYTES not in operation.metrics:
+            raise HudiFormatError(f"compaction of file group {operation.file_id}: no metric {_LOG_BYTES}")
+    record = {
+        "operations": [
+            {
+                "baseInstantTime": operation.base_instant,
+                "deltaFilePaths": list(operation.log_files),
+                "dataFilePath": operation.base_file,
+                "fileId": operation.file_id,
+                "partitionPath": operation.partition_path,
+                "metrics": dict(sorted(operation.metrics.items())),
+                "bootstrapFilePath": None,
+            }
+            for operation in plan.operations
+        ],
+        "extraMetadata": dict(sorted(plan.extra_metadata.items())),
+        "version": COMPACTION_PLAN_VERSION,
+        "strategy": None,
+        "preserveHoodieMetadata": True,
+        "missingSchedulePartitions": None,
+    }
+    return encode_container("compaction-plan", record)
+
+
+def decode_restored_instants(data: bytes, path: str) -> tuple[str, ...]:
+    """The requested instants that a completed restore took back; `path` is for messages. Raises
+    `CorruptFileError`.
+    """
+    found = _required(decode_container(data, path), "instantsToRollback", path)
+    with damage_in(path, "what the restore took back"):
+        return tuple(str(each) for each in found)
+
+
+def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
+    """The plan of a compaction; `path` is for messages.
+
+    Raises `CorruptFileError`, also for a plan of version 1, whose file names are full paths.
+    """
+    record = decode_container(data, path)
+    if record.get("version") != COMPACTION_PLAN_VERSION:
+        raise CorruptFileError(
+            f"{path} is a compaction plan of version {record.get('version')}, 2 was expected"
+        )
+    with damage_in(path, "the compaction plan"):
+        return CompactionPlan(
+            operations=tuple(
+                CompactionOperation(
+                    partition_path=operation.get("partitionPath") or "",
+                    file_id=operation.get("fileId") or "",
+                    base_instant=operation.get("baseInstantTime") or "",
+                    log_files=tuple(operation.get("deltaFilePaths") or ()),
+                    base_file=operation.get("dataFilePath"),
+                    metrics=operation.get("metrics") or {},
+                )
+                for operation in record.get("operations") or ()
+            ),
+            extra_metadata=record.get("extraMetadata") or {},
+        )
+
+
+def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...]:
+    """The file groups (partition path, file id) that a requested clustering or replacecommit is going to
+    rewrite; none for a replacecommit without a clustering plan (insert overwrite). `path` is for messages.
+    Raises `CorruptFileError`.
+    """
+    plan = decode_container(data, path).get("clusteringPlan") or {}
+    return tuple(
+        (each.get("partitionPath") or "", each.get("fileId") or "")
+        for group in plan.get("inputGroups") or ()
+        for each in group.get("slices") or ()
+    )
+
+
+def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
+    """What a clean deleted; `path` is for messages. Raises `CorruptFileError`."""
+    record = decode_container(data, path)
+    partitions: Mapping[str, Any] = _required(record, "partitionMetadata", path)
+    with damage_in(path, "what the clean did"):
+        return CleanMetadata(
+            earliest_commit_to_retain=record.get("earliestCommitToRetain") or "",
+            deleted={
+                each: tuple(found.get("successDeleteFiles") or ()) for each, found in partitions.items()
+            },
+            deleted_partitions=frozenset(
+                each for each, found in partitions.items() if found.get("isPartitionDeleted")
+            ),
+        )
+
+
+def _required(record: AvroRecord, name: str, path: str) -> Any:
+    if record.get(name) is None:
+        raise CorruptFileError(f"{path} has no field {name!r}: it is of another kind, or damaged")
+    return record[name]

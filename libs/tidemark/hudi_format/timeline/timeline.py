@@ -1,0 +1,173 @@
+"""The timeline of a table (or of its metadata table): which instants there are, and what is committed.
+
+A `Timeline` is a snapshot: nothing changes in it after `load_timeline`. Invariants:
+
+- One instant per requested time: the furthest state for which there is a file. A savepoint is the
+  exception: it has the requested time of the commit that it keeps, and is an instant beside it.
+- The three files of an instant stay; archival takes them away together, from the oldest write on. So what
+  is older than the first write instant and not itself pending counts as completed (Hudi format notes 2.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.timeline.archived import ArchivedTimeline
+from tidemark.hudi_format.timeline.instant import Action, Instant, State, parse_file_name
+
+DATA_ROOT: Final = ".hoodie"
+METADATA_TABLE_ROOT: Final = ".hoodie/metadata/.hoodie"
+_LISTINGS_MAX: Final = 3
+_RANK: Final = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The instants in order of requested time. `archive` is asked only for times that are not in
+    `instants`.
+    """
+
+    instants: tuple[Instant, ...]
+    archive: ArchivedTimeline | None = field(default=None, compare=False, repr=False)
+
+    @cached_property
+    def _by_requested(self) -> dict[str, Instant]:
+        return {each.requested: each for each in self.instants if each.action is not Action.SAVEPOINT}
+
+    def find(self, requested: str) -> Instant | None:
+        """The active instant (no savepoint) requested at that time."""
+        return self._by_requested.get(requested)
+
+    def contains(self, requested: str) -> bool:
+        """Whether the active timeline has an instant requested at that time, in whatever state."""
+        return requested in self._by_requested
+
+    def completed(self, *actions: Action) -> tuple[Instant, ...]:
+        """The completed instants, of the given actions only where some are given, ordered by requested
+        time.
+        """
+        return tuple(
+            each for each in self.instants if each.is_completed and (not actions or each.action in actions)
+        )
+
+    def pending(self, *actions: Action) -> tuple[Instant, ...]:
+        """The instants that are requested or inflight, ordered by requested time."""
+        return tuple(
+            each
+            for each in self.instants
+            if not each.is_completed and (not actions or each.action in actions)
+        )
+
+    @cached_property
+    def first_active(self) -> str | None:
+        """Requested time of the first write instant, in whatever state. One that a savepoint keeps is a start
+        like any other: after a restore it may be the only one.
+        """
+        return next((each.requested for each in self.instants if each.action.is_write), None)
+
+    @cached_property
+    def _first_unkept(self) -> str:
+        """Requested time of the first write instant that no savepoint keeps; "" when there is none."""
+        kept = {each.requested for each in self.instants if each.action is Action.SAVEPOINT}
+        writes = (each.requested for each in self.instants if each.action.is_write)
+        return next((requested for requested in writes if requested not in kept), "")
+
+    def is_archived(self, requested: str) -> bool:
+        """Whether the instant is not on the active timeline and older than its start.
+
+        Archival that goes beyond a savepoint leaves a hole behind the instant that is kept: what lies in it
+        is archived if the archive has it.
+        """
+        if self.contains(requested) or self.first_active is None:
+            return False
+        if requested < self.first_active:
+            return True
+        in_hole = requested < self._first_unkept
+        return in_hole and self.archive is not None and requested in self.archive.completion_times()
+
+    def is_committed(self, requested: str) -> bool:
+        """Whether the files of that instant count: it is completed, or older than the timeline's start."""
+        instant = self.find(requested)
+        return instant.is_completed if instant is not None else self.is_archived(requested)
+
+    def completion_time(self, requested: str) -> str | None:
+        """Completion time of a completed instant; None when it is pending or unknown.
+
+        Of an archived instant it comes from the archive. One that the archive does not know either counts
+        as completed at its own requested time: nothing that is left can have been written between the two.
+        """
+        instant = self.find(requested)
+        if instant is not None:
+            return instant.completion
+        if not self.is_archived(requested):
+            return None
+        known = self.archive.completion_times().get(requested) if self.archive is not None else None
+        return known if known is not None else requested
+
+    def latest_completion(self, *actions: Action) -> str | None:
+        """The newest completion time of the active timeline, None when nothing is completed there."""
+        return max((str(each.completion) for each in self.completed(*actions)), default=None)
+
+    def newest_completion(self) -> str | None:
+        """The newest completion time of all that is committed, None when nothing is.
+
+        Reads the archive: an instant that was requested early and completed late goes there before those
+        that were requested after it, and may be newer than all of them.
+        """
+        newest = self.latest_completion()
+        archived = self.archive.completion_times().items() if self.archive is not None else ()
+        later = [each for each in archived if newest is None or each[1] > newest]
+        # What went to the archive after this timeline was listed is none of it.
+        known = [
+            time for requested, time in later if self.first_active is None or self.is_archived(requested)
+        ]
+        return max(known, default=newest)
+
+    def times(self) -> list[str]:
+        """All requested and completion times, for `InstantGenerator.observe`."""
+        return [
+            time for each in self.instants for time in (each.requested, each.completion) if time is not None
+        ]
+
+
+def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
+    """Reads the active timeline below `root` ('.hoodie', or '.hoodie/metadata/.hoodie' for the metadata
+    table).
+
+    An absent folder is an empty timeline.
+    """
+    folder = join_path(root, "timeline")
+    instants: list[Instant] = []
+    for _ in range(_LISTINGS_MAX):
+        names = [info.name for info in storage.list(folder) if not info.is_dir]
+        found = [instant for name in names if (instant := parse_file_name(name)) is not None]
+        instants = merge_states(found)
+        # A listing is no snapshot: an instant that completed while it ran may show without its requested
+        # file, which says whether a `.commit` is a compaction. The next listing has it.
+        requested = {each.requested for each in found if each.state is State.REQUESTED}
+        if all(each.requested in requested or each.action is Action.SAVEPOINT for each in instants):
+            break
+    return Timeline(tuple(instants), ArchivedTimeline(storage, root))
+
+
+def merge_states(found: Iterable[Instant]) -> list[Instant]:
+    """One instant per requested time (savepoints apart), in its furthest state, named by its earliest
+    state.
+
+    Two executors of one plan leave two completed files, with the same content for readers. Hudi takes the one
+    that the listing names first: the earlier completion time where names are listed in order (object stores,
+    HDFS), any on a local folder. Here it is always the earlier one.
+    """
+    by_requested: dict[tuple[str, bool], list[Instant]] = {}
+    for instant in found:
+        by_requested.setdefault((instant.requested, instant.action is Action.SAVEPOINT), []).append(instant)
+    merged: list[Instant] = []
+    for (requested, _), states in sorted(by_requested.items()):
+        states.sort(key=lambda each: (_RANK[each.state], each.completion or ""))
+        last = next((each for each in states if each.is_completed), states[-1])
+        merged.append(Instant(requested, states[0].action, last.state, last.completion))
+    return merged

@@ -1,0 +1,348 @@
+"""Whether this release can serve a table, and the two repairs that adopting a table may need.
+
+A table is refused rather than served half: what Tidemark would not maintain (other indexes) or not
+understand (other merge rules) would give wrong answers to readers later. Every refusal names the setting
+and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Final, NoReturn
+
+from tidemark.hudi_format import table_keys as keys
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.index_definitions import (
+    is_record_index_partitioned,
+    read_index_definitions,
+    remove_index_definitions,
+)
+from tidemark.hudi_format.metadata_table.missing_index import check_files, check_folder
+from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
+from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.ports import Clock
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.table_config import (
+    TABLE_VERSION,
+    TIMELINE_LAYOUT_VERSION,
+    KeyGeneratorType,
+    MergeMode,
+    TableConfig,
+    read_table_config,
+    update_properties,
+)
+from tidemark.hudi_format.table_properties import check_properties
+from tidemark.hudi_format.table_schema import check_no_schema_on_read, table_schema
+from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
+
+METADATA_FILES: Final = "files"
+METADATA_RECORD_INDEX: Final = "record_index"
+STATS_PARTITIONS: Final = frozenset({"column_stats", "partition_stats"})
+_BUILD_INDEX: Final = (
+    "Build it with Hudi on Spark: an upsert of a DataFrame without rows, with the options that `tidemark "
+    'table describe` prints (docs/hudi-beside.md, "A record index that was dropped")'
+)
+# A payload class of Hudi 0.x that means the same as the merge mode beside it.
+_PLAIN_PAYLOADS: Final = {
+    MergeMode.EVENT_TIME_ORDERING: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    MergeMode.COMMIT_TIME_ORDERING: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
+}
+_KEY_GENERATORS: Final = frozenset(
+    {KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGeneratorType.NON_PARTITION}
+)
+_UNSAFE_PENDING: Final = (
+    Action.COMMIT,
+    Action.DELTA_COMMIT,
+    Action.REPLACE_COMMIT,
+    Action.CLUSTERING,
+    Action.INDEXING,
+    Action.ROLLBACK,
+    Action.RESTORE,
+    Action.LOG_COMPACTION,
+)
+_NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy the rows"
+
+
+def as_it_is(config: TableConfig) -> TableConfig:
+    """The table is judged by what its properties say."""
+    return config
+
+
+def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
+    """What the properties will say after `pin_timezone`, and after `drop_stats` where ``stats`` is set."""
+    gone = STATS_PARTITIONS if stats else frozenset()
+    return replace(
+        config,
+        timeline_timezone="UTC",
+        metadata_partitions=config.metadata_partitions - gone,
+        metadata_partitions_inflight=config.metadata_partitions_inflight - gone,
+    )
+
+
+def check_servable(
+    storage: Storage,
+    own_pending: Collection[str] | None = (),
+    accepted: Collection[str] = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
+) -> TableConfig:
+    """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
+
+    Pending writes are refused where a table is made or taken over: what is half written cannot be judged.
+    Later they are other engines' business (`own_pending` None: they are not asked for). `own_pending` are
+    requested times of pending instants that the caller answers for (its epoch in flight, a rollback that it
+    will finish); `accepted` properties are passed over; `changed` puts in what the caller is about to change,
+    once nothing else is in the way. Reads only; other errors as `read_table_config`,
+    `load_timeline` and `table_schema`.
+    """
+    config = check_still_servable(storage, accepted, changed)
+    if own_pending is not None:
+        _check_pending(storage, own_pending)
+    check_files(storage)
+    timeline = load_timeline(storage)
+    metadata = load_timeline(storage, METADATA_TABLE_ROOT)
+    check_index_is_of_the_rows(storage, timeline, metadata)
+    ReplacedEntries(storage).check(timeline, metadata)
+    table_schema(storage, config, timeline)
+    return config
+
+
+def check_still_servable(
+    storage: Storage,
+    accepted: Collection[str] = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
+) -> TableConfig:
+    """As `check_servable`, of what may change while we run, timeline and commits aside.
+
+    Cheap (two small files, one listing, one look for a folder), as it has to be asked before every plan and
+    commit: a Spark write or table service with default options switches statistics on, one without the index
+    options drops the record index, ALTER TABLE begins a schema history.
+    """
+    config = changed(read_table_config(storage))
+    refused = [
+        *_layout_problems(config),
+        *_merging_problems(config),
+        *_keys_problems(config),
+        *_raised(lambda: check_properties(config, accepted)),
+        *_indexes_problems(storage, config),
+        *_raised(lambda: check_no_schema_on_read(storage)),
+    ]
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        reasons = "; ".join(f"({n}) {each.reason}" for n, each in enumerate(refused, 1))
+        raise UnsupportedTableError(
+            f"{len(refused)} things keep the table from being served: {reasons}",
+            "; ".join(f"({n}) {each.remedy}" for n, each in enumerate(refused, 1)),
+        )
+    return config
+
+
+def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
+    try:
+        check()
+    except UnsupportedTableError as error:
+        return [error]
+    return []
+
+
+def drop_stats(storage: Storage) -> frozenset[str]:
+    """Switches column and partition stats off; returns those that were on. Hold the table's lock;
+    repeatable.
+
+    The property goes first (readers stop using the stats), then their definitions, then their folders in
+    the metadata table (index notes 3.7). A Spark writer with default options makes them again: it has to
+    set `hoodie.metadata.index.column.stats.enable` and `hoodie.metadata.index.partition.stats.enable` to
+    false.
+    """
+    config = read_table_config(storage)
+    found = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
+    changes: dict[str, str] = {}
+    remove: list[str] = []
+    for key, names in (
+        (keys.METADATA_PARTITIONS, config.metadata_partitions),
+        (keys.METADATA_PARTITIONS_INFLIGHT, config.metadata_partitions_inflight),
+    ):
+        if names & STATS_PARTITIONS:
+            kept = ",".join(sorted(names - STATS_PARTITIONS))
+            if kept:
+                changes[key] = kept
+            else:
+                remove.append(key)
+    update_properties(storage, changes, remove)
+    remove_index_definitions(storage, STATS_PARTITIONS)
+    for name in sorted(STATS_PARTITIONS):
+        storage.delete_tree(join_path(".hoodie/metadata", name))
+    storage.sync_dir(".hoodie/metadata")
+    return found
+
+
+def pin_timezone(storage: Storage, clock: Clock) -> bool:
+    """Sets the timeline's time zone to UTC where it is LOCAL; False when it was UTC. Hold the table's lock.
+
+    With LOCAL each writer names instants by the wall clock of its own machine, so two zones mix up their
+    order (Hudi format notes 2.3). Raises `UnsupportedTableError` while the timeline holds times later than
+    now in UTC, as a writer east of Greenwich leaves them: UTC writers would come before them.
+    """
+    if read_table_config(storage).timeline_timezone == "UTC":
+        return False
+    now = instant_from_ms(clock.now_ms())
+    newest = max(
+        load_timeline(storage).times() + load_timeline(storage, METADATA_TABLE_ROOT).times(), default=""
+    )
+    if newest > now:
+        _refuse(
+            f"{keys.TIMEZONE} is LOCAL and the newest instant {newest} is in the future for UTC ({now})",
+            "The table was written in a time zone ahead of UTC: try again when that time has passed in UTC",
+        )
+    update_properties(storage, {keys.TIMEZONE: "UTC"})
+    return True
+
+
+def _refuse(reason: str, remedy: str) -> NoReturn:
+    raise UnsupportedTableError(reason, remedy)
+
+
+def _layout_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
+    get = config.properties.get
+    if config.version != TABLE_VERSION or config.layout_version != TIMELINE_LAYOUT_VERSION:
+        yield UnsupportedTableError(
+            f"{keys.VERSION} is {config.version} with timeline layout {config.layout_version}; "
+            f"only version {TABLE_VERSION} with layout {TIMELINE_LAYOUT_VERSION} is served",
+            "Upgrade the table by a write with Hudi 1.2",
+        )
+    if (
+        get(keys.TIMELINE_PATH, "timeline") != "timeline"
+        or get(keys.TIMELINE_HISTORY_PATH, "history") != "history"
+    ):
+        yield UnsupportedTableError(
+            f"the timeline lies in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
+        )
+    if get(keys.TABLE_FORMAT, "native") != "native":
+        yield UnsupportedTableError(
+            f"hoodie.table.format is {get('hoodie.table.format')}, only native is served", _NEW_TABLE
+        )
+    if get(keys.BOOTSTRAP_BASE_PATH):
+        yield UnsupportedTableError(
+            "the table is bootstrapped on files elsewhere (hoodie.bootstrap.base.path)", _NEW_TABLE
+        )
+    if config.base_file_format != "PARQUET" or get(keys.MULTIPLE_BASE_FILE_FORMATS) == "true":
+        yield UnsupportedTableError(
+            f"{keys.BASE_FILE_FORMAT} is {config.base_file_format}; only PARQUET is served", _NEW_TABLE
+        )
+    if not config.populate_meta_fields:
+        yield UnsupportedTableError(
+            f"{keys.POPULATE_META_FIELDS} is false: the files hold no record keys", _NEW_TABLE
+        )
+    if config.drop_partition_columns:
+        yield UnsupportedTableError(
+            f"{keys.DROP_PARTITION_COLUMNS} is true: the files lack the partition columns", _NEW_TABLE
+        )
+    if config.cdc_enabled:
+        yield UnsupportedTableError(
+            f"{keys.CDC_ENABLED} is true: Tidemark writes no change data files",
+            f"Set {keys.CDC_ENABLED} to false, if no reader needs them",
+        )
+    if config.timeline_timezone != "UTC":
+        yield UnsupportedTableError(
+            f"{keys.TIMEZONE} is {config.timeline_timezone}: instants depend on the writer's time zone",
+            "Run `tidemark table adopt`, which sets it to UTC; restart other writers afterwards",
+        )
+
+
+def _merging_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
+    get = config.properties.get
+    if config.merge_mode is MergeMode.CUSTOM:
+        named = get(keys.PAYLOAD_CLASS) or get(keys.MERGE_STRATEGY_ID) or "a merger of its own"
+        yield UnsupportedTableError(
+            f"{keys.MERGE_MODE} is CUSTOM ({named}); EVENT_TIME_ORDERING and COMMIT_TIME_ORDERING are served",
+            _NEW_TABLE,
+        )
+        return
+    for key in (keys.PAYLOAD_CLASS, keys.LEGACY_PAYLOAD_CLASS):
+        if get(key) and get(key) != _PLAIN_PAYLOADS[config.merge_mode]:
+            yield UnsupportedTableError(
+                f"{key} is {get(key)}, which is not {config.merge_mode.value}", _NEW_TABLE
+            )
+    special = [key for key in config.properties if key.startswith("hoodie.record.merge.property.")]
+    if get(keys.PARTIAL_UPDATE_MODE, "NONE") not in ("", "NONE") or special:
+        yield UnsupportedTableError(
+            f"the table merges records partially or by markers ({keys.PARTIAL_UPDATE_MODE}, {special})",
+            _NEW_TABLE,
+        )
+    if config.merge_mode is MergeMode.EVENT_TIME_ORDERING and len(config.ordering_fields) != 1:
+        yield UnsupportedTableError(
+            f"{keys.ORDERING_FIELDS} is {','.join(config.ordering_fields) or 'missing'}; "
+            "event time ordering needs one field",
+            _NEW_TABLE,
+        )
+
+
+def _keys_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
+    if not config.record_key_fields:
+        yield UnsupportedTableError(
+            f"{keys.RECORD_KEY_FIELDS} is missing: the record keys are generated", _NEW_TABLE
+        )
+    if config.key_generator not in _KEY_GENERATORS:
+        named = config.properties.get(keys.KEY_GENERATOR_TYPE, "missing")
+        yield UnsupportedTableError(
+            f"{keys.KEY_GENERATOR_TYPE} is {named}; SIMPLE, COMPLEX and NON_PARTITION are served", _NEW_TABLE
+        )
+    typed = [name for name in config.partition_fields if ":" in name]
+    if typed:
+        yield UnsupportedTableError(
+            f"{keys.PARTITION_FIELDS} is {','.join(config.partition_fields)}: a field with a type of its own "
+            "(name:TYPE) is made by a custom key generator",
+            _NEW_TABLE,
+        )
+
+
+def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[UnsupportedTableError]:
+    in_use = config.metadata_partitions
+    if not in_use:
+        yield UnsupportedTableError(
+            f"{keys.METADATA_PARTITIONS} is missing: the table has no metadata table",
+            _BUILD_INDEX,
+        )
+        return
+    if METADATA_RECORD_INDEX not in in_use or METADATA_FILES not in in_use:
+        yield UnsupportedTableError(
+            f"{keys.METADATA_PARTITIONS} is {','.join(sorted(in_use))}: the table has no record level index",
+            _BUILD_INDEX,
+        )
+    if config.metadata_partitions_inflight:
+        building = ",".join(sorted(config.metadata_partitions_inflight))
+        yield UnsupportedTableError(
+            f"{keys.METADATA_PARTITIONS_INFLIGHT} is {building}: an index is being built",
+            "Wait until it is done",
+        )
+    if is_record_index_partitioned(read_index_definitions(storage)):
+        yield UnsupportedTableError(
+            "the record level index is partitioned; this release serves the global one only",
+            "Drop the index and build the global one with Hudi on Spark",
+        )
+    elif METADATA_RECORD_INDEX in in_use:
+        yield from _raised(lambda: check_folder(storage))
+    others = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
+    stats = others & STATS_PARTITIONS
+    if stats:
+        yield UnsupportedTableError(
+            f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
+            "Run `tidemark table adopt --drop-stats`",
+        )
+    if unknown := others - stats:
+        yield UnsupportedTableError(
+            f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
+            "Drop these indexes with Hudi on Spark (DROP INDEX)",
+        )
+
+
+def _check_pending(storage: Storage, own_pending: Collection[str]) -> None:
+    own = set(own_pending)
+    for instant in load_timeline(storage).pending(*_UNSAFE_PENDING):
+        if instant.requested not in own:
+            _refuse(
+                f"another writer's {instant.action.value} {instant.requested} is pending on the timeline",
+                "Let that writer finish; a dead one's is rolled back by the next write with Hudi on Spark",
+            )

@@ -1,0 +1,23 @@
+"""The identity of a table's ledger, as the table's folder has it.
+
+A uuid, made with the table; `tidemark table adopt --new-ledger` makes another one. Coordinator, assigners and
+writers compare it with the one that the topics and each other have: the same names may mean another table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.documents import read_text
+
+TABLE_ID: Final = ".hoodie/.aux/tidemark/table-id"
+
+
+def known_ledger_id(storage: Storage) -> str:
+    """The identity in the table's folder; "" when there is none."""
+    try:
+        return read_text(storage, TABLE_ID).strip()
+    except FileMissingError:
+        return ""

@@ -1,0 +1,140 @@
+"""Named places where a process can be made to die, stop or fail, for crash tests.
+
+Each service lists its places in a `StrEnum` of its own and gives it to its registry; nothing here knows any
+of them. Armed by the environment of one process:
+
+    TIDEMARK_FAILPOINT=name[:nth][:action]      nth hit from 1 (default 1), action exit (default) | stop |
+    raise
+
+Before it acts it says so on stderr, in a line `failpoint NAME: ACTION`, so that a test can tell that it did.
+`exit` ends the process at once with code 77, as a crash would: nothing is flushed or closed. `stop` freezes
+it (SIGSTOP) until someone sends SIGCONT. `raise` raises FailpointHitError, for tests within one process.
+Several are separated by commas.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+
+EXIT_CODE: Final = 77
+ENVIRONMENT_VARIABLE: Final = "TIDEMARK_FAILPOINT"
+
+
+class FailpointHitError(StreamRuntimeError):
+    """The armed action of a failpoint was to raise."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class FailpointConfigError(StreamRuntimeError):
+    """TIDEMARK_FAILPOINT names no known place, count or action."""
+
+    kind = ErrorKind.INVALID
+
+
+class FailpointAction(Enum):
+    EXIT = "exit"
+    STOP = "stop"
+    RAISE = "raise"
+
+
+def _exit() -> None:
+    os._exit(EXIT_CODE)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@dataclass(slots=True)
+class _Armed:
+    nth: int
+    action: FailpointAction
+    hits: int = 0
+
+
+class FailpointRegistry:
+    """The failpoints of one service. Unarmed hits cost a dictionary look-up. Thread-safe."""
+
+    def __init__(
+        self,
+        places: type[Enum],
+        exit_process: Callable[[], None] = _exit,
+        stop_process: Callable[[], None] = _stop,
+    ) -> None:
+        self._places = places
+        self._armed: dict[str, _Armed] = {}
+        self._lock = threading.Lock()
+        self._effects: dict[FailpointAction, Callable[[], None]] = {
+            FailpointAction.EXIT: exit_process,
+            FailpointAction.STOP: stop_process,
+        }
+
+    @classmethod
+    def from_environment(
+        cls, places: type[Enum], env: Mapping[str, str], foreign: frozenset[str] = frozenset()
+    ) -> FailpointRegistry:
+        """A registry armed as `env` says.
+
+        `foreign` are names of other services' places: one variable serves all processes of a table. Raises
+        FailpointConfigError.
+        """
+        registry = cls(places)
+        for order in filter(None, env.get(ENVIRONMENT_VARIABLE, "").split(",")):
+            name, _, rest = order.partition(":")
+            if name not in foreign:
+                registry._arm_by_text(order, name, rest)
+        return registry
+
+    def _arm_by_text(self, order: str, name: str, rest: str) -> None:
+        nth, action = 1, FailpointAction.EXIT
+        for part in filter(None, rest.split(":")):
+            if part.isdigit():
+                nth = int(part)
+            elif part in {known.value for known in FailpointAction}:
+                action = FailpointAction(part)
+            else:
+                raise FailpointConfigError(
+                    f"{ENVIRONMENT_VARIABLE}={order}: {part!r} is neither a count nor exit, stop or raise"
+                )
+        names = [str(place.value) for place in self._places]
+        if name not in names:
+            raise FailpointConfigError(
+                f"{ENVIRONMENT_VARIABLE}={order}: there is no failpoint {name!r}; known: {', '.join(names)}"
+            )
+        self.arm(self._places(name), nth, action)
+
+    def arm(self, place: Enum, nth: int = 1, action: FailpointAction = FailpointAction.RAISE) -> None:
+        """The `nth` hit of `place` from now acts, once."""
+        if nth < 1:
+            raise FailpointConfigError(f"failpoint {place.value}: hits are counted from 1, not {nth}")
+        with self._lock:
+            self._armed[str(place.value)] = _Armed(nth, action)
+
+    def hit(self, place: Enum) -> None:
+        """Passes, unless this is the hit that was armed. Raises FailpointHitError when that is its action."""
+        if not self._armed:
+            return
+        name = str(place.value)
+        with self._lock:
+            armed = self._armed.get(name)
+            if armed is None:
+                return
+            armed.hits += 1
+            if armed.hits < armed.nth:
+                return
+            del self._armed[name]
+        # Past all buffers: the process may have no time left to flush one.
+        os.write(2, f"failpoint {name}: {armed.action.value}\n".encode())
+        effect = self._effects.get(armed.action)
+        if effect is None:
+            raise FailpointHitError(f"failpoint {name}")
+        effect()

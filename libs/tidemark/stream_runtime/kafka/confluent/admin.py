@@ -1,0 +1,364 @@
+"""Topics and offsets of a real broker; every call has a deadline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import confluent_kafka.admin
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.confluent.translate import client_error, translate
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError, MissingTopicError
+from tidemark.stream_runtime.kafka.ports import (
+    Isolation,
+    TopicDescription,
+    TopicPartition,
+    TopicSpec,
+    TopicState,
+)
+from tidemark.stream_runtime.retry import Deadline
+
+# The package does not export these names to type checkers.
+_client: Any = confluent_kafka.admin
+_logger = logging.getLogger("tidemark.kafka")
+_TIMEOUT_S: Final = 15.0
+_LEADER_TIMEOUT_S: Final = 3.0
+"""For one attempt: a leader that died does not answer, and its successor is known within seconds."""
+_CLIENT_S: Final = 2.0
+"""A client that gets no answer for so long is replaced."""
+_METADATA_POLL_S: Final = 0.05
+_LOOKS_MAX: Final = 5
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Kafka's zero UUID: the broker has no ids for topics."""
+_ISOLATION: Final = {
+    Isolation.READ_COMMITTED: IsolationLevel.READ_COMMITTED,
+    Isolation.READ_UNCOMMITTED: IsolationLevel.READ_UNCOMMITTED,
+}
+
+
+class ConfluentAdmin:
+    def __init__(self, settings: ClientSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._refused = RefusedLogin()
+        self._admin: Any = self._new_client()
+
+    def _new_client(self) -> Any:
+        section = {**self._settings.admin(), "error_cb": self._refused}
+        try:
+            return _client.AdminClient(section, logger=ConnectionLog("admin"))
+        except KafkaException as error:
+            raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
+        wanted = {spec.name: spec for spec in specs}
+        if not wanted:
+            return
+        topics = [
+            _client.NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=spec.replication_factor,
+                config=dict(spec.config),
+            )
+            for spec in wanted.values()
+        ]
+        created = self._admin.create_topics(topics, request_timeout=_TIMEOUT_S)
+        for name, future in created.items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if client_error(error).code() != ClientError.TOPIC_ALREADY_EXISTS:
+                    raise translate(client_error(error), f"creating topic {name}") from None
+                self._check_partitions(wanted[name])
+        self._wait_for_metadata(wanted, there=True)
+
+    def _wait_for_metadata(self, names: Iterable[str], there: bool) -> None:
+        """The controller answers before every broker's metadata says so."""
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while late := [name for name in names if (self.partitions(name) is not None) is not there]:
+            if deadline.is_over:
+                what = "not there after their creation" if there else "still there after their deletion"
+                raise KafkaUnavailableError(f"topics {', '.join(late)} are {what}")
+            deadline.sleep(_METADATA_POLL_S)
+
+    def _check_partitions(self, spec: TopicSpec) -> None:
+        partitions = self.partitions(spec.name)
+        if partitions != spec.partitions:
+            raise KafkaConfigError(
+                f"topic {spec.name} has {partitions} partitions and {spec.partitions} are wanted: "
+                "partition counts must not change"
+            )
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        there = [name for name in names if self.partitions(name) is not None]
+        if not there:
+            return
+        for name, future in self._admin.delete_topics(there, request_timeout=_TIMEOUT_S).items():
+            try:
+                future.result(_TIMEOUT_S)
+            except KafkaException as error:
+                if client_error(error).code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                    raise translate(client_error(error), f"deleting topic {name}") from None
+        self._wait_for_metadata(there, there=False)
+
+    def partitions(self, topic: str) -> int | None:
+        for _ in range(_LOOKS_MAX):
+            cluster = self._refused.metadata(self._admin, f"metadata of {topic}", _TIMEOUT_S, topic)
+            metadata = cluster.topics[topic]
+            if metadata.error is None:
+                return len(metadata.partitions)
+            if metadata.error.code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                raise translate(metadata.error, f"metadata of {topic}")
+            if len(cluster.brokers) == 1:
+                break
+            # The broker that was asked may hear of a new topic later than the others.
+            self._clock.sleep(_METADATA_POLL_S)
+        return None
+
+    def topic_states(self, topics: Iterable[str]) -> dict[str, TopicState]:
+        wanted = list(topics)
+        found = self._topic_states_once(wanted) if wanted else {}
+        for _ in range(_LOOKS_MAX - 1):
+            missing = [topic for topic in wanted if topic not in found]
+            if not missing:
+                break
+            # The broker that was asked may hear of a new topic later than the others.
+            self._clock.sleep(_METADATA_POLL_S)
+            found |= self._topic_states_once(missing)
+        return found
+
+    def _topic_states_once(self, topics: list[str]) -> dict[str, TopicState]:
+        answers = self._admin.describe_topics(TopicCollection(topics), request_timeout=_TIMEOUT_S)
+        found: dict[str, TopicState] = {}
+        for topic, future in answers.items():
+            try:
+                described = _result(future, f"description of topic {topic}")
+            except MissingTopicError:
+                continue
+            given = str(described.topic_id) if described.topic_id is not None else _NO_ID
+            found[topic] = TopicState(len(described.partitions), "" if given == _NO_ID else given)
+        return found
+
+    def describe(self, topic: str) -> TopicDescription:
+        partitions = self.partitions(topic)
+        if partitions is None:
+            raise MissingTopicError(f"there is no topic {topic}")
+        metadata = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+        config = self._describe_config(_client.ConfigResource(_client.ResourceType.TOPIC, topic))
+        return TopicDescription(topic, partitions, len(metadata.partitions[0].replicas), config)
+
+    def _describe_config(self, resource: Any) -> dict[str, str]:
+        """Asks again when there was no answer: librdkafka waits for one as long as for any other request
+        (`socket.timeout.ms`), whatever this one may take, and does not ask twice.
+        """
+        deadline = Deadline(self._clock, _TIMEOUT_S)
+        while True:
+            answers = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)
+            try:
+                entries = _result(answers[resource], f"settings of {resource.name}")
+            except KafkaUnavailableError:
+                if deadline.is_over:
+                    raise
+                deadline.sleep(_METADATA_POLL_S)
+                continue
+            return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+    def configure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        if self.partitions(topic) is None:
+            raise MissingTopicError(f"there is no topic {topic}")
+        entries = [
+            _client.ConfigEntry(name, value, incremental_operation=_client.AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = _client.ConfigResource(_client.ResourceType.TOPIC, topic, incremental_configs=entries)
+        answers = self._admin.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
+        _result(answers[resource], f"settings of {topic}")
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        for (topic, partition), offset in offsets.items():
+            if offset < 0:
+                raise KafkaConfigError(
+                    f"delete_records of {topic}[{partition}] needs an explicit offset, not {offset}"
+                )
+        if not offsets:
+            return {}
+        return self._ask_leaders(offsets, lambda: self._delete_records_once(offsets))
+
+    def _delete_records_once(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        requests = [ClientTopicPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]
+        answers = self._admin.delete_records(requests, request_timeout=_LEADER_TIMEOUT_S)
+        starts: dict[TopicPartition, int] = {}
+        for client, future in answers.items():
+            doing = f"deleting records of {client.topic}[{client.partition}]"
+            deleted = _result(future, doing, _LEADER_TIMEOUT_S)
+            starts[TopicPartition(client.topic, client.partition)] = deleted.low_watermark
+        return starts
+
+    def _ask_leaders(
+        self, topic_partitions: Iterable[TopicPartition], ask: Callable[[], dict[TopicPartition, int]]
+    ) -> dict[TopicPartition, int]:
+        """Asks until there is an answer, each time of the leaders as the cluster names them then.
+
+        Left alone, librdkafka goes on asking the leader that it knows: seen for as long as a killed broker
+        was away, and until its metadata were refreshed for another reason. With the leader epoch of before a
+        restart it was seen to ask on for minutes, whatever the metadata said; a new client does not.
+        """
+        deadline, patience = Deadline(self._clock, _TIMEOUT_S), Deadline(self._clock, _CLIENT_S)
+        while True:
+            try:
+                return ask()
+            except KafkaUnavailableError:
+                if deadline.is_over or isinstance(self._admin, _Closed):
+                    raise
+            if patience.is_over:
+                self._admin, patience = self._new_client(), Deadline(self._clock, _CLIENT_S)
+            for topic in {tp.topic for tp in topic_partitions}:
+                self._refresh_leaders(topic)
+            deadline.sleep(_METADATA_POLL_S)
+
+    def _refresh_leaders(self, topic: str) -> None:
+        try:
+            self._admin.list_topics(topic, timeout=_LEADER_TIMEOUT_S)
+        except KafkaException as error:
+            _logger.info("leaders of %s: %s", topic, client_error(error).str())
+
+    def leader(self, topic_partition: TopicPartition) -> tuple[str, int]:
+        """Host and port of the partition's leader, as clients of this listener reach it. Raises
+        KafkaUnavailableError when there is none now.
+        """
+        topic, partition = topic_partition
+        cluster = self._refused.metadata(self._admin, f"leader of {topic}[{partition}]", _TIMEOUT_S, topic)
+        known = cluster.topics[topic].partitions.get(partition)
+        broker = None if known is None else cluster.brokers.get(known.leader)
+        if broker is None:
+            raise KafkaUnavailableError(f"{topic}[{partition}] has no leader now")
+        return str(broker.host), int(broker.port)
+
+    def start_offset(self, topic_partition: TopicPartition) -> int:
+        return self._list_offsets([topic_partition], _client.OffsetSpec.earliest())[topic_partition]
+
+    def end_offset(self, topic_partition: TopicPartition, isolation: Isolation) -> int:
+        return self._list_offsets([topic_partition], _client.OffsetSpec.latest(), isolation)[topic_partition]
+
+    def offsets_for_time(
+        self, topic_partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        found = self._list_offsets(list(topic_partitions), _client.OffsetSpec.for_timestamp(timestamp_ms))
+        return {
+            tp: offset if offset >= 0 else self.end_offset(tp, Isolation.READ_UNCOMMITTED)
+            for tp, offset in found.items()
+        }
+
+    def _list_offsets(
+        self,
+        topic_partitions: list[TopicPartition],
+        spec: Any,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        if not topic_partitions:
+            return {}
+        return self._ask_leaders(
+            topic_partitions, lambda: self._list_offsets_once(topic_partitions, spec, isolation)
+        )
+
+    def _list_offsets_once(
+        self, topic_partitions: list[TopicPartition], spec: Any, isolation: Isolation
+    ) -> dict[TopicPartition, int]:
+        requests = {ClientTopicPartition(tp.topic, tp.partition): spec for tp in topic_partitions}
+        answers = self._admin.list_offsets(
+            requests, isolation_level=_ISOLATION[isolation], request_timeout=_LEADER_TIMEOUT_S
+        )
+        offsets: dict[TopicPartition, int] = {}
+        for client, future in answers.items():
+            doing = f"offsets of {client.topic}[{client.partition}]"
+            offset = _result(future, doing, _LEADER_TIMEOUT_S).offset
+            # What librdkafka reports, without an error, when the leader's answer got lost. Taken for an
+            # offset it would lie before everything: who waits until an end is passed would not wait at all.
+            if offset == OFFSET_INVALID:
+                raise KafkaUnavailableError(f"{doing}: the leader's answer was lost")
+            offsets[TopicPartition(client.topic, client.partition)] = offset
+        return offsets
+
+    def committed_offsets(
+        self, group: str, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        clients = [ClientTopicPartition(tp.topic, tp.partition) for tp in topic_partitions]
+        if not clients:
+            return {}
+        answers = self._admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, clients)], request_timeout=_TIMEOUT_S
+        )
+        found = _result(answers[group], f"offsets of group {group}").topic_partitions
+        return {
+            TopicPartition(client.topic, client.partition): client.offset
+            for client in found
+            if client.offset >= 0
+        }
+
+    def default_replication(self) -> int:
+        return self._least("default.replication.factor", 1)
+
+    def default_segment_bytes(self) -> int:
+        return self._least("log.segment.bytes", 1 << 30)
+
+    def _least(self, setting: str, default: int) -> int:
+        """Of all brokers'."""
+        servers = self._settings.section["bootstrap.servers"]
+        cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
+        resources = [
+            _client.ConfigResource(_client.ResourceType.BROKER, str(broker)) for broker in cluster.brokers
+        ]
+        return min(
+            (int(self._describe_config(each).get(setting, default)) for each in resources), default=default
+        )
+
+    def check_broker(self) -> None:
+        servers = self._settings.section["bootstrap.servers"]
+        cluster = self._refused.metadata(self._admin, f"metadata of the cluster at {servers}", _TIMEOUT_S)
+        for broker in cluster.brokers:
+            config = self._describe_config(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
+            if config.get("transaction.partition.verification.enable", "true") != "true":
+                raise KafkaConfigError(
+                    f"broker {broker}: transaction.partition.verification.enable must be true: "
+                    "without it a torn transaction can be named in the ledger"
+                )
+            timeout_max_ms = int(config.get("transaction.max.timeout.ms", "900000"))
+            if timeout_max_ms < self._settings.transaction_timeout_ms:
+                raise KafkaConfigError(
+                    f"broker {broker}: transaction.max.timeout.ms is {timeout_max_ms}, below "
+                    f"limits.transaction_timeout of {self._settings.transaction_timeout_ms} ms"
+                )
+
+    def close(self) -> None:
+        self._admin = _Closed()
+
+
+class _Closed:
+    """In the client's place: a question that another thread still had ends as without an answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise KafkaUnavailableError(f"{name}: this client of Kafka is closed")
+
+
+def _result(future: Any, doing: str, timeout_s: float = _TIMEOUT_S) -> Any:
+    try:
+        return future.result(timeout_s)
+    except KafkaException as error:
+        raise translate(client_error(error), doing) from None
+    except TimeoutError:
+        raise KafkaUnavailableError(f"{doing}: no answer in {timeout_s} s") from None

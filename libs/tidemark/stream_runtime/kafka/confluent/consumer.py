@@ -1,0 +1,174 @@
+"""What both readers share: a consumer whose events are sorted into messages, partition ends and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import methodcaller
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientTopicPartition
+
+from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from tidemark.stream_runtime.kafka.confluent.translate import (
+    UNAVAILABLE,
+    client_error,
+    translate,
+    translate_read,
+)
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaError, MissingTopicError
+from tidemark.stream_runtime.kafka.ports import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    POLL_BYTES_MAX,
+    Message,
+    TopicPartition,
+)
+
+_METADATA_TIMEOUT_S: Final = 10.0
+_FIRST_CHUNK: Final = 16
+# The client's method hands out a result *and* leaves an exception behind when a header's name is not UTF-8;
+# only a call that checks for that raises it here, and not somewhere later. The interpreter's own fast call
+# does not check, `methodcaller` does.
+_headers: Final = methodcaller("headers")
+
+
+class Events(NamedTuple):
+    """One poll's worth. `ends`: partition → the offset where nothing more is readable for now."""
+
+    messages: list[Message]
+    ends: dict[TopicPartition, int]
+    error: KafkaError | None
+
+
+class AssignedConsumer:
+    """A librdkafka consumer used by `assign` alone."""
+
+    def __init__(self, settings: dict[str, Any], name: str) -> None:
+        self._outage: Any = None
+        self._partitions: dict[str, int] = {}
+        try:
+            self._consumer: Any = Consumer(
+                {**settings, "error_cb": self._on_error}, logger=ConnectionLog(name)
+            )
+        except KafkaException as error:
+            raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
+
+    def _on_error(self, error: Any) -> None:
+        if error.code() == ClientError._ALL_BROKERS_DOWN:
+            self._outage = error
+
+    def check_exists(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """A missing topic gives no event at all when it is assigned, so it is asked for first."""
+        for topic, partition in topic_partitions:
+            if partition >= self._partitions.get(topic, 0):
+                self._partitions[topic] = self._count_partitions(topic)
+            if partition >= self._partitions[topic]:
+                raise MissingTopicError(f"there is no {topic}[{partition}]")
+
+    def _count_partitions(self, topic: str) -> int:
+        try:
+            metadata = self._consumer.list_topics(topic, timeout=_METADATA_TIMEOUT_S).topics[topic]
+        except KafkaException as error:
+            raise translate(client_error(error), f"metadata of {topic}") from None
+        if metadata.error is not None and metadata.error.code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+            raise translate(metadata.error, f"metadata of {topic}")
+        return len(metadata.partitions)
+
+    def resolve(self, topic_partition: TopicPartition, position: int) -> int:
+        """An offset for OFFSET_BEGINNING and OFFSET_END; of a read_committed consumer the latter is the
+        LSO.
+        """
+        if position not in (OFFSET_BEGINNING, OFFSET_END):
+            return position
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                _client(topic_partition), timeout=_METADATA_TIMEOUT_S, cached=False
+            )
+        except KafkaException as error:
+            topic, partition = topic_partition
+            raise translate(client_error(error), f"offsets of {topic}[{partition}]") from None
+        return int(low if position == OFFSET_BEGINNING else high)
+
+    def assign(self, positions: dict[TopicPartition, int]) -> None:
+        self._consumer.assign([_client(tp, offset) for tp, offset in positions.items()])
+
+    def add(self, positions: dict[TopicPartition, int]) -> None:
+        if positions:
+            self._consumer.incremental_assign([_client(tp, offset) for tp, offset in positions.items()])
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        clients = [_client(topic_partition) for topic_partition in topic_partitions]
+        if clients:
+            self._consumer.incremental_unassign(clients)
+
+    def unassign(self) -> None:
+        self._consumer.unassign()
+
+    def poll(self, max_messages: int, timeout_s: float, max_bytes: int = POLL_BYTES_MAX) -> Events:
+        """Waits for the first event only, then takes what is there (consume alone waits until it has all).
+
+        What is taken at a time doubles, so that a few messages of a megabyte each end it as early as many
+        small ones: a batch that unpacks to a thousand times its size waits in the client, once.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            outage, self._outage = self._outage, None
+            return Events([], {}, None if outage is None else translate(outage, "poll"))
+        batch, size, chunk = [first], _size(first), _FIRST_CHUNK
+        while len(batch) < max_messages and size < max_bytes:
+            wanted = min(chunk, max_messages - len(batch))
+            found = self._consumer.consume(wanted, 0)
+            batch += found
+            if len(found) < wanted:
+                break
+            size += sum(map(_size, found))
+            chunk *= 2
+        self._outage = None
+        return self._sort(batch)
+
+    def _sort(self, batch: list[Any]) -> Events:
+        messages: list[Message] = []
+        ends: dict[TopicPartition, int] = {}
+        failure: KafkaError | None = None
+        for event in batch:
+            error = event.error()
+            if error is None:
+                messages.append(_message(event))
+            elif error.code() == ClientError._PARTITION_EOF:
+                ends[TopicPartition(event.topic(), event.partition())] = event.offset()
+            elif error.code() not in UNAVAILABLE and failure is None:
+                failure = translate_read(event, error)
+        return Events(messages, ends, failure)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def _client(topic_partition: TopicPartition, offset: int = -1001) -> ClientTopicPartition:
+    return ClientTopicPartition(topic_partition.topic, topic_partition.partition, offset)
+
+
+def _message(event: Any) -> Message:
+    kind, timestamp_ms = event.timestamp()
+    try:
+        headers, unreadable = _headers(event), False
+    except (SystemError, UnicodeDecodeError, KafkaException):
+        headers, unreadable = None, True
+    return Message(
+        event.topic(),
+        event.partition(),
+        event.offset(),
+        event.key(),
+        event.value(),
+        tuple(headers) if headers else (),
+        timestamp_ms if kind else -1,
+        unreadable,
+    )
+
+
+def _size(event: Any) -> int:
+    return len(event)

@@ -1,0 +1,120 @@
+"""What a cluster says about itself: brokers, settings, topics, and what this user may do. Reads only.
+
+For diagnosis, so an answer that is refused is an answer too: None, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import confluent_kafka.admin
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, TopicCollection
+
+from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog
+from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
+from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings
+from tidemark.stream_runtime.kafka.confluent.translate import client_error, translate
+from tidemark.stream_runtime.kafka.errors import KafkaConfigError, KafkaUnavailableError
+
+# The package does not export these names to type checkers.
+_client: Any = confluent_kafka.admin
+_TIMEOUT_S: Final = 8.0
+_REFUSED: Final = frozenset(
+    {ClientError.CLUSTER_AUTHORIZATION_FAILED, ClientError.TOPIC_AUTHORIZATION_FAILED}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`brokers`: address by id; `cluster_id` may be empty."""
+
+    cluster_id: str
+    brokers: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """`settings` None: this user may not see them. `allowed`: Kafka's names of operations; None: not told.
+    `hidden`: this user may not even see whether the topic is there; nothing else is known then.
+    """
+
+    partitions: int
+    replicas: int
+    settings: dict[str, str] | None
+    allowed: frozenset[str] | None
+    hidden: bool = False
+
+
+class ClusterInspection:
+    """One connection for all questions. Errors are those of `stream_runtime.kafka`."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._refused = RefusedLogin()
+        section = {**settings.admin(), "error_cb": self._refused}
+        try:
+            self._admin: Any = _client.AdminClient(section, logger=ConnectionLog("inspection"))
+        except KafkaException as error:
+            raise KafkaConfigError(f"kafka section: {client_error(error).str()}") from None
+        self._servers = settings.section["bootstrap.servers"]
+
+    def cluster(self) -> ClusterFacts:
+        """Raises KafkaUnavailableError when nobody answers."""
+        found = self._metadata(None)
+        return ClusterFacts(
+            found.cluster_id or "", {number: f"{b.host}:{b.port}" for number, b in found.brokers.items()}
+        )
+
+    def topics(self) -> list[str]:
+        """The names of all topics that this user may see."""
+        return sorted(self._metadata(None).topics)
+
+    def broker_settings(self, broker: int) -> dict[str, str] | None:
+        """All settings of one broker; None when this user may not see them."""
+        return self._settings(_client.ConfigResource(_client.ResourceType.BROKER, str(broker)))
+
+    def topic(self, name: str) -> TopicFacts | None:
+        """None when there is no such topic."""
+        metadata = self._metadata(name).topics[name]
+        if metadata.error is not None:
+            if metadata.error.code() == ClientError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if metadata.error.code() in _REFUSED:
+                return TopicFacts(0, 0, None, frozenset(), hidden=True)
+            raise translate(metadata.error, f"metadata of {name}")
+        settings = self._settings(_client.ConfigResource(_client.ResourceType.TOPIC, name))
+        replicas = min((len(each.replicas) for each in metadata.partitions.values()), default=0)
+        return TopicFacts(len(metadata.partitions), replicas, settings, self._allowed(name))
+
+    def _allowed(self, topic: str) -> frozenset[str] | None:
+        answers = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT_S
+        )
+        try:
+            return _operations(answers[topic].result(_TIMEOUT_S).authorized_operations)
+        except (KafkaException, TimeoutError):
+            return None
+
+    def _metadata(self, topic: str | None) -> Any:
+        return self._refused.metadata(
+            self._admin, f"metadata of the cluster at {self._servers}", _TIMEOUT_S, topic
+        )
+
+    def _settings(self, resource: Any) -> dict[str, str] | None:
+        try:
+            entries = self._admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result(
+                _TIMEOUT_S
+            )
+        except KafkaException as error:
+            if client_error(error).code() in _REFUSED:
+                return None
+            raise translate(client_error(error), f"settings of {resource.name}") from None
+        except TimeoutError:
+            raise KafkaUnavailableError(f"settings of {resource.name}: no answer") from None
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+
+def _operations(given: Iterable[Any] | None) -> frozenset[str] | None:
+    return None if given is None else frozenset(each.name for each in given)

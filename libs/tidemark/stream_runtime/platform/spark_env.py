@@ -1,0 +1,130 @@
+"""What a PySpark driver on this machine needs around it: environment variables and Spark settings.
+
+Both are plain data and come before anything of PySpark is imported: the driver's JVM reads them once, when
+the first session is built. A table's own `spark:` section is laid over the settings by the caller.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.secret_names import SECRET_NAME, names_a_secret
+
+DAEMON_MODULE: Final = "tidemark.stream_runtime.platform.spark_daemon"
+
+REDACTION: Final = "spark.redaction.regex"
+"""What Spark's pages, logs and event log do not show."""
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_DEFAULTS_FILE: Final = "spark-defaults.conf"
+
+_LOG4J_SETTINGS: Final = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.name = out
+{appender}
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{{ISO8601}} %p %c{{1}}: %m%n%ex
+# Each start on a laptop says that there is no native Hadoop library and which address it took.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = ERROR
+logger.address.name = org.apache.spark.util.Utils
+logger.address.level = ERROR
+# Every commit of a Kafka consumer's configuration.
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = ERROR
+"""
+_CONSOLE_APPENDER: Final = "appender.out.type = Console\nappender.out.target = SYSTEM_ERR"
+_FILE_APPENDER: Final = """\
+appender.out.type = RollingFile
+appender.out.fileName = {log}
+appender.out.filePattern = {log}.%i
+appender.out.policies.type = Policies
+appender.out.policies.size.type = SizeBasedTriggeringPolicy
+appender.out.policies.size.size = 8MB
+appender.out.strategy.type = DefaultRolloverStrategy
+appender.out.strategy.max = 3"""
+
+
+def spark_environment(
+    java: JavaRuntime,
+    scratch: Path,
+    log: Path | None = None,
+    *,
+    python: str = sys.executable,
+    loopback: bool = True,
+) -> dict[str, str]:
+    """Environment variables of a driver process; lay them over `os.environ` before the first session.
+
+    `scratch` takes Spark's temporary files and its log settings and is created. Warnings go to `log` (rolled
+    at 8 MiB, three kept), else to stderr. `python` runs the executors' workers; without `loopback` the driver
+    can be reached by executors on other machines.
+    """
+    settings = _settings_folder(scratch)
+    appender = _CONSOLE_APPENDER if log is None else _FILE_APPENDER.format(log=log)
+    (settings / "log4j2.properties").write_text(_LOG4J_SETTINGS.format(appender=appender))
+    environment = {
+        "JAVA_HOME": str(java.home),
+        # On this machine the workers must run this very interpreter: another one would lack our packages.
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(settings),
+    }
+    return {**environment, "SPARK_LOCAL_IP": "127.0.0.1"} if loopback else environment
+
+
+def hide_secrets(settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The settings that may be arguments of the driver's JVM, which everybody on the machine can read.
+
+    Those whose names sound like secrets are written where Spark looks for defaults, for this user alone.
+    """
+    secrets = {key: value for key, value in settings.items() if names_a_secret(key)}
+    file = _settings_folder(scratch) / _DEFAULTS_FILE
+    file.unlink(missing_ok=True)
+    if secrets:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as handle:
+            handle.writelines(f"{key}={_property(value)}\n" for key, value in sorted(secrets.items()))
+    return {key: value for key, value in settings.items() if key not in secrets}
+
+
+def spark_settings(jars: Sequence[Path], scratch: Path, memory: str = "512m") -> dict[str, str]:
+    """Settings of a session on this machine: loopback only, no web page, small heap, UTC."""
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.python.daemon.module": DAEMON_MODULE,
+        "spark.driver.memory": memory,
+        JAVA_OPTIONS: f"-Duser.timezone=UTC -XX:+UseSerialGC {_java_folders(scratch)}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "spark-warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        REDACTION: SECRET_NAME,
+    }
+
+
+def _settings_folder(scratch: Path) -> Path:
+    folder = scratch / "spark-conf"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _property(value: str) -> str:
+    """As a Java properties file has it: ASCII, with everything else escaped."""
+    units = value.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(
+        chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes
+    )
+
+
+def _java_folders(scratch: Path) -> str:
+    """Spark splits the options like a shell, so a folder with a space stands in quotes."""
+    return f'"-Djava.io.tmpdir={scratch}" "-Dderby.system.home={scratch}"'

@@ -1,0 +1,99 @@
+"""Bounded retries and deadlines on an injected clock, with jitter from an injected generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+
+T = TypeVar("T")
+
+
+class Deadline:
+    """A moment on a clock by which something must be done."""
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._end_s = clock.monotonic_s() + timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left, at least 0."""
+        return max(self._end_s - self._clock.monotonic_s(), 0.0)
+
+    @property
+    def is_over(self) -> bool:
+        return self.remaining_s <= 0.0
+
+    def check(self, waiting_for: str) -> None:
+        """Raises DeadlineExceededError, naming what was waited for, once the time is over."""
+        if self.is_over:
+            raise DeadlineExceededError(f"{waiting_for}: not within {self._timeout_s:g} s")
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps, but not beyond the deadline."""
+        self._clock.sleep(min(seconds, self.remaining_s))
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Waits grow from `wait_min_s` by `factor` to `wait_max_s`; each is shortened at random by up to half.
+
+    At most `attempts_max` calls, none begun after `timeout_s`.
+    """
+
+    attempts_max: int = 10
+    timeout_s: float = 30.0
+    wait_min_s: float = 0.05
+    wait_max_s: float = 2.0
+    factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        if (
+            self.attempts_max < 1
+            or self.wait_min_s < 0
+            or self.factor < 1
+            or self.wait_max_s < self.wait_min_s
+        ):
+            raise ValueError(
+                f"a policy needs one attempt, a factor >= 1 and wait_min_s <= wait_max_s: {self}"
+            )
+
+    def wait_s(self, failures: int, random: Random) -> float:
+        """How long to wait after this many failures (from 1)."""
+        # The exponent is bounded: a float overflows long before an attempt counter does.
+        wait_s = min(self.wait_max_s, self.wait_min_s * self.factor ** min(failures - 1, 64))
+        return wait_s * (1.0 - 0.5 * random.random())
+
+
+def is_retryable(error: Exception) -> bool:
+    """True for an error whose `kind` says that the same call may succeed later."""
+    return getattr(getattr(error, "kind", None), "name", None) == ErrorKind.RETRYABLE.name
+
+
+def retry(
+    call: Callable[[], T],
+    clock: Clock,
+    random: Random,
+    policy: RetryPolicy | None = None,
+    should_retry: Callable[[Exception], bool] = is_retryable,
+) -> T:
+    """Calls until it succeeds, the policy ends or the error is not worth it; then raises the last error."""
+    limits = policy or RetryPolicy()
+    deadline = Deadline(clock, limits.timeout_s)
+    failures = 0
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            failures += 1
+            if failures >= limits.attempts_max or not should_retry(error):
+                raise
+            deadline.sleep(limits.wait_s(failures, random))
+            if deadline.is_over:
+                raise

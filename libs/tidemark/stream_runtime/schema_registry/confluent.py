@@ -1,0 +1,122 @@
+"""A registry asked through Confluent's own client. No retries and no cache here: who asks has both, with
+limits.
+
+An answer has a limit of bytes, and all that is asked for one schema a limit of time, however it comes: the
+client's own timeout begins anew with every byte. The addresses come from the configuration alone; redirects
+are not followed. Credentials go to the client and nowhere else: no error of this module shows a setting but
+the address, which holds none.
+"""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Final
+
+from tidemark.stream_runtime.config.model import SchemaRegistryConfig
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.schema_registry.bounded_http import bound_answers
+from tidemark.stream_runtime.schema_registry.ports import (
+    RegistrySettingsError,
+    RegistryUnavailableError,
+    StoredSchema,
+    UnknownSchemaError,
+)
+
+# The registry's own "not found" codes: subject, version, schema. A 404 of anything else on the way has none.
+_NOT_FOUND: Final = frozenset({40401, 40402, 40403})
+_REFERENCES_MAX: Final = 100
+_ANSWER_BYTES_MAX: Final = 8 << 20
+_DETAIL_CHARACTERS_MAX: Final = 300
+
+
+class ConfluentSchemaSource:
+    """The `SchemaSource` of real registries; several addresses are tried in their order."""
+
+    def __init__(self, config: SchemaRegistryConfig) -> None:
+        """Raises RegistrySettingsError."""
+        self._url = config.url
+        self._settings = {**config.settings, "timeout": config.timeout_ms / 1000, "max.retries": 0}
+        # Several addresses are tried one after the other.
+        self._timeout_s = config.timeout_ms / 1000 * (1 + config.url.count(","))
+        self._client = self._connect()
+
+    def fetch(self, schema_id: int) -> StoredSchema:
+        answers: SimpleQueue[StoredSchema | StreamRuntimeError] = SimpleQueue()
+        client = self._client
+        name = f"schema-{schema_id}"
+        Thread(target=lambda: answers.put(self._asked(client, schema_id)), name=name, daemon=True).start()
+        try:
+            answer = answers.get(timeout=self._timeout_s)
+        except Empty:
+            # The thread ends with its connections.
+            client.close()
+            self._client = self._connect()
+            raise self._unavailable(f"no whole answer within {self._timeout_s:g} s") from None
+        if isinstance(answer, StreamRuntimeError):
+            raise answer
+        return answer
+
+    def _connect(self) -> Any:
+        # Here, not above: an HTTP client that only those with a registry load.
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        try:
+            client = SchemaRegistryClient(self._settings)
+        except (ValueError, TypeError, OSError) as error:
+            raise RegistrySettingsError(f"input.schema_registry: {error}") from None
+        bound_answers(client._rest_client.session, _ANSWER_BYTES_MAX)
+        return client
+
+    def _asked(self, client: Any, schema_id: int) -> StoredSchema | StreamRuntimeError:
+        """The schema, or why not: never raises, it runs on a thread of its own."""
+        try:
+            return self._ask(client, schema_id)
+        except StreamRuntimeError as error:
+            return error
+
+    def _ask(self, client: Any, schema_id: int) -> StoredSchema:
+        from confluent_kafka.schema_registry import SchemaRegistryError
+
+        try:
+            schema = client.get_schema(schema_id)
+            kind, text = schema.schema_type or "AVRO", schema.schema_str or ""
+            if not isinstance(kind, str) or not isinstance(text, str):
+                raise TypeError("the answer is no schema")
+            return StoredSchema(kind, text, self._references(client, schema))
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404 and error.error_code in _NOT_FOUND:
+                raise UnknownSchemaError(f"the schema registry has no schema {schema_id}") from None
+            raise self._unavailable(f"HTTP {error.http_status_code}: {error.error_message}") from None
+        except Exception as error:
+            # Whatever broke on the way (transport, TLS, a proxy's page instead of JSON): no answer.
+            raise self._unavailable(f"{type(error).__name__}: {error}") from None
+        finally:
+            # It keeps every schema for ever otherwise.
+            client.clear_caches()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _references(self, client: Any, schema: Any) -> tuple[str, ...]:
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(client, schema, texts, ())
+        return tuple(texts.values())
+
+    def _collect(
+        self, client: Any, schema: Any, texts: dict[tuple[str, int], str], path: tuple[Any, ...]
+    ) -> None:
+        for reference in schema.references or ():
+            named = (reference.subject, reference.version)
+            if named in texts or named in path:
+                continue
+            if len(texts) + len(path) >= _REFERENCES_MAX:
+                raise ValueError(f"more than {_REFERENCES_MAX} references")
+            found = client.get_version(*named).schema
+            self._collect(client, found, texts, (*path, named))
+            if not isinstance(found.schema_str, str):
+                raise TypeError("the answer is no schema")
+            texts[named] = found.schema_str
+
+    def _unavailable(self, what: str) -> RegistryUnavailableError:
+        return RegistryUnavailableError(f"schema registry {self._url}: {what[:_DETAIL_CHARACTERS_MAX]}")

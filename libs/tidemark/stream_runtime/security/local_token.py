@@ -1,0 +1,58 @@
+"""The token that `tidemark run` makes for its own processes, and for commands of its user.
+
+With `security.tokens` set, the services must show each other something. Where nobody configured what, `run`
+makes a token at its start, leaves it in `state.path` (a folder of mode 0700, a file of mode 0600), and takes
+it away at its end. Whoever can read that file can read and change the table's state anyway, so it has all
+roles; the coordinator lets it in beside the configured list.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from tidemark.stream_runtime.config.model import TableConfigFile
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.security.errors import SecurityConfigError
+from tidemark.stream_runtime.security.roles import EVERYTHING
+from tidemark.stream_runtime.security.secret_file import create_secret, read_secret
+from tidemark.stream_runtime.security.tokens import AccessList, new_token, parse_access_list, token_line
+
+NAME: Final = "run.token"
+TOKEN_FILE_VARIABLE: Final = "TIDEMARK_TOKEN_FILE"
+
+
+def local_token_path(state: Path) -> Path:
+    """Where it lies below `state.path`."""
+    return state / NAME
+
+
+def write_local_token(state: Path, ids: IdSource) -> None:
+    """Makes a new one; a former one is worth nothing any more."""
+    path = local_token_path(state)
+    path.unlink(missing_ok=True)
+    create_secret(path, new_token(ids) + "\n")
+
+
+def remove_local_token(state: Path) -> None:
+    """Repeatable."""
+    local_token_path(state).unlink(missing_ok=True)
+
+
+def own_token(config: TableConfigFile) -> dict[str, str]:
+    """The environment by which the processes of a run show its token, whatever the user's own is."""
+    if not config.security.knows_callers:
+        return {}
+    return {TOKEN_FILE_VARIABLE: str(local_token_path(config.state.path))}
+
+
+def with_local_token(configured: AccessList, state: Path) -> AccessList:
+    """The list, and whoever shows the local token if there is one."""
+    path = local_token_path(state)
+    try:
+        token = read_secret(path, "security.token").decode("ascii").strip()
+    except (SecurityConfigError, UnicodeDecodeError):
+        return configured
+    line = token_line(token, EVERYTHING, "tidemark-run")
+    local = parse_access_list(line, str(path)).by_digest
+    return AccessList((*configured.by_digest, *local), configured.by_certificate)

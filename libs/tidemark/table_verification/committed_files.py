@@ -1,0 +1,155 @@
+"""The data files that count, found by listing the storage; and what the metadata table lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.snapshot import metadata_slices
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.storage.base import Storage, join_path, parent_of
+from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.table_verification.commit_check import NamedFiles
+from tidemark.table_verification.findings import Findings, Kind
+
+BuildSlices = Callable[[Mapping[str, Iterable[str]]], list[FileSlice]]
+
+
+@dataclass(frozen=True)
+class CommittedFiles:
+    """Partition path -> name -> size of files whose instant is committed; `ignored`: data files of writes
+    that have not ended.
+    """
+
+    files: Mapping[str, Mapping[str, int]]
+    ignored: int
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return sum(map(len, self.files.values()))
+
+
+def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> CommittedFiles:
+    """All base and log files of the data table whose instant the timeline calls committed.
+
+    A file of an instant that the timeline does not know is an orphan, unless it is newer than the timeline:
+    archival would make it count one day.
+    """
+    files: dict[str, dict[str, int]] = {}
+    ignored = 0
+    newest = max(timeline.times(), default="")
+    for top in storage.list(""):
+        found = [top] if not top.is_dir else [] if top.name == ".hoodie" else storage.walk(top.path)
+        for info in found:
+            parsed = parse_data_file(info.name)
+            if parsed is None:
+                continue
+            if timeline.is_committed(parsed.instant):
+                files.setdefault(parent_of(info.path), {})[info.name] = info.size
+            elif timeline.contains(parsed.instant) or parsed.instant > newest:
+                ignored += 1
+            else:
+                findings.add_one(
+                    Kind.ORPHAN_FILE, f"{info.path}: the timeline has no instant {parsed.instant}"
+                )
+    return CommittedFiles(files, ignored)
+
+
+def check_listing(
+    files: CommittedFiles,
+    listed: FilesPartition,
+    timeline: Timeline,
+    build: BuildSlices,
+    findings: Findings,
+) -> None:
+    """The `files` partition against the storage. Names of instants that are not committed are passed over,
+    and so are, while a clean has not ended, files that no reader needs: it may have deleted them.
+    """
+
+    def counts(name: str) -> bool:
+        parsed = parse_data_file(name)
+        return parsed is not None and timeline.is_committed(parsed.instant)
+
+    for partition, of_partition in sorted(files.files.items()):
+        if not listed.is_listed(partition):
+            findings.add_one(Kind.PARTITION_NOT_LISTED, partition or "(the table's folder)")
+        known = listed.files(partition)
+        for name, size in sorted(of_partition.items()):
+            where = join_path(partition, name)
+            if name not in known:
+                findings.add_one(Kind.FILE_NOT_LISTED, where)
+            elif known[name] != size:
+                findings.add_one(Kind.FILE_SIZE, f"{where}: {size} bytes, listed with {known[name]}")
+    for partition in listed.partitions:
+        found = files.files.get(partition, {})
+        missing = {name for name in listed.files(partition) if name not in found and counts(name)}
+        if missing and timeline.pending(Action.CLEAN):
+            missing = _needed(partition, missing, found, build)
+        for name in sorted(missing):
+            findings.add_one(Kind.FILE_MISSING, join_path(partition, name))
+
+
+def check_named(
+    named: NamedFiles,
+    present: Mapping[str, Iterable[str]],
+    reported: FilesPartition | None,
+    build: BuildSlices,
+    root: str,
+    findings: Findings,
+) -> None:
+    """The files that commits say they wrote: those that are gone must be behind what readers read.
+
+    `reported`: what is listed there has been looked at by `check_listing`.
+    """
+    for partition, names in sorted(named.items()):
+        found = set(present.get(partition, ()))
+        known = reported.files(partition) if reported is not None else {}
+        absent = {name for name in names if name not in found and name not in known}
+        if not absent:
+            continue
+        for name in sorted(_needed(partition, absent, found, build)):
+            findings.add_one(
+                Kind.COMMITTED_FILE_GONE,
+                f"{join_path(root, partition, name)}: written by commit {names[name]}",
+            )
+
+
+def _needed(partition: str, absent: set[str], present: Iterable[str], build: BuildSlices) -> set[str]:
+    """Those of the absent files that a reader would open if they were there."""
+    slices = build({partition: [*present, *sorted(absent)]})
+    return {name for each in slices for name in (each.base_file, *each.log_files) if name in absent}
+
+
+@dataclass(frozen=True)
+class MetadataFiles:
+    """Names of the files in the metadata table's two partitions, and how its slices are built."""
+
+    names: Mapping[str, list[str]]
+    build: BuildSlices
+
+    @classmethod
+    def list(cls, storage: Storage, validity: InstantValidity, findings: Findings) -> MetadataFiles:
+        """Lists them; adds files of instants that no timeline knows to `findings`."""
+        newest = max(validity.data.times() + validity.metadata.times(), default="")
+
+        names: dict[str, list[str]] = {}
+        for partition in (FILES_PARTITION, RECORD_INDEX_PARTITION):
+            listed = storage.list(join_path(METADATA_TABLE_PATH, partition))
+            names[partition] = [info.name for info in listed]
+            for info in listed:
+                parsed = parse_data_file(info.name)
+                if parsed is None or parsed.instant > newest or _is_known(parsed.instant, validity):
+                    continue
+                findings.add_one(Kind.ORPHAN_FILE, f"{info.path}: no timeline has {parsed.instant}")
+        return cls(names, lambda files: metadata_slices(files, validity))
+
+
+def _is_known(instant: str, validity: InstantValidity) -> bool:
+    timelines = (validity.data, validity.metadata)
+    return any(each.contains(instant) or each.is_archived(instant) for each in timelines)

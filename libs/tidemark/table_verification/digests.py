@@ -1,0 +1,134 @@
+"""Which keys a file group holds, as a number of keys and a sum of their hashes.
+
+Two sides that must agree are summed apart: the rows of a file group, and the index entries that name it. A
+difference in any key changes the sum; that two different sets of keys have the same count and sum has a
+probability of about 2**-64. Sums can be changed by what a commit added and took away, without the rest. Good
+against accidents, not against somebody who searches for collisions: a full run compares the keys themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.columnar import BinaryColumn
+from tidemark.hudi_format.model import RecordLocation
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+Digest: TypeAlias = tuple[int, int]
+"""Number of keys, sum of their hashes modulo 2**64."""
+
+EMPTY: Final[Digest] = (0, 0)
+_MASK: Final = 2**64 - 1
+_FACTOR: Final = 0x5851F42D4C957F2D
+_INVERSE: Final = pow(_FACTOR, -1, 2**64)
+_LENGTH_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_CHUNK_BYTES: Final = 1 << 16
+
+
+def key_hashes(keys: pa.Array | pa.ChunkedArray) -> Hashes:
+    """A 64-bit hash of each key's UTF-8 bytes; a polynomial of the bytes, then mixed.
+
+    As in `record_index_hash`, one running sum serves all keys. Sums of its hashes would be sums of
+    polynomials, the same for {a1, b2} and {a2, b1}: hence the mixing.
+    """
+    column = BinaryColumn.from_keys(keys)
+    offsets = column.offsets
+    hashes = np.empty(len(column), np.uint64)
+    first = 0
+    while first < len(column):
+        last = int(np.searchsorted(offsets, offsets[first] + _CHUNK_BYTES, side="right")) - 1
+        last = max(last, first + 1)
+        begin, end = int(offsets[first]), int(offsets[last])
+        hashes[first:last] = _polynomials(column.data[begin:end], offsets[first : last + 1] - begin)
+        first = last
+    return _mixed(hashes + column.lengths().astype(np.uint64) * _LENGTH_FACTOR)
+
+
+class Digests:
+    """Digest per file group; one that holds no keys counts like one that is not there."""
+
+    def __init__(self, known: Mapping[RecordLocation, Digest] | None = None) -> None:
+        self._digests: dict[RecordLocation, Digest] = dict(known or {})
+
+    def __getitem__(self, location: RecordLocation) -> Digest:
+        return self._digests.get(location, EMPTY)
+
+    def __iter__(self) -> Iterator[RecordLocation]:
+        return iter(self._digests)
+
+    @property
+    def keys(self) -> int:
+        """Number of keys in all file groups."""
+        return sum(count for count, _ in self._digests.values())
+
+    def set(self, location: RecordLocation, digest: Digest) -> None:
+        """Takes a digest over as it is."""
+        self._digests[location] = digest
+
+    def add(self, location: RecordLocation, keys: pa.Array | pa.ChunkedArray) -> None:
+        """Adds the keys of one file group."""
+        total = int(key_hashes(keys).sum(dtype=np.uint64))
+        self._change(location, len(keys), total)
+
+    def add_located(
+        self,
+        keys: pa.Array,
+        location_ids: npt.NDArray[np.int32],
+        locations: list[RecordLocation],
+        sign: int = 1,
+    ) -> None:
+        """Adds each key to the file group of its location, or takes it away with `sign` -1; a location id of
+        -1 is nowhere.
+        """
+        chosen = np.flatnonzero(location_ids >= 0)
+        if not chosen.size:
+            return
+        ids = location_ids[chosen]
+        totals = np.zeros(len(locations), np.uint64)
+        np.add.at(totals, ids, key_hashes(keys.take(pa.array(chosen))))
+        counts = np.bincount(ids, minlength=len(locations))
+        for number in np.flatnonzero(counts).tolist():
+            self._change(locations[number], sign * int(counts[number]), sign * int(totals[number]))
+
+    def differing(self, other: Digests) -> list[RecordLocation]:
+        """File groups whose digests are not the same, sorted."""
+        both = self._digests.keys() | other._digests.keys()
+        return sorted(location for location in both if self[location] != other[location])
+
+    def _change(self, location: RecordLocation, count: int, total: int) -> None:
+        before = self[location]
+        self._digests[location] = (before[0] + count, (before[1] + total) & _MASK)
+
+
+def _polynomials(data: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> Hashes:
+    """Sum of (byte + 1) * factor**(distance from the end), per key."""
+    size = max(_CHUNK_BYTES, 1 << int(data.size).bit_length())
+    running = np.zeros(data.size + 1, np.uint64)
+    weighted = (data.astype(np.uint64) + np.uint64(1)) * _powers(_INVERSE, size)[: data.size]
+    np.cumsum(weighted, dtype=np.uint64, out=running[1:])
+    ends = bounds[1:]
+    # An empty key has a zero difference, whatever power (index -1 or any other) is picked for it.
+    hashes: Hashes = (running[ends] - running[bounds[:-1]]) * _powers(_FACTOR, size)[ends - 1]
+    return hashes
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finaliser of SplitMix64: every bit of the input reaches every bit of the output."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Hashes = values ^ (values >> np.uint64(31))
+    return mixed
+
+
+@lru_cache(maxsize=8)
+def _powers(base: int, size: int) -> Hashes:
+    factors = np.full(size, base, dtype=np.uint64)
+    factors[0] = 1
+    table: Hashes = np.cumprod(factors, dtype=np.uint64)
+    return table

@@ -1,0 +1,80 @@
+"""The two timelines by their file names: whole instants, completion times in order, no metadata commit
+without its data instant.
+
+A data instant's commit in the metadata table completes before it. While the data instant is pending that
+commit does not count, so it may stand there alone; without any data instant it is left over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.commit.instants import instant_path
+from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.model import is_bootstrap_instant
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Instant, State, Timeline
+from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata
+from tidemark.table_verification.findings import Findings, Kind
+
+_BEFORE_COMPLETED: Final = (State.REQUESTED, State.INFLIGHT)
+
+
+def check_timelines(storage: Storage, validity: InstantValidity, findings: Findings) -> None:
+    """Adds what is wrong to `findings`. Both timelines were loaded before, the data table's first."""
+    _check_instants(storage, validity.data, DATA_ROOT, findings)
+    _check_instants(storage, validity.metadata, METADATA_TABLE_ROOT, findings)
+    _check_metadata_commits(storage, validity, findings)
+
+
+def _check_instants(storage: Storage, timeline: Timeline, root: str, findings: Findings) -> None:
+    names = {info.name for info in storage.list(f"{root}/timeline")}
+    by_completion: dict[str, Instant] = {}
+    for instant in timeline.completed():
+        where = instant_path(instant, root)
+        completion = str(instant.completion)
+        if completion <= instant.requested:
+            findings.add_one(
+                Kind.COMPLETION_ORDER, f"{where}: completes at {completion}, before it was requested"
+            )
+        other = by_completion.setdefault(completion, instant)
+        if other is not instant:
+            findings.add_one(Kind.COMPLETION_ORDER, f"{where}: completes with {other.file_name}")
+        if instant.action is Action.SAVEPOINT:
+            continue
+        for state in _BEFORE_COMPLETED:
+            earlier = Instant(instant.requested, instant.action, state).file_name
+            if earlier not in names:
+                findings.add_one(Kind.INSTANT_FILES, f"{where}: there is no {earlier}")
+
+
+def _check_metadata_commits(storage: Storage, validity: InstantValidity, findings: Findings) -> None:
+    data = validity.data
+    # What was requested after the data timeline was listed is simply not in that listing.
+    newest = max(data.times(), default="")
+    rolled_back: frozenset[str] | None = None
+    for instant in validity.metadata.completed(Action.DELTA_COMMIT):
+        if is_bootstrap_instant(instant.requested) or instant.requested > newest:
+            continue
+        where = instant_path(instant, METADATA_TABLE_ROOT)
+        ours = data.find(instant.requested)
+        if validity.is_of_restore(instant.requested):
+            continue
+        if ours is None and not data.is_archived(instant.requested):
+            rolled_back = _rolled_back(storage, data) if rolled_back is None else rolled_back
+            if instant.requested not in rolled_back:
+                findings.add_one(
+                    Kind.METADATA_COMMIT_ALONE, f"{where}: the table has no instant {instant.requested}"
+                )
+        elif ours is not None and ours.is_completed and str(ours.completion) <= str(instant.completion):
+            findings.add_one(
+                Kind.COMPLETION_ORDER,
+                f"{where}: completes at {instant.completion}, after the data commit ({ours.completion})",
+            )
+
+
+def _rolled_back(storage: Storage, data: Timeline) -> frozenset[str]:
+    """Instants that completed rollbacks name: Hudi may leave their commits in the metadata table."""
+    paths = [instant_path(each) for each in data.completed(Action.ROLLBACK)]
+    found = [decode_rollback_metadata(storage.read(path), path) for path in paths]
+    return frozenset(instant for each in found for instant, _ in each.rolled_back)

@@ -1,0 +1,233 @@
+"""Proves from the files alone that a table is whole (guarantees G2, G3; and G1's "no key doubled").
+
+1. timelines: whole instants, completion times in order, no metadata commit without its data instant,
+2. commits: epochs and positions of ours continue, both commits of an instant say the same, what they wrote is
+   there as long as readers need it,
+3. files: `files` partition = storage listing of committed files, no orphans,
+4. rows and record index: every live key once, with one entry that names its file group; no entry too many.
+
+A full run looks at everything. One that goes on from a verified state looks at all names (1, 3), and of 2
+and 4 at what changed since (`seen_commits`, `compare_changed`); when rows and index disagree it becomes a
+full one. Only a full run finds damage inside files that kept their names and sizes.
+
+The table may be written meanwhile: everything is judged as of one snapshot. What a clean, an archival or a
+rollback took away meanwhile is looked at again with a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.hudi_format.errors import ErrorKind, FileMissingError, HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import TableConfig, read_table_config
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline, load_timeline
+from tidemark.table_verification.commit_check import CommitCheck, CommitCounts, check_commits
+from tidemark.table_verification.committed_files import (
+    CommittedFiles,
+    MetadataFiles,
+    check_listing,
+    check_named,
+    list_committed,
+)
+from tidemark.table_verification.compare_all import Compared, compare_all
+from tidemark.table_verification.compare_changed import compare_changed
+from tidemark.table_verification.findings import Findings
+from tidemark.table_verification.live_keys import LiveKeys
+from tidemark.table_verification.seen_commits import SeenCommits
+from tidemark.table_verification.timeline_check import check_timelines
+from tidemark.table_verification.verified_state import VerifiedState, fingerprints, verified_state
+
+_TRIES_MAX: Final = 4
+_REMOVING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
+
+
+class UndecidedError(HudiFormatError):
+    """Files kept being removed while they were read: neither agreement nor a difference was established."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was compared, and what was found.
+
+    `since`: as of when the state was verified that the run went on from; None for a full run.
+    `ignored_files`: data files of writes that have not ended. `state`: for the next run; None when there are
+    differences.
+    """
+
+    path: str
+    as_of: str | None
+    since: str | None
+    partitions: int
+    file_groups: int
+    shards: int
+    files: int
+    ignored_files: int
+    compared: Compared
+    commits: CommitCounts
+    findings: Findings
+    state: VerifiedState | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether no difference was found."""
+        return not self.findings.counts
+
+    @property
+    def rows(self) -> int:
+        """Live rows of the table."""
+        return self.compared.rows
+
+    @property
+    def entries(self) -> int:
+        """Entries of the record index."""
+        return self.compared.entries
+
+
+def verify_table(
+    storage: Storage, say: Callable[[str], None], state: VerifiedState | None = None
+) -> Verification:
+    """Verifies the newest snapshot, going on from `state` where one is given. Writes nothing; `say` hears
+    progress.
+
+    Raises FileMissingError (no table), UndecidedError, CorruptFileError, TimelineConflictError (try again),
+    UnsupportedTableError.
+    """
+    before: Findings | None = None
+    for _ in range(_TRIES_MAX):
+        config = read_table_config(storage)
+        snapshot = MetadataTableSnapshot.load(storage)
+        try:
+            result = _Run(storage, config, snapshot, say).verify(state)
+        except FileMissingError:
+            if not _moved(storage, snapshot):
+                raise
+            result = None
+        if result is not None:
+            if result.agrees or not _moved(storage, snapshot):
+                return result
+            if before is not None and result.findings.shares_an_example(before):
+                # Seen in two snapshots: not a trace of what was going on during one of them.
+                return result
+            before = result.findings
+        say("files of the table were removed meanwhile: looking again")
+    raise UndecidedError(
+        f"{storage.base_uri}: files were removed during each of {_TRIES_MAX} readings (cleaning, archival or "
+        "rollback): verify again when that has ended"
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One look at one snapshot."""
+
+    storage: Storage
+    config: TableConfig
+    snapshot: MetadataTableSnapshot
+    say: Callable[[str], None]
+
+    def verify(self, state: VerifiedState | None) -> Verification:
+        storage, snapshot, findings = self.storage, self.snapshot, Findings()
+        if snapshot.is_partitioned_index:
+            raise UnsupportedTableError(
+                "the table's record index is partitioned", "This release verifies the global one"
+            )
+        if not snapshot.num_shards:
+            raise UnsupportedTableError(
+                "the table has no record level index (a writer without its options deletes it)",
+                "An upsert of a DataFrame without rows with the options that `tidemark table describe` "
+                "prints builds it anew (docs/hudi-beside.md)",
+            )
+        timeline = snapshot.data_timeline
+        check_timelines(storage, snapshot.validity, findings)
+        commits = self._commits(state, findings)
+        files = list_committed(storage, timeline, findings)
+        slices = self._check_files(files, commits, findings)
+        self.say(f"{files.count} committed files, {len(slices)} file groups, {snapshot.num_shards} shards")
+        live = LiveKeys(storage, self.config, timeline) if slices else None
+        prints = fingerprints(slices, files.files)
+        since = None
+        if state is not None and live is not None and live.rules == state.rules:
+            compared = compare_changed(snapshot, slices, prints, live, state, self.say)
+            if compared is None:
+                self.say("rows and index do not agree: reading everything, to name what is wrong")
+                return self.verify(None)
+            since = state.as_of
+        else:
+            compared = compare_all(snapshot, slices, live, findings, self.say)
+        return Verification(
+            path=storage.base_uri,
+            as_of=timeline.newest_completion(),
+            since=since,
+            partitions=len(files.files),
+            file_groups=len(slices),
+            shards=snapshot.num_shards,
+            files=files.count,
+            ignored_files=files.ignored,
+            compared=compared,
+            commits=commits.counts,
+            findings=findings,
+            state=None if findings.counts or live is None else self._state(live, prints, compared, commits),
+        )
+
+    def _commits(self, state: VerifiedState | None, findings: Findings) -> CommitCheck:
+        data, metadata = self.snapshot.data_timeline, self.snapshot.metadata_timeline
+        seen = state.commits if state is not None else None
+        if seen is not None and not seen.still_holds(data, metadata):
+            self.say("the timeline did not only go on: checking all commits")
+            seen = None
+        return check_commits(self.storage, data, metadata, seen, findings)
+
+    def _check_files(
+        self, files: CommittedFiles, commits: CommitCheck, findings: Findings
+    ) -> list[FileSlice]:
+        storage, snapshot = self.storage, self.snapshot
+        build = TableView.of(storage, snapshot.data_timeline).slices
+        check_listing(files, snapshot.files, snapshot.data_timeline, build, findings)
+        check_named(commits.data_files, files.files, snapshot.files, build, "", findings)
+        metadata = MetadataFiles.list(storage, snapshot.validity, findings)
+        # Other partitions of the metadata table (statistics that Spark may keep) are not looked at.
+        named = {name: of_it for name, of_it in commits.metadata_files.items() if name in metadata.names}
+        check_named(named, metadata.names, None, metadata.build, METADATA_TABLE_PATH, findings)
+        return build(files.files)
+
+    def _state(
+        self,
+        live: LiveKeys,
+        prints: Mapping[RecordLocation, str],
+        compared: Compared,
+        commits: CommitCheck,
+    ) -> VerifiedState:
+        snapshot = self.snapshot
+        seen = SeenCommits.of(snapshot.data_timeline, snapshot.metadata_timeline, commits.last)
+        shards = [snapshot.shard(number).file_slice for number in range(snapshot.num_shards)]
+        as_of = snapshot.data_timeline.newest_completion() or ""
+        return verified_state(as_of, live.rules, prints, compared.digests, shards, seen)
+
+
+def _moved(storage: Storage, snapshot: MetadataTableSnapshot) -> bool:
+    """Whether files may have been removed since the snapshot (clean, rollback, archival), or a write that is
+    older than the snapshot shows only now.
+    """
+    pairs = ((DATA_ROOT, snapshot.data_timeline), (METADATA_TABLE_ROOT, snapshot.metadata_timeline))
+    return any(_differs(before, load_timeline(storage, root)) for root, before in pairs)
+
+
+def _differs(before: Timeline, after: Timeline) -> bool:
+    removing = [
+        {(each.requested, each.state) for each in timeline.instants if each.action in _REMOVING}
+        for timeline in (before, after)
+    ]
+    then, now = ({each.requested for each in timeline.instants} for timeline in (before, after))
+    newest = max(before.times(), default="")
+    late = any(requested < newest for requested in now - then)
+    return bool(then - now) or late or removing[0] != removing[1]

@@ -1,0 +1,216 @@
+"""`tidemark flush`, `status`, `lookup`, `pause`, `resume`: what one asks of a running coordinator."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemark.cli.commands.arguments import Commands, add_command, duration
+from tidemark.cli.output import Output, columns, printable
+
+if TYPE_CHECKING:
+    from tidemark.stream_runtime.config.run_file import RunFile
+
+_FLUSH_MS: Final = 60_000
+
+
+def add(commands: Commands) -> None:
+    """Adds the commands."""
+    flush = add_command(
+        commands,
+        "flush",
+        run_flush,
+        "return when all that is in the input topics now is committed; prints epoch and instant",
+        "  tidemark flush -c flights.yaml\n  tidemark flush -c flights.yaml --timeout 5m --json",
+    )
+    flush.add_argument(
+        "--timeout", type=duration, default=_FLUSH_MS, metavar="T", help="give up after T (default: 60s)"
+    )
+    add_command(
+        commands,
+        "status",
+        run_status,
+        "show services, lag, epochs in flight, last commit, cache tiers, dead letters, warnings",
+        "  tidemark status -c flights.yaml\n  tidemark status -c flights.yaml --json | jq .lag",
+    )
+    lookup = add_command(
+        commands,
+        "lookup",
+        run_lookup,
+        "show where record keys live, and in which tier of the index each was found",
+        "  tidemark lookup -c flights.yaml 'flight_date:2013-01-01,carrier:UA,flight:1545,origin:EWR'",
+    )
+    lookup.add_argument("keys", nargs="+", metavar="KEY", help="record keys, as _hoodie_record_key has them")
+    pause = add_command(
+        commands,
+        "pause",
+        run_pause,
+        "stop tagging; nothing is lost, input waits in Kafka until `tidemark resume`",
+        "  tidemark pause -c flights.yaml --reason 'table maintenance'",
+    )
+    pause.add_argument("--reason", default="", metavar="TEXT", help="shown by `tidemark status`")
+    add_command(commands, "resume", run_resume, "go on tagging after `tidemark pause`")
+
+
+def run_flush(options: argparse.Namespace) -> int:
+    """Exit code 1 when it is not all committed in time."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        done = client.flush(options.timeout)
+    Output(options.json).answer(
+        done, [f"epoch {done['epoch']}, instant {done['instant'] or '(no rows yet)'}"]
+    )
+    return 0
+
+
+def run_status(options: argparse.Namespace) -> int:
+    """Prints the coordinator's document, or a page made of it."""
+    from tidemark.cli.admin_client import connect
+    from tidemark.stream_runtime.config import load_config
+    from tidemark.stream_runtime.config.run_file import read_run_file
+
+    with connect(options.config) as client:
+        document = client.status()
+    add_run(document, read_run_file(load_config(options.config).state.path))
+    Output(options.json).answer(document, status_lines(document))
+    return 0
+
+
+def add_run(document: dict[str, Any], running: RunFile | None) -> None:
+    """Adds what `tidemark run` on this machine says of its services; without one, `run` is None."""
+    document["run"] = None if running is None else {"stopped": running.stopped, "failing": running.failing}
+    if running is not None:
+        troubles = {**running.failing, **running.stopped}
+        document["warnings"] += [f"tidemark run: {role} {text}" for role, text in troubles.items()]
+
+
+def run_lookup(options: argparse.Namespace) -> int:
+    """Exit code 0 also for keys that are not there: that is an answer."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        found = client.lookup(options.keys)
+    rows = [("KEY", "TIER", "PARTITION", "FILE GROUP", "SHARD", "ORDERING")]
+    for each in found:
+        ordering = "-" if each["ordering"] is None else str(each["ordering"])
+        if each["ordering_exact"] is False:
+            ordering = f">= {ordering}"
+        partition = "-" if each["partition_path"] is None else each["partition_path"] or "(none)"
+        if each["tier"] == "none" and each["ordering"] is not None:
+            # What an absent key has an ordering value from is its delete.
+            partition = "(deleted)"
+        rows.append(
+            (each["key"], each["tier"], partition, each["file_id"] or "-", str(each["shard"]), ordering)
+        )
+    Output(options.json).answer({"found": found}, columns(rows))
+    return 0
+
+
+def run_pause(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        client.pause(options.reason)
+    Output(options.json).answer({"paused": True}, ["paused: `tidemark resume` goes on"])
+    return 0
+
+
+def run_resume(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        client.resume()
+    Output(options.json).answer({"paused": False}, ["resumed"])
+    return 0
+
+
+def status_lines(document: dict[str, Any]) -> Iterator[str]:
+    """The page of `tidemark status`."""
+    coordinator, last, flight = document["coordinator"], document["last_commit"], document["in_flight"]
+    yield f"table         {document['table']}  {document['path']}"
+    doing = coordinator["doing"] + (f" ({coordinator['waiting_for']})" if coordinator["waiting_for"] else "")
+    yield f"coordinator   term {coordinator['term']}, generation {coordinator['generation']}, {doing}"
+    for stage, members in document["services"].items():
+        for member in members:
+            lanes = ", ".join(member["lanes"]) or "none"
+            yield f"{stage:<13} slot {member['slot']} at {member['address']}: lanes {lanes}"
+            yield from _figures(member["figures"])
+        if not members:
+            yield f"{stage:<13} nobody"
+    writer = document["writer"]
+    asked = f"{writer['process']}, asked {writer['asked']} times"
+    yield f"writer        {asked if writer['asked'] else 'has not asked for work yet'}"
+    paused = document["paused"]
+    if paused["paused"]:
+        yield f"paused        {paused['reason']}"
+    yield f"last commit   epoch {last['epoch']}, instant {last['instant'] or '-'}"
+    if flight["epoch"] is not None:
+        waits = ", ".join(flight["not_reported"]) or "nobody"
+        yield (
+            f"in flight     epoch {flight['epoch']} attempt {flight['attempt']}, {flight['age_ms']} ms, "
+            f"waits for {waits}"
+        )
+    if (blocker := document["open_transaction"]) is not None:
+        yield (
+            f"open          transaction of {blocker['stage']} slot {blocker['slot']} "
+            f"({blocker['process'] or 'nobody'}) since {blocker['age_ms']} ms: readers wait for its end"
+        )
+    lag, records = document["lag"], document["records"]
+    if lag is None:
+        reason = next((each["reason"] for each in document["missing"] if each["part"] == "lag"), "")
+        yield f"lag           unknown: {printable(reason)}"
+    else:
+        yield (
+            f"lag           {lag['input_offsets_not_shuffled']} input offsets not shuffled, "
+            f"{lag['input_offsets_not_committed']} not committed"
+        )
+    committed = records["committed"]
+    yield (
+        f"records       {committed['input']} committed ({committed['inserts']} inserts, "
+        f"{committed['updates']} updates, {committed['deletes']} deletes, "
+        f"{committed['superseded']} superseded, {committed['no_ops']} no-ops)"
+    )
+    yield f"dead letters  {records['dead_letters']}"
+    refused = {reason: count for reason, count in document.get("refused_calls", {}).items() if count}
+    if refused:
+        shown = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in refused.items())
+        yield f"refused       {shown} (calls since the coordinator's start)"
+    if document["verification"] is not None:
+        yield f"verified      {verified_line(document['verification'])}"
+    yield from _table_services(document["table_services"])
+    for warning in document["warnings"]:
+        yield f"WARNING       {warning}"
+
+
+def _table_services(services: dict[str, Any]) -> Iterator[str]:
+    if "run_by" not in services:
+        return
+    yield f"services      nothing is scheduled here: compaction and cleaning are {services['run_by']}'s"
+    for key in ("table", "metadata_table"):
+        found = services[key]
+        pending = f", pending {', '.join(found['pending'])}" if found["pending"] else ""
+        compaction, clean = found["last_compaction"] or "never seen", found["last_clean"] or "never seen"
+        yield (
+            f"              {key.replace('_', ' ')}: last compaction {compaction}, last clean {clean}, "
+            f"{found['timeline_files']} timeline files{pending}"
+        )
+
+
+def verified_line(verification: dict[str, Any]) -> str:
+    """How the last verification ended, and up to where the table was found to agree."""
+    last, verified = verification["last"], verification["verified"]
+    if last is None:
+        return f"not yet, every {verification['every_commits']} commits"
+    how = {True: "agrees", False: "DOES NOT AGREE", None: "undecided"}[last["agrees"]]
+    until = f"; agreed up to epoch {verified['epoch']}" if verified is not None else ""
+    return f"as of {last['as_of'] or '-'}: {how}, in {last['seconds']} s{until}"
+
+
+def _figures(figures: dict[str, float]) -> Iterator[str]:
+    if figures:
+        shown = ", ".join(f"{name} {value:g}" for name, value in sorted(figures.items()))
+        yield f"              {shown}"

@@ -1,0 +1,102 @@
+"""`tidemark config show`, `check`: what a configuration says, what holds, and whether it can work."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidemark.cli.commands.arguments import Commands, add_command, add_group
+from tidemark.cli.output import Output, columns, printable
+
+if TYPE_CHECKING:
+    from tidemark.stream_runtime.config.effective import Setting
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "config", "show or check a table's configuration")
+    show = add_command(
+        group,
+        "config show",
+        run_show,
+        "print the configuration as it was parsed, references to the environment filled in, secrets hidden",
+        "  tidemark config show -c flights.yaml\n"
+        "  tidemark config show -c flights.yaml --effective           every key, defaults too, and why\n"
+        "  tidemark config show -c flights.yaml --effective --json | jq '.settings[] | select(.line)'",
+    )
+    show.add_argument(
+        "--effective",
+        action="store_true",
+        help="print every key that holds, and where its value comes from: a line of the file, a variable of "
+        "the environment, the default",
+    )
+    add_command(
+        group,
+        "config check",
+        run_check,
+        "check the configuration as far as that goes without Kafka and the table (`tidemark doctor` does "
+        "the rest); exit code 2 when it cannot work",
+        "  tidemark config check -c flights.yaml",
+    )
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Without --effective the file need only be YAML: what is wrong with it can be looked at."""
+    from tidemark.stream_runtime.config import load_config
+    from tidemark.stream_runtime.config.effective import effective_settings, hide_secrets
+    from tidemark.stream_runtime.config.origins import read_document
+
+    output = Output(options.json)
+    if not options.effective:
+        file = Path(options.config).expanduser().resolve()
+        parsed = hide_secrets(read_document(file, os.environ))
+        output.answer({"file": str(file), "document": parsed}, [_as_yaml(parsed)])
+        return 0
+    config = load_config(options.config)
+    settings = effective_settings(config)
+    document = {"file": str(config.file), "settings": [_document(each) for each in settings]}
+    output.answer(document, _lines(config.file, settings))
+    return 0
+
+
+def run_check(options: argparse.Namespace) -> int:
+    """Raises what is wrong; warnings are answered."""
+    from tidemark.cli.config_check import check_config_file
+
+    config, warnings = check_config_file(options.config)
+    output = Output(options.json)
+    lines = [f"warning: {each}" for each in warnings]
+    output.answer({"file": str(config.file), "warnings": warnings}, [*lines, f"{config.file} can be used"])
+    return 0
+
+
+def _as_yaml(parsed: Any) -> str:
+    import yaml
+
+    text: str = yaml.safe_dump(
+        parsed, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )
+    return text.rstrip("\n")
+
+
+def _document(setting: Setting) -> dict[str, Any]:
+    origin = setting.origin
+    return {
+        "key": setting.key,
+        "value": setting.value,
+        "source": setting.source,
+        "line": None if origin is None else origin.line,
+        "environment": [] if origin is None else list(origin.variables),
+    }
+
+
+def _lines(file: Path, settings: list[Setting]) -> list[str]:
+    rows = [(each.key, printable(_text(each.value)), each.source) for each in settings]
+    return [f"{file}:", *columns(rows)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,53 @@
+"""`tidemark demo`: the whole system on this machine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from tidemark.cli.commands.arguments import Commands, add_command, whole_number
+
+MONTHS_DEFAULT: Final = 7
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    demo = add_command(
+        commands,
+        "demo",
+        run_demo,
+        "run everything on this machine with an embedded Kafka and the flights of 2013, and prove the result",
+        "  tidemark demo                            about a minute of streaming\n"
+        "  tidemark demo --months 12                the whole year, a million records\n"
+        "  tidemark demo --type copy_on_write",
+        config=False,
+    )
+    demo.add_argument(
+        "--months",
+        type=whole_number(1, 12),
+        default=MONTHS_DEFAULT,
+        metavar="N",
+        help=f"months of 2013 to stream, 1 to 12 (default: {MONTHS_DEFAULT})",
+    )
+    demo.add_argument(
+        "--type",
+        choices=("merge_on_read", "copy_on_write"),
+        default="merge_on_read",
+        help="the table's type (default: merge_on_read)",
+    )
+    demo.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("tidemark-demo"),
+        metavar="D",
+        help="folder for everything; a former demo's is replaced, once you agree (default: ./tidemark-demo)",
+    )
+    demo.add_argument("--yes", action="store_true", help="for scripts: replace a former demo without asking")
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Exit code 1 when anything did not hold."""
+    from tidemark.cli.demo.session import DemoOptions, play
+
+    return play(DemoOptions(options.months, options.type, options.dir.absolute(), options.json, options.yes))

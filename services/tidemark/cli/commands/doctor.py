@@ -1,0 +1,90 @@
+"""`tidemark doctor`: is everything there that a table needs, and what to do if not."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidemark.cli.commands.arguments import Commands, add_command, duration
+from tidemark.cli.output import Output, printable
+
+if TYPE_CHECKING:
+    from tidemark.cli.doctor.checks import Result
+
+_TIMEOUT_MS: Final = 20_000
+_NAME_WIDTH: Final = 15
+_STATUS_WIDTH: Final = 7
+_COLOURS: Final = {"ok": "32", "warning": "33", "fails": "31;1", "skipped": "2"}
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands,
+        "doctor",
+        run_doctor,
+        "check Python, Java, the configuration, storage, clocks and Kafka, and say what to do",
+        "  tidemark doctor                     what this machine has\n"
+        "  tidemark doctor -c flights.yaml     all that this table needs: before the first start, and when\n"
+        "                                      something is strange; services may run\n"
+        "  tidemark doctor -c flights.yaml --json | jq '.checks[] | select(.status == \"fails\")'\n\n"
+        "Exit code 0: nothing fails; 1: something does. What it tries out (files in the table's and the\n"
+        "state folder, a Kafka topic TABLE.doctor-…) it removes again.",
+        config=False,
+    )
+    parser.add_argument(
+        "-c", "--config", metavar="F", help="the table's YAML file; without it only the machine"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=duration,
+        default=_TIMEOUT_MS,
+        metavar="T",
+        help="for each check (default: 20s)",
+    )
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Prints each result as it comes."""
+    from tidemark.cli.doctor.checks import Status, run_checks
+    from tidemark.cli.doctor.plan import Patient, plan
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.ids import SystemIds
+
+    # What the clients log on the way, findings say better.
+    logging.getLogger("tidemark").addHandler(logging.NullHandler())
+    clock, output = SystemClock(), Output(options.json)
+    file = None if options.config is None else Path(options.config).expanduser().resolve()
+    results = []
+    for result in run_checks(plan(Patient(file, clock, SystemIds())), clock, options.timeout / 1_000):
+        results.append(result)
+        if not options.json:
+            output.answer(None, _lines(result, _in_colour()))
+    counts = Counter(each.status.value for each in results)
+    healthy = counts[Status.FAILS.value] == 0
+    document = {"healthy": healthy, "counts": dict(counts), "checks": [each.document() for each in results]}
+    said = ", ".join(f"{counts[status.value]} {status.value}" for status in Status if counts[status.value])
+    output.answer(document, ["", f"{len(results)} checks: {said}"])
+    return 0 if healthy else 1
+
+
+def _lines(result: Result, in_colour: bool) -> Iterator[str]:
+    for number, finding in enumerate(result.findings):
+        name = result.name if number == 0 else ""
+        status = finding.status.value
+        shown = status.ljust(_STATUS_WIDTH)
+        if in_colour:
+            shown = f"\x1b[{_COLOURS[status]}m{shown}\x1b[0m"
+        yield f"{name:{_NAME_WIDTH}}  {shown}  {printable(finding.text)}"
+        if finding.remedy:
+            yield f"{'':{_NAME_WIDTH}}  {'':{_STATUS_WIDTH}}  → {printable(finding.remedy)}"
+
+
+def _in_colour() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -1,0 +1,134 @@
+"""`tidemark epoch list`, `show` and `retry`: what each commit covered, how long it took, and another try."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidemark.cli.commands.arguments import Commands, add_command, add_group, whole_number
+from tidemark.cli.output import Output, columns
+
+_LIMIT: Final = 20
+_LIMIT_MAX: Final = 1_000
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    epochs = add_group(
+        commands, "epoch", "show epochs: manifest, source offsets, counts, times of each step; retry one"
+    )
+    listed = add_command(
+        epochs, "epoch list", run_list, "list the newest epochs", "  tidemark epoch list -c flights.yaml"
+    )
+    listed.add_argument(
+        "--limit",
+        type=whole_number(1, _LIMIT_MAX),
+        default=_LIMIT,
+        metavar="N",
+        help=f"how many (default: {_LIMIT})",
+    )
+    shown = add_command(
+        epochs, "epoch show", run_show, "show one epoch", "  tidemark epoch show 12 -c flights.yaml"
+    )
+    shown.add_argument("number", type=whole_number(1, 2**63 - 1), metavar="N", help="the epoch's number")
+    retried = add_command(
+        epochs,
+        "epoch retry",
+        run_retry,
+        "try an epoch again that was given up (`tidemark status` says so), once its cause is repaired",
+        "  tidemark epoch retry 12 -c flights.yaml",
+    )
+    retried.add_argument("number", type=whole_number(1, 2**63 - 1), metavar="N", help="the epoch's number")
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Newest first."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        epochs = client.epochs(options.limit)
+    Output(options.json).answer({"epochs": epochs}, columns(_rows(epochs), right=(0, 3, 4, 5, 6, 7)))
+    return 0
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """All that the coordinator remembers of the epoch."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        epoch = client.epoch(options.number)
+    Output(options.json).answer(epoch, _page(epoch))
+    return 0
+
+
+def run_retry(options: argparse.Namespace) -> int:
+    """Returns when the coordinator has taken the order; 2 when that epoch was not given up."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        attempt = client.retry(options.number)
+    Output(options.json).answer(
+        {"epoch": options.number, "attempt": attempt},
+        [f"epoch {options.number} is tried again: attempt {attempt}. `tidemark status` shows how it goes"],
+    )
+    return 0
+
+
+def _rows(epochs: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        ("EPOCH", "STATE", "INSTANT", "INPUT", "INSERTS", "UPDATES", "DELETES", "MS")
+    ]
+    for epoch in epochs:
+        counts = epoch["counts"]
+        took = commit_ms(epoch)
+        rows.append(
+            (
+                str(epoch["epoch"]),
+                state_of(epoch),
+                epoch["instant"] or "-",
+                *(str(counts[name]) for name in ("input", "inserts", "updates", "deletes")),
+                "-" if took is None else str(took),
+            )
+        )
+    return rows
+
+
+def state_of(epoch: dict[str, Any]) -> str:
+    """planned, decided, committed, or void (its last attempt is)."""
+    last = epoch["attempts"][-1] if epoch["attempts"] else {}
+    if last.get("committed_ms") is not None:
+        return "committed"
+    if last.get("voided"):
+        return "void"
+    return "decided" if last.get("decided_ms") is not None else "planned"
+
+
+def commit_ms(epoch: dict[str, Any]) -> int | None:
+    """From the plan of the attempt that was committed to its commit, in milliseconds."""
+    for attempt in epoch["attempts"]:
+        if attempt["committed_ms"] is not None:
+            return int(attempt["committed_ms"] - attempt["planned_ms"])
+    return None
+
+
+def _page(epoch: dict[str, Any]) -> Iterator[str]:
+    yield f"epoch         {epoch['epoch']}  ({state_of(epoch)})"
+    yield f"instant       {epoch['instant'] or '-'}, completion {epoch['completion'] or '-'}"
+    yield f"ledger        through offset {epoch['through']}, {epoch['transactions']} transactions"
+    counts = epoch["counts"]
+    yield "records       " + ", ".join(f"{name} {count}" for name, count in counts.items())
+    yield f"bytes         {epoch['bytes']}"
+    for name in ("source_offsets", "keyed_offsets"):
+        for lane, (first, following) in sorted(epoch[name].items()):
+            yield f"{name:<14} {lane} [{first}, {following})"
+    for attempt in epoch["attempts"]:
+        yield f"attempt {attempt['attempt']}     instant {attempt['instant'] or '-'}"
+        for step in ("decided_ms", "committed_ms"):
+            if attempt[step] is not None:
+                took_ms = attempt[step] - attempt["planned_ms"]
+                yield f"              {step.removesuffix('_ms')} after {took_ms} ms"
+        if attempt["voided"]:
+            yield f"              void: {attempt['voided']}"
+        for step, took in sorted(attempt["timings_ms"].items()):
+            yield f"              {step} {took:.0f} ms"

@@ -1,0 +1,107 @@
+"""`tidemark input skip`, `accept-topic`, `remove-topic`: how to go on with input that stands still."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark.cli.commands.arguments import Commands, add_command, add_group, whole_number
+from tidemark.cli.output import Output
+
+_MAX = 2**63 - 1
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "input", "say how to go on with a topic of the input")
+    accept = add_command(
+        group,
+        "input accept-topic",
+        run_accept,
+        "take an input topic as it is now: it was deleted and made again, Kafka was restored, or it grew",
+        "  tidemark input accept-topic orders -c orders.yaml\n"
+        "      orders was deleted and made again: read the new one from its start\n"
+        "  tidemark input accept-topic orders -c orders.yaml --keep-positions\n"
+        "      Kafka was restored or mirrored: the same records at the same offsets, go on",
+    )
+    accept.add_argument("topic", metavar="NAME", help="a topic of input.topics")
+    accept.add_argument(
+        "--keep-positions",
+        action="store_true",
+        help="go on at the positions of before: right only if every record has the offset that it had",
+    )
+    remove = add_command(
+        group,
+        "input remove-topic",
+        run_remove,
+        "confirm that a topic which left input.topics is not to be read any more",
+        "  tidemark input remove-topic returns -c orders.yaml",
+    )
+    remove.add_argument("topic", metavar="NAME", help="the topic that left input.topics")
+    skipped = add_command(
+        group,
+        "input skip",
+        run_skip,
+        "move a partition past the offset at which it stands still: the whole record batch there, if it "
+        "cannot be read, or all that was deleted before it was read; prints the first and the last offset "
+        "skipped. What was in them is not in the table",
+        "  tidemark input skip --topic flights --partition 3 --offset 4711 -c flights.yaml",
+    )
+    skipped.add_argument("--topic", required=True, metavar="T", help="the input topic")
+    skipped.add_argument(
+        "--partition", required=True, type=whole_number(0, 2**31 - 1), metavar="P", help="the partition"
+    )
+    skipped.add_argument(
+        "--offset",
+        required=True,
+        type=whole_number(0, _MAX),
+        metavar="O",
+        help="where it stands, as `tidemark status` says it",
+    )
+
+
+def run_accept(options: argparse.Namespace) -> int:
+    """Asks the running coordinator."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        taken = client.accept_topic(options.topic, options.keep_positions)
+    how = "is read from its start" if taken["from_start"] else "goes on where it stood"
+    line = f"topic {options.topic} is accepted with {taken['partitions']} partitions: it {how}"
+    Output(options.json).answer(taken, [line])
+    return 0
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Writes the table's record; no service may run."""
+    from tidemark.cli.tables import refuse_while_served_elsewhere, refuse_while_serving
+    from tidemark.commit_coordinator.topics_setup import remove_topic
+    from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.config import load_config
+
+    config, output = load_config(options.config), Output(options.json)
+    refuse_while_serving(config)
+    refuse_while_served_elsewhere(config, SystemClock(), output.say)
+    remove_topic(config, open_storage(config.table.path), options.topic)
+    output.answer(
+        {"topic": options.topic, "removed": True},
+        [
+            f"topic {options.topic} is read no more; what was taken from it stays. Named in input.topics "
+            "again, it goes on where it stood"
+        ],
+    )
+    return 0
+
+
+def run_skip(options: argparse.Namespace) -> int:
+    """Returns when the ledger has it; 2 when the partition does not stand still at the offset."""
+    from tidemark.cli.admin_client import connect
+
+    with connect(options.config) as client:
+        done = client.skip_input(options.topic, options.partition, options.offset)
+    text = (
+        f"{options.topic}[{options.partition}] goes on behind offset {done['last']}: skipped "
+        f"{done['first']} to {done['last']}. `tidemark dead-letter list --reason skipped` keeps account"
+    )
+    Output(options.json).answer(done, [text])
+    return 0

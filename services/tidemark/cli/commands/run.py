@@ -1,0 +1,44 @@
+"""`tidemark run`: all services of a table in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark.cli.commands.arguments import Commands, add_command
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    add_command(
+        commands,
+        "run",
+        run,
+        "run all services of a table in the foreground; starting again goes on where it stopped",
+        "  tidemark run -c flights.yaml          Ctrl-C stops in order, twice: at once",
+        json=False,
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Until SIGINT or SIGTERM; 2 when a service cannot work with this configuration, 4 when one stopped."""
+    import signal
+    import threading
+
+    from tidemark.cli.errors import DONE, STOPPED
+    from tidemark.cli.output import Output
+    from tidemark.cli.run.supervisor import Supervisor
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.config import load_config
+    from tidemark.stream_runtime.ids import SystemIds
+
+    config = load_config(options.config)
+    stop, hurry = threading.Event(), threading.Event()
+
+    def on_signal(*_: object) -> None:
+        (hurry if stop.is_set() else stop).set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    supervisor = Supervisor(config, SystemClock(), SystemIds(), Output().say)
+    supervisor.run(stop, hurry)
+    return STOPPED if supervisor.stopped else DONE

@@ -1,0 +1,133 @@
+"""`tidemark coordinator`, `assigner`, `writer`: one service in the foreground, as containers run them.
+
+TIDEMARK_FAILPOINT may name places of several services: each is told the others' names.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import Final
+
+from tidemark.cli.commands.arguments import Commands, add_command, address
+from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+
+STAGES: Final = ("shuffle", "assign")
+
+
+def add(commands: Commands) -> None:
+    """Adds the three services."""
+    coordinator = add_command(
+        commands,
+        "coordinator",
+        run_coordinator,
+        "run the commit coordinator of a table in the foreground",
+        "  tidemark coordinator -c flights.yaml\n"
+        "  tidemark coordinator -c flights.yaml --http 127.0.0.1:9100",
+        json=False,
+    )
+    assigner = add_command(
+        commands,
+        "assigner",
+        run_assigner,
+        "run one index-assigner in the foreground; any number may share a table's lanes",
+        "  tidemark assigner -c flights.yaml\n"
+        "  tidemark assigner -c flights.yaml --stages assign     only tag, others shuffle",
+        json=False,
+    )
+    assigner.add_argument(
+        "--stages",
+        type=stages,
+        default=STAGES,
+        metavar="S,S",
+        help="shuffle, assign, or both separated by a comma (default: both)",
+    )
+    writer = add_command(
+        commands,
+        "writer",
+        run_writer,
+        "run the Spark writer of a table in the foreground",
+        "  tidemark writer -c flights.yaml",
+        json=False,
+    )
+    coordinator.add_argument(
+        "--web",
+        type=address,
+        metavar="HOST:PORT",
+        help="serve the page for people here (default: services.web)",
+    )
+    for service in (coordinator, assigner, writer):
+        service.add_argument(
+            "--http",
+            type=address,
+            metavar="HOST:PORT",
+            help="serve /metrics (Prometheus) and /healthz here"
+            + (" (default: services.http)" if service is coordinator else " (default: nowhere)"),
+        )
+        service.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            help="how log lines on stderr are written (default: telemetry.log_format, else text)",
+        )
+
+
+def stages(text: str) -> tuple[str, ...]:
+    """The named stages in their order of flow."""
+    named = [part.strip() for part in text.split(",")]
+    unknown = [part for part in named if part not in STAGES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no stage: use {' or '.join(STAGES)}, or both")
+    return tuple(stage for stage in STAGES if stage in named)
+
+
+def run_coordinator(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    use_arrow_alone()
+    from tidemark.commit_coordinator.main import run
+    from tidemark.index_assigner.failpoints import AssignerFailpoint
+    from tidemark.stream_writer.failpoints import WriterFailpoint
+
+    foreign = frozenset(AssignerFailpoint) | frozenset(WriterFailpoint)
+    config = _service_config(options, "coordinator")
+    if options.web is not None:
+        config = replace(config, services=replace(config.services, web=options.web))
+    run(config, foreign, options.http or config.services.http)
+    return 0
+
+
+def run_assigner(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    use_arrow_alone()
+    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+    from tidemark.epoch_protocol.entries import Stage
+    from tidemark.index_assigner.main import run
+    from tidemark.stream_writer.failpoints import WriterFailpoint
+
+    foreign = frozenset(CoordinatorFailpoint) | frozenset(WriterFailpoint)
+    stages = frozenset(Stage(stage) for stage in options.stages)
+    run(_service_config(options, "assigner"), stages, foreign, options.http)
+    return 0
+
+
+def run_writer(options: argparse.Namespace) -> int:
+    """Until SIGTERM or SIGINT."""
+    from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+    from tidemark.index_assigner.failpoints import AssignerFailpoint
+    from tidemark.stream_writer.main import run
+
+    foreign = frozenset(AssignerFailpoint) | frozenset(CoordinatorFailpoint)
+    run(_service_config(options, "writer"), foreign, options.http)
+    return 0
+
+
+def _service_config(options: argparse.Namespace, service: str) -> TableConfigFile:
+    from tidemark.stream_runtime.logging import LogFormat, configure_logging
+    from tidemark.stream_runtime.platform.state_folder import prepare_state_folder
+
+    config = load_config(options.config)
+    log_format = LogFormat(options.log_format) if options.log_format else config.telemetry.log_format
+    configure_logging(service, log_format, table=config.table.name)
+    prepare_state_folder(config.state.path)
+    return resolve_addresses(config)

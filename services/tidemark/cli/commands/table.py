@@ -1,0 +1,135 @@
+"""`tidemark table create`, `adopt`, `describe`: the Hudi table itself, without any service."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark.cli.commands.arguments import Commands, add_command, add_group
+from tidemark.cli.errors import WRONG_USE, CliError
+from tidemark.cli.output import Output
+
+
+def add(commands: Commands) -> None:
+    """Adds the group."""
+    group = add_group(commands, "table", "create, take over or describe the Hudi table of a configuration")
+    add_command(
+        group,
+        "table create",
+        run_create,
+        "create the Hudi table with its record index (`tidemark run` does it too when there is none)",
+        "  tidemark table create -c flights.yaml",
+    )
+    adopt = add_command(
+        group,
+        "table adopt",
+        run_adopt,
+        "take over a table that Hudi on Spark made, or whose topics were lost",
+        "  tidemark table adopt -c flights.yaml                  check it, set its time zone to UTC\n"
+        "  tidemark table adopt -c flights.yaml --drop-stats     also switch column and partition stats off\n"
+        "  tidemark table adopt -c flights.yaml --new-ledger     topics were lost: start from the timeline\n"
+        "  tidemark table adopt -c flights.yaml --moved          the table's folder was moved: go on here\n"
+        "  tidemark table adopt -c flights.yaml --copied         it is a copy: a ledger of its own",
+    )
+    adopt.add_argument(
+        "--drop-stats",
+        action="store_true",
+        help="switch the metadata table's column and partition stats off: Tidemark does not maintain them",
+    )
+    ledger = adopt.add_mutually_exclusive_group()
+    ledger.add_argument(
+        "--moved",
+        action="store_true",
+        help="the table was moved here with its ledger: take note of the place, go on where it stood",
+    )
+    ledger.add_argument(
+        "--copied",
+        action="store_true",
+        help="the table is a copy, and table.name a new one: begin a ledger of its own (as --new-ledger)",
+    )
+    adopt.add_argument("--yes", action="store_true", help="for scripts: delete without asking")
+    ledger.add_argument(
+        "--new-ledger",
+        action="store_true",
+        help="delete Tidemark's own topics and begin anew at the input positions of the newest commit; what "
+        "was committed after them is applied again (at least once), tombstones are lost",
+    )
+    add_command(
+        group,
+        "table describe",
+        run_describe,
+        "describe the table: keys, index, files, newest commit, lock, and what other writers must set",
+        "  tidemark table describe -c flights.yaml",
+    )
+
+
+def run_create(options: argparse.Namespace) -> int:
+    """Exit code 1 when there is a table already."""
+    from tidemark.cli.tables import create_table
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.config import load_config
+
+    table = create_table(load_config(options.config), SystemClock())
+    Output(options.json).answer(
+        table, [f"created {table['type']} table {table['name']} at {table['path']}: {table['shards']} shards"]
+    )
+    return 0
+
+
+def run_adopt(options: argparse.Namespace) -> int:
+    """Refuses while services of the table run."""
+    from tidemark.cli.confirmation import confirm
+    from tidemark.cli.tables import (
+        adopt_table,
+        check_adoptable,
+        check_moved,
+        move_ledger,
+        ready_for_new_ledger,
+        refuse_while_served_elsewhere,
+        refuse_while_serving,
+        what_adopt_deletes,
+    )
+    from tidemark.stream_runtime.clock import SystemClock
+    from tidemark.stream_runtime.config import load_config
+    from tidemark.stream_runtime.ids import SystemIds
+
+    config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
+    output, anew = Output(options.json), options.new_ledger or options.copied
+    if options.moved and options.drop_stats:
+        raise CliError(
+            "--moved changes nothing in the table: `table adopt --drop-stats` afterwards", WRONG_USE
+        )
+    refuse_while_serving(config)
+    if anew or options.moved:
+        refuse_while_served_elsewhere(config, clock, output.say)
+    if not options.moved:
+        # Every reason to refuse comes before anything is changed: stats that were dropped are gone.
+        check_adoptable(config, options.drop_stats, anew)
+    if deleted := what_adopt_deletes(config, options.drop_stats, anew):
+        confirm(config.table.name, deleted, options.yes)
+    if options.moved:
+        document, lines = check_moved(config, clock)
+        lines += move_ledger(config, clock, ids, output.say)
+    elif anew:
+        with ready_for_new_ledger(config, clock, ids, output.say, options.copied) as begin:
+            document, lines = adopt_table(config, clock, ids, options.drop_stats, pending_allowed=True)
+            document["new_ledger"], more = begin()
+            lines += more
+    else:
+        document, lines = adopt_table(config, clock, ids, options.drop_stats)
+    output.answer(document, lines)
+    return 0
+
+
+def run_describe(options: argparse.Namespace) -> int:
+    """Reads files only."""
+    from tidemark.cli.table_description import description_lines
+    from tidemark.commit_coordinator.table_description import describe_table
+    from tidemark.commit_coordinator.table_open import given_shards
+    from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.stream_runtime.config import load_config
+
+    config = load_config(options.config)
+    table = config.table
+    document = describe_table(open_storage(table.path), table.accept_properties, given_shards(config))
+    Output(options.json).answer(document, description_lines(document))
+    return 0

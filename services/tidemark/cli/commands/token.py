@@ -1,0 +1,54 @@
+"""`tidemark token`: makes a bearer token, and the line that lets it in."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark.cli.commands.arguments import Commands, add_command
+from tidemark.cli.output import Output
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands,
+        "token",
+        run,
+        "make a bearer token; services know only its hash (security.tokens)",
+        "  tidemark token --role read --name grafana                       shows token and line\n"
+        "  tidemark token --role operate --name anna --list tokens.txt     adds the line there\n"
+        "  tidemark token --role service --name k8s --list tokens.txt --out service.token",
+        config=False,
+    )
+    parser.add_argument(
+        "--role",
+        action="append",
+        required=True,
+        choices=("read", "operate", "service"),
+        help="what its holder may do; may be given more than once",
+    )
+    parser.add_argument("--name", required=True, metavar="TEXT", help="its holder, as logs will name them")
+    parser.add_argument("--list", metavar="F", help="add the line to this file (security.tokens.file)")
+    parser.add_argument("--out", metavar="F", help="write the token to this new file instead of showing it")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The token is shown once, here; nobody can find it out again."""
+    from pathlib import Path
+
+    from tidemark.stream_runtime.ids import SystemIds
+    from tidemark.stream_runtime.security.roles import Role
+    from tidemark.stream_runtime.security.secret_file import append_secret, create_secret
+    from tidemark.stream_runtime.security.tokens import new_token, token_line
+
+    token = new_token(SystemIds())
+    line = token_line(token, {Role(role) for role in options.role}, options.name)
+    if options.out:
+        create_secret(Path(options.out), token + "\n")
+    if options.list:
+        append_secret(Path(options.list), line + "\n")
+    shown = [] if options.out else [token]
+    shown += [] if options.list else [line]
+    document = {"token": None if options.out else token, "line": line}
+    Output(options.json).answer(document, shown)
+    return 0

@@ -1,0 +1,44 @@
+"""`tidemark verify`: proof from the files alone that the record index and the rows agree."""
+
+from __future__ import annotations
+
+import argparse
+
+from tidemark.cli.commands.arguments import Commands, add_command
+
+
+def add(commands: Commands) -> None:
+    """Adds the command."""
+    parser = add_command(
+        commands,
+        "verify",
+        run_verify,
+        "prove from the files alone that index and rows agree; exit code 1 and the differences when not",
+        "  tidemark verify -c flights.yaml          what changed since the last time; may run while it is "
+        "written\n"
+        "  tidemark verify -c flights.yaml --full   reads every file\n"
+        "  tidemark verify -c flights.yaml --json | jq .differences",
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="read every file, also those that were verified before and kept their names and sizes",
+    )
+
+
+def run_verify(options: argparse.Namespace) -> int:
+    """Needs no Kafka and no service."""
+    from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
+
+    use_arrow_alone()
+    from tidemark.cli.output import Output
+    from tidemark.hudi_format.storage.locate import open_storage
+    from tidemark.stream_runtime.config import load_config
+    from tidemark.table_verification.remembering import verify_and_remember
+    from tidemark.table_verification.report import document, lines
+
+    output = Output(options.json)
+    config = load_config(options.config)
+    result = verify_and_remember(open_storage(config.table.path), options.full, output.say)
+    output.answer(document(result), lines(result))
+    return 0 if result.agrees else 1

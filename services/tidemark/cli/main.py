@@ -1,0 +1,139 @@
+"""`tidemark`: parses the command, runs it, and turns every error into one line and an exit code.
+
+0 done, 1 failed, 2 wrong use (arguments, configuration, a table that cannot be served), 3 another coordinator
+took the table, 4 stored data contradicts itself or is gone: trying again does not help. With TIDEMARK_DEBUG=1
+errors show their traceback. Commands import what they need when they run: `--help` is fast and a service
+loads nothing of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from tidemark.cli.commands import (
+    admin,
+    archive,
+    completion,
+    config,
+    dead_letter,
+    demo,
+    doctor,
+    epoch,
+    init,
+    input_topics,
+    recover,
+    run,
+    services,
+    table,
+    token,
+    verify,
+)
+from tidemark.cli.commands.arguments import Commands
+from tidemark.cli.commands.completion import complete_if_asked
+from tidemark.cli.errors import FAILED, WRONG_USE, exit_code_of, expected_error, message_of
+from tidemark.stream_runtime.logging import redact_text
+from tidemark.stream_runtime.platform.open_files import allow_open_files
+from tidemark.stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
+
+DEBUG_VARIABLE: Final = "TIDEMARK_DEBUG"
+_EPILOG: Final = """\
+examples:
+  tidemark demo                         everything on this machine, with real data
+  tidemark init --topic flights --bootstrap-servers localhost:9092
+                                        write flights.yaml from what the topic holds
+  tidemark doctor -c flights.yaml       is everything there that it needs?
+  tidemark run -c flights.yaml          all services of a table, until Ctrl-C
+  tidemark status -c flights.yaml       what they are doing
+  tidemark verify -c flights.yaml       prove from the files alone that index and rows agree
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 another coordinator took the table,
+4 stored data contradicts itself or is gone.
+Errors show their traceback with TIDEMARK_DEBUG=1.
+"""
+_GROUPS: Final = (
+    demo,
+    init,
+    input_topics,
+    config,
+    doctor,
+    run,
+    services,
+    archive,
+    table,
+    recover,
+    admin,
+    epoch,
+    dead_letter,
+    verify,
+    token,
+    completion,
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="tidemark",
+        description="Kafka upserts into an Apache Hudi table, exactly once, with its record index.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tidemark {_version()}")
+    commands: Commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in _GROUPS:
+        group.add(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    parser = build_parser()
+    complete_if_asked(parser)
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else WRONG_USE
+    if getattr(options, "token_file", None):
+        os.environ[TOKEN_FILE_VARIABLE] = options.token_file
+    allow_open_files()
+    try:
+        return int(options.handler(options))
+    except KeyboardInterrupt:
+        sys.stderr.write("tidemark: interrupted\n")
+        return FAILED
+    except BrokenPipeError:
+        # Who read our output has gone (`tidemark … | head`); nothing can be told to them any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        return _report(error, options)
+
+
+def _report(error: Exception, options: argparse.Namespace) -> int:
+    if os.environ.get(DEBUG_VARIABLE) == "1":
+        sys.stderr.write(redact_text("".join(traceback.format_exception(error))))
+    expected = expected_error(error)
+    text = message_of(error, getattr(options, "config", None))
+    if not expected:
+        text = (
+            f"unexpected {type(error).__name__}: {text} (run again with {DEBUG_VARIABLE}=1 for the traceback)"
+        )
+    sys.stderr.write(f"tidemark {options.command_name}: {redact_text(text)}\n")
+    return exit_code_of(error) if expected else FAILED
+
+
+def _version() -> str:
+    try:
+        return version("tidemark")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

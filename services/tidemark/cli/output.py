@@ -1,0 +1,57 @@
+"""Where a command writes: its answer to stdout (text, or one JSON document), everything else to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from tidemark.stream_runtime.logging import one_line_json
+
+
+class Output:
+    """`as_json`: the answer is one JSON document, and nothing else goes to stdout."""
+
+    def __init__(
+        self, as_json: bool = False, stdout: TextIO | None = None, stderr: TextIO | None = None
+    ) -> None:
+        self.as_json = as_json
+        self._stdout = stdout or sys.stdout
+        self._stderr = stderr or sys.stderr
+
+    def answer(self, document: Any, lines: Iterable[str]) -> None:
+        """The command's answer: `document` with --json, else the lines."""
+        if self.as_json:
+            self._stdout.write(one_line_json(document) + "\n")
+        else:
+            # Keys, names and reasons come from outside: a terminal may not obey them.
+            for line in lines:
+                self._stdout.write(printable(line) + "\n")
+        self._stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Progress; a line on stderr."""
+        self._stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
+        self._stderr.flush()
+
+
+def printable(text: str) -> str:
+    """Text from outside without what a terminal would obey: control characters are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Rows as aligned lines; the columns numbered in `right` are set to the right."""
+    if not rows:
+        return []
+    widths = [max(len(row[number]) for row in rows) for number in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(widths[number]) if number in right else cell.ljust(widths[number])
+            for number, cell in enumerate(row)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -1,0 +1,41 @@
+"""Kafka for commands that need a broker and no services: the running one, or the embedded one for a while."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tidemark.cli.run.state_lock import state_lock
+from tidemark.cli.run.supervised_kafka import FOLDER, SupervisedKafka
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.config.run_file import read_run_file, resolve_addresses
+
+
+def has_kafka(config: TableConfigFile) -> bool:
+    """False for an embedded Kafka that was never started: there is nothing to be read from it."""
+    return not config.kafka.embedded or (config.state.path / FOLDER).is_dir()
+
+
+@contextmanager
+def reachable_kafka(
+    config: TableConfigFile, clock: Clock, say: Callable[[str], None], purpose: str
+) -> Iterator[TableConfigFile]:
+    """The configuration with real bootstrap servers.
+
+    An embedded Kafka that does not run is started for the time of the block; the state folder is held
+    meanwhile, so that no `tidemark run` starts beside it. Raises CliError, PlatformError.
+    """
+    if not config.kafka.embedded or read_run_file(config.state.path) is not None:
+        yield resolve_addresses(config)
+        return
+    with state_lock(config.state.path, purpose):
+        say("starting the embedded Kafka")
+        kafka = SupervisedKafka(config.state.path, clock, say)
+        kafka.start()
+        try:
+            servers = config.kafka.with_bootstrap_servers(kafka.bootstrap_servers)
+            yield dataclasses.replace(config, kafka=servers)
+        finally:
+            kafka.stop(15.0)

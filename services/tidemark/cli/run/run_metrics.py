@@ -1,0 +1,161 @@
+"""The metrics of a `run`, at `services.metrics`: gauges of its own, and behind them those of its services.
+
+Its own are made of the coordinator's status document every two seconds; they say something also while a
+service is down. What the services serve is asked of them at each scrape; one that does not answer is left
+out, and `tidemark_run_service_up` says so.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from tidemark.cli.admin_client import AdminClient
+from tidemark.cli.run.supervised_process import SupervisedProcess
+from tidemark.cli.run.verification_metrics import VerificationMetrics
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, TableConfigFile
+from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.stream_runtime.http_server import Answer, HttpServer, Request
+from tidemark.stream_runtime.metrics import Metrics
+from tidemark.stream_runtime.security.client import client_security, https_context
+from tidemark.stream_runtime.security.listening import ListenError, is_loopback
+from tidemark.stream_runtime.security.local_token import own_token
+from tidemark.stream_runtime.security.server import server_security
+from tidemark.stream_runtime.service_http import start_guarded_server
+
+_EVERY_S: Final = 2.0
+_TIMEOUT_S: Final = 2.0
+_SCRAPE_S: Final = 2.0
+_PAGE_BYTES_MAX: Final = 4 << 20
+_RECORDS: Final = ("input", "inserts", "updates", "deletes", "moves", "superseded", "no_ops")
+
+
+class RunMetrics:
+    """Served at `services.metrics` while `run` runs; `say` hears once when the coordinator serves."""
+
+    def __init__(
+        self,
+        config: TableConfigFile,
+        processes: Mapping[str, SupervisedProcess],
+        http: Mapping[str, Address],
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._processes = processes
+        self._http = http
+        self._say = say
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+        self._server: HttpServer | None = None
+        self._client = client_security(config, env=own_token(config))
+        self._https = https_context(config)
+        metrics = Metrics("run", config.table.name)
+        self._metrics = metrics
+        self._epoch = metrics.gauge("committed_epoch", "Last committed epoch")
+        self._records = metrics.gauge("committed_records", "Committed input records by outcome", ["outcome"])
+        self._lag = metrics.gauge("lag_offsets", "Input offsets that did not reach a stage yet", ["stage"])
+        self._dead = metrics.gauge("dead_letter_records", "Records that could not be taken")
+        self._uncommitted = metrics.gauge("uncommitted_bytes", "Bytes tagged and not committed")
+        self._starts = metrics.gauge("process_starts", "How often a service was started", ["role"])
+        self._halted = metrics.gauge(
+            "halted", "1 while tagging rests for a reason that somebody has to look at (`tidemark status`)"
+        )
+        self._up = metrics.gauge("coordinator_up", "1 while the coordinator answers")
+        self._service_up = metrics.gauge("service_up", "1 while a service answers with its metrics", ["role"])
+        self._verification = VerificationMetrics(metrics)
+
+    def start(self) -> None:
+        """Begins to listen. Raises ListenError for an address that is taken, and for a remote one that
+        nobody allowed.
+        """
+        config, routes = self._config, {"/metrics": self._page}
+        try:
+            security = server_security(config, SystemClock(), self._metrics.refused)
+            self._server = start_guarded_server(config.services.metrics, routes, config, security)
+        except ListenError as error:
+            raise type(error)(f"{error}: set services.metrics to a free address") from None
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Repeatable."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_TIMEOUT_S + 1.0)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _page(self, _: Request) -> Answer:
+        pages = {role: self._scrape(address) for role, address in self._http.items()}
+        for role, page in pages.items():
+            self._service_up.labels(role).set(page is not None)
+        own = generate_latest(self._metrics.registry)
+        return Answer(b"".join([own, *filter(None, pages.values())]), CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _scrape(self, address: Address) -> bytes | None:
+        return scrape(address, self._client.token(), self._https)
+
+    def _run(self) -> None:
+        told = False
+        with AdminClient(self._config, self._client) as client:
+            while not self._stopped.wait(_EVERY_S if told else 0.25):
+                for role, process in self._processes.items():
+                    self._starts.labels(role).set(process.starts)
+                try:
+                    document = client.status(_TIMEOUT_S)
+                except StreamRuntimeError:
+                    self._up.set(0)
+                    continue
+                self._show(document)
+                if not told and document["coordinator"]["term"] >= 0:
+                    told = True
+                    self._say(f"serving table {self._config.table.name}: Ctrl-C stops")
+
+    def _show(self, document: Mapping[str, Any]) -> None:
+        self._up.set(1)
+        coordinator = document["coordinator"]
+        if coordinator["term"] < 0:
+            # It has not read the table's state yet: its zeros say nothing.
+            return
+        self._halted.set(bool(coordinator["halted"] or coordinator["trouble"] or document["gave_up"]))
+        self._epoch.set(document["last_commit"]["epoch"])
+        records = document["records"]
+        for outcome in _RECORDS:
+            self._records.labels(outcome).set(records["committed"][outcome])
+        self._dead.set(records["dead_letters"])
+        self._uncommitted.set(document["in_flight"]["bytes"])
+        # Unknown is not zero: while Kafka does not say, there is no such figure.
+        lag = document["lag"] or {}
+        self._lag.labels("shuffle").set(lag.get("input_offsets_not_shuffled", math.nan))
+        self._lag.labels("commit").set(lag.get("input_offsets_not_committed", math.nan))
+        self._verification.show(document["verification"])
+
+
+def scrape(address: Address, token: str | None = None, https: ssl.SSLContext | None = None) -> bytes | None:
+    """What a service of this machine serves at /metrics, in Prometheus's text format; None without answer.
+
+    `https`: how one that other machines reach as well is asked (`start_guarded_server`).
+    """
+    headers = {"Accept": "text/plain; version=0.0.4"} | (
+        {"Authorization": f"Bearer {token}"} if token else {}
+    )
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=_SCRAPE_S)
+    if https is not None and not is_loopback(address.host):
+        connection = http.client.HTTPSConnection(address.host, address.port, timeout=_SCRAPE_S, context=https)
+    try:
+        connection.request("GET", "/metrics", headers=headers)
+        answer = connection.getresponse()
+        page = answer.read(_PAGE_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return page if answer.status == HTTPStatus.OK and len(page) <= _PAGE_BYTES_MAX else None

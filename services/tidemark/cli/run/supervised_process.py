@@ -1,0 +1,198 @@
+"""One child process that is started again when it ends, with growing pauses.
+
+Why it ended decides how often it is started again:
+
+- killed, or code 1 (a defect, or something that trying again may cure): for ever, ever less often. From the
+  `FAILING_FROM`th short life in a row on `failing` says so;
+- code 2 (it will never work as configured) before it ever lived for long: never; `stopped` tells why;
+- code 2 later, code 4 (stored data contradicts itself or is gone), code 5 (its port is taken, perhaps by one
+  that is just ending): `_REFUSALS_MAX` short lives in a row, then `stopped` tells;
+- code 3: another coordinator replaced it; twice in a row, somebody else serves the table.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from tidemark.cli.errors import ADDRESS_TAKEN, STOPPED, SUPERSEDED, WRONG_USE, CliError
+from tidemark.cli.run.console_log import ConsoleLog
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.platform import child
+
+_WAIT_MIN_S: Final = 0.25
+_WAIT_MAX_S: Final = 10.0
+_WAIT_LATE_S: Final = 60.0
+_LATE_FROM: Final = 20
+_SETTLED_S: Final = 30.0
+_SUPERSEDED_MAX: Final = 2
+_REFUSALS_MAX: Final = 3
+_REFUSED_WAITS_S: Final = (0.5, 2.0)
+FAILING_FROM: Final = 5
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ServiceStoppedError(CliError):
+    """A service cannot work, however often it is started; its own message says why."""
+
+    def __init__(self, role: str, message: str, exit_code: int) -> None:
+        super().__init__(f"{role}: {message}", exit_code)
+
+
+class ReplacedError(CliError):
+    """Another process serves the table: two that replace each other would do nothing else."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"{role}: another coordinator took the table {_SUPERSEDED_MAX} times in a row: it is served by "
+            "another `tidemark run` or `tidemark coordinator`; stop that one first",
+            SUPERSEDED,
+        )
+
+
+class Backoff:
+    """How long to wait before the next start: doubles with each quick death, forgotten after a long life."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def wait_s(self, lived_s: float) -> float:
+        """Seconds to wait now that a process ended after `lived_s`."""
+        self._failures = 1 if lived_s >= _SETTLED_S else self._failures + 1
+        if self._failures >= _LATE_FROM:
+            return _WAIT_LATE_S
+        return float(min(_WAIT_MAX_S, _WAIT_MIN_S * 2 ** min(self._failures - 1, 16)))
+
+    @property
+    def failures(self) -> int:
+        """Short lives in a row."""
+        return self._failures
+
+
+class SupervisedProcess:
+    """Call `step` often, always from one thread: the child lives no longer than that thread."""
+
+    def __init__(
+        self,
+        role: str,
+        command: Sequence[str],
+        console: ConsoleLog,
+        clock: Clock,
+        say: Callable[[str], None],
+        environment: Mapping[str, str] = NO_VARIABLES,
+    ) -> None:
+        """`environment`: laid over that of this process."""
+        self.role = role
+        self.starts = 0
+        self.stopped: str | None = None
+        self.stopped_code = 0
+        self._failing: str | None = None
+        self._refusals = 0
+        self._command = list(command)
+        self._environment = dict(environment)
+        self._console = console
+        self._clock = clock
+        self._say = say
+        self._backoff = Backoff()
+        self._superseded = 0
+        self._settled = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_s = 0.0
+        self._start_at_s = 0.0
+
+    @property
+    def pids(self) -> list[int]:
+        """The process that runs now, if one does."""
+        running = self._process is not None and self._process.poll() is None
+        return [self._process.pid] if running and self._process is not None else []
+
+    @property
+    def failing(self) -> str | None:
+        """Why it dies again and again, None while it does not."""
+        is_settled = self._process is not None and self._clock.monotonic_s() - self._started_s >= _SETTLED_S
+        return None if is_settled else self._failing
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether it ever lived for long."""
+        return self._settled
+
+    def step(self) -> None:
+        """Starts what should run, notices what ended. Raises ReplacedError."""
+        self._console.poll()
+        if self.stopped is not None:
+            return
+        now_s = self._clock.monotonic_s()
+        if self._process is None:
+            if now_s >= self._start_at_s:
+                self._start(now_s)
+        elif self._process.poll() is not None:
+            self._ended(int(self._process.returncode), now_s)
+
+    def restart(self) -> None:
+        """Ends it at once; the next `step` starts it anew."""
+        if self._process is not None:
+            child.kill(self._process, self._clock)
+            self._process, self._start_at_s = None, 0.0
+
+    def stop(self, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`. Repeatable."""
+        if self._process is not None:
+            child.end(self._process, self._clock, grace_s)
+            self._process = None
+        self._console.poll()
+
+    def _start(self, now_s: float) -> None:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
+        self._process = child.spawn(self._command, self._console.path, environment=environment)
+        self._started_s = now_s
+        self.starts += 1
+
+    def _ended(self, code: int, now_s: float) -> None:
+        self._process = None
+        self._console.poll()
+        lived_s = now_s - self._started_s
+        self._settled |= lived_s >= _SETTLED_S
+        self._count_superseded(code, lived_s)
+        wait_s = self._backoff.wait_s(lived_s)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        if code in (WRONG_USE, STOPPED, ADDRESS_TAKEN):
+            self._refusals = 1 if lived_s >= _SETTLED_S else self._refusals + 1
+            refused_at_start = code == WRONG_USE and not self._settled
+            if refused_at_start or self._refusals >= _REFUSALS_MAX:
+                self.stopped, self.stopped_code = _own_words(self._console.last_lines()), code
+                return
+            wait_s = _REFUSED_WAITS_S[self._refusals - 1]
+        else:
+            self._refusals = 0
+        self._start_at_s = now_s + wait_s
+        self._note_failing(how)
+        self._say(f"{self.role} {how}; it starts again in {wait_s:.1f} s (log: {self._console.path})")
+
+    def _note_failing(self, how: str) -> None:
+        failures = self._backoff.failures
+        self._failing = None
+        if failures >= FAILING_FROM:
+            words = _own_words(self._console.last_lines())
+            self._failing = f"{how}, {failures} times in a row, and is started again: {words}"
+        if failures == FAILING_FROM:
+            self._say(f"{self.role} {self._failing}")
+
+    def _count_superseded(self, code: int, lived_s: float) -> None:
+        if code != SUPERSEDED:
+            self._superseded = 0
+            return
+        self._superseded = 1 if lived_s >= _SETTLED_S else self._superseded + 1
+        if self._superseded >= _SUPERSEDED_MAX:
+            raise ReplacedError(self.role)
+
+
+def _own_words(lines: Sequence[str]) -> str:
+    """The last line that the command line printed as its error, without the command's name."""
+    for line in reversed(lines):
+        if line.startswith("tidemark "):
+            return line.split(": ", 1)[-1]
+    return lines[-1] if lines else "it ended without a message"

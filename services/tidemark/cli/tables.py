@@ -1,0 +1,245 @@
+"""What `tidemark table create` and `adopt` do to a table; no service may run meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from tidemark.cli.errors import WRONG_USE, CliError
+from tidemark.cli.reachable_kafka import reachable_kafka
+from tidemark.commit_coordinator.moved_table import take_over_moved
+from tidemark.commit_coordinator.new_ledger import NewLedger, check_new_ledger, end_all_terms, new_ledger
+from tidemark.commit_coordinator.sign_of_life import WATCHED_S, is_served
+from tidemark.commit_coordinator.staging import ROOT
+from tidemark.commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table, read_table
+from tidemark.hudi_format.commit.lock import TableLock
+from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
+from tidemark.hudi_format.table_properties import check_properties
+from tidemark.hudi_format.table_schema import check_no_schema_on_read
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
+from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.config.run_file import read_run_file
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.topics import TopicNames, topic_specs
+from tidemark.stream_runtime.rpc.health import is_serving
+from tidemark.stream_runtime.security.client import client_security
+
+_LOCK_WAIT_MS: Final = 5_000
+# Below every coordinator's term: one that starts takes this lock over and so ends the command.
+_NO_TERM: Final = -1
+
+
+def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
+    """A new table. Raises CliError when there is one, TableMismatchError for a folder in use."""
+    storage = open_storage(config.table.path)
+    if storage.exists(PROPERTIES_PATH) and not is_half_made_here(config, storage):
+        raise CliError(
+            f"{storage.base_uri} is a Hudi table already: `tidemark table describe` shows it, "
+            "`tidemark table adopt` takes it over"
+        )
+    return _summary(config, open_table(config, storage, clock))
+
+
+def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
+    """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
+    storage = _adoptable(config)
+    if not is_half_made_here(config, storage):
+        read_table(config, storage, _pending(storage, pending_allowed), partial(as_adopted, stats=stats))
+
+
+def adopt_table(
+    config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Sets the table's time zone, drops its stats where `stats` is set. Call `check_adoptable` before.
+
+    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
+    dead coordinators. Raises CliError (no table, services run), UnsupportedTableError, TableMismatchError,
+    LockHeldError.
+    """
+    storage = open_storage(config.table.path)
+    with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
+        pinned = pin_timezone(storage, clock)
+        dropped = sorted(drop_stats(storage)) if stats else []
+    document = _summary(config, open_table(config, storage, clock, _pending(storage, pending_allowed)))
+    document |= {"timezone_set": pinned, "dropped": dropped}
+    lines = [_can_be_served(document)]
+    lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
+    lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
+    return document, lines
+
+
+def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:
+    """Checks a table that was moved with its ledger. Nothing is changed: the lock that a killed coordinator
+    held, and its epoch in flight, are for the next one to take over. Raises as `adopt_table`.
+    """
+    document = _summary(config, open_table(config, _adoptable(config), clock, None))
+    return document, [_can_be_served(document)]
+
+
+def _can_be_served(document: dict[str, Any]) -> str:
+    return f"{document['type']} table {document['name']} at {document['path']} can be served"
+
+
+def _adoptable(config: TableConfigFile) -> Storage:
+    """The table, there and not served. What adopting cannot cure is said before anything is changed."""
+    refuse_while_serving(config)
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH):
+        raise CliError(
+            f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
+            "`tidemark table create`"
+        )
+    check_properties(read_table_config(storage), config.table.accept_properties)
+    check_no_schema_on_read(storage)
+    return storage
+
+
+def _pending(storage: Storage, allowed: bool) -> list[str]:
+    return [each.requested for each in load_timeline(storage).pending()] if allowed else []
+
+
+def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
+    """For `confirm`; empty when nothing is deleted."""
+    deleted = []
+    if stats:
+        deleted.append(f"column and partition stats of {config.table.path}, if it has any")
+    if new_ledger:
+        names = TopicNames(config.table.name)
+        own = (names.keyed, names.data, names.index, names.tombstones, names.ledger, names.epochs)
+        deleted.append(f"the topics {', '.join(own)} on {config.kafka.bootstrap_servers}, if they are there")
+    return deleted
+
+
+def move_ledger(
+    config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None]
+) -> list[str]:
+    """See `commit_coordinator.moved_table`. Raises CliError while services run."""
+    refuse_while_serving(config)
+    with reachable_kafka(config, clock, say, "tidemark table adopt --moved") as reachable:
+        client = ConfluentKafkaClient.from_config(reachable, clock=clock)
+        moved = take_over_moved(reachable, client, open_storage(config.table.path), clock, ids)
+    return [f"the ledger goes on with the table at {moved.path}"]
+
+
+@contextmanager
+def ready_for_new_ledger(
+    config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None], copied: bool = False
+) -> Iterator[Callable[[], tuple[dict[str, Any], list[str]]]]:
+    """What keeps a new ledger from being begun is raised before the block, whose value begins the ledger.
+
+    ``copied``: no topics of the name may be there. Raises CliError while services run, and what
+    `commit_coordinator.new_ledger` raises.
+    """
+    refuse_while_serving(config)
+    storage = open_storage(config.table.path)
+    with reachable_kafka(config, clock, say, "tidemark table adopt --new-ledger") as reachable:
+        client = ConfluentKafkaClient.from_config(reachable, clock=clock)
+        if copied:
+            refuse_topics(reachable, client)
+        check_new_ledger(reachable, client, storage, clock)
+        yield lambda: _told(new_ledger(reachable, client, storage, clock, ids))
+
+
+def _told(begun: NewLedger) -> tuple[dict[str, Any], list[str]]:
+    lines = [f"new ledger after epoch {begun.epoch} (instant {begun.instant or '-'})"]
+    lines += [f"  {lane} goes on at {position}" for lane, position in sorted(begun.positions.items())]
+    lines += [
+        f"  {lane} is read from its start: its topic does not hold the position any more"
+        for lane in begun.anew
+    ]
+    lines += [f"  rolled back: {instant}" for instant in begun.rolled_back]
+    lines.append("from these positions on the input is applied at least once; earlier tombstones are gone")
+    document = {
+        "epoch": begun.epoch,
+        "instant": begun.instant,
+        "positions": begun.positions,
+        "begin_anew": begun.anew,
+        "rolled_back": begun.rolled_back,
+    }
+    return document, lines
+
+
+def refuse_topics(config: TableConfigFile, client: ConfluentKafkaClient) -> None:
+    """Raises CliError when there are topics of the table's name: they are those of the table it was copied
+    from, or of another one.
+    """
+    admin = client.admin()
+    try:
+        there = [spec.name for spec in topic_specs(config) if admin.partitions(spec.name) is not None]
+    finally:
+        admin.close()
+    if there:
+        raise CliError(
+            f"{config.file}: a copy needs a table.name of its own: topic {there[0]} is on "
+            f"{config.kafka.bootstrap_servers} already",
+            WRONG_USE,
+        )
+
+
+def refuse_while_serving(config: TableConfigFile) -> None:
+    """Raises CliError when a `run` or a coordinator of this table is there."""
+    running = read_run_file(config.state.path)
+    if running is not None:
+        raise CliError(f"`tidemark run` (process {running.run}) serves this table: stop it first")
+    at = config.services.coordinator
+    if at.port and is_serving(at, security=client_security(config)):
+        raise CliError(f"a coordinator serves at {at}: stop the table's services first")
+
+
+def refuse_while_served_elsewhere(config: TableConfigFile, clock: Clock, say: Callable[[str], None]) -> None:
+    """Raises CliError when a coordinator serves the table's folder, at whatever address: also one that has
+    nothing to do, of a configuration other than this one.
+    """
+    path = config.table.path
+
+    def waits() -> None:
+        say(f"a coordinator served {path}: looking for {WATCHED_S:.0f} s whether it still does")
+
+    if is_served(open_storage(path), clock, waits):
+        raise CliError(
+            f"a coordinator serves {path}, and not at {config.services.coordinator}: `tidemark run` or a "
+            "service with another configuration, or on another machine. Stop it first"
+        )
+
+
+@contextmanager
+def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
+    """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
+    free it without the table's topics.
+    """
+    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
+    storage.make_dir(folder, exclusive=True)
+    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
+    try:
+        try:
+            lock.acquire(_LOCK_WAIT_MS)
+        except LockLostError as error:
+            if not ends_terms:
+                raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
+            end_all_terms(storage)
+            lock.acquire(_LOCK_WAIT_MS)
+        try:
+            yield
+        finally:
+            lock.release()
+    finally:
+        storage.delete_tree(folder)
+
+
+def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:
+    return {
+        "name": opened.config.name,
+        "path": config.table.path,
+        "type": opened.config.table_type.value,
+        "shards": opened.num_shards,
+        "columns": opened.schema.arrow.names,
+    }

@@ -1,0 +1,94 @@
+"""The admin service's calls about dead letters: requests checked, pages named, answers as messages."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.admin.messages import filter_of, letter_message, whole_letter
+from tidemark.commit_coordinator.admin.refusals import BadRequestError, DeadLetterUnknownError
+from tidemark.commit_coordinator.dead_letter_desk import PAGE_MAX, DeadLetterDesk
+from tidemark.commit_coordinator.dead_letter_replay import REPLAYS_MAX
+from tidemark.commit_coordinator.dead_letters import LetterFilter
+
+_LIST_DEFAULT: Final = 100
+_REPLAY_DEFAULT: Final = 1_000
+_IDS_MAX: Final = 10_000
+_REPLAYS_LIMIT: Final = 1_000
+_log = logging.getLogger("tidemark.admin")
+
+
+class DeadLetterCalls:
+    """Handlers without their gRPC parts."""
+
+    def __init__(self, desk: DeadLetterDesk) -> None:
+        self._desk = desk
+
+    def list(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
+        """One page. Raises BadRequestError, and what `DeadLetterDesk.page` does."""
+        size = min(request.page_size or _LIST_DEFAULT, PAGE_MAX)
+        below = _numbers(request.page_token, 1)
+        page = self._desk.page(_wanted(request.filter), size, below[0] if below else None)
+        return pb.ListDeadLettersResponse(
+            count=page.count,
+            by_reason=page.by_reason,
+            letters=map(letter_message, page.letters),
+            next_page_token="" if page.older is None else str(page.older),
+            kept=page.retention.kept,
+            expiring=page.retention.expiring,
+            deleted=page.retention.deleted,
+        )
+
+    def show(self, request: pb.ShowDeadLetterRequest) -> pb.ShowDeadLetterResponse:
+        """One letter. Raises DeadLetterUnknownError."""
+        message = self._desk.show(request.id) if request.id >= 0 else None
+        if message is None:
+            raise DeadLetterUnknownError(request.id)
+        return whole_letter(message, request.content_bytes_max)
+
+    def replay(self, request: pb.ReplayDeadLettersRequest) -> pb.ReplayDeadLettersResponse:
+        """One page of a replay. Raises BadRequestError, and what `DeadLetterDesk.replay` does."""
+        if request.replays_max > _REPLAYS_LIMIT:
+            raise BadRequestError(
+                "replays_max", f"replays_max is {request.replays_max}: at most {_REPLAYS_LIMIT}"
+            )
+        begun = _numbers(request.page_token, 2)
+        replay = partial(
+            self._desk.replay,
+            _wanted(request.filter),
+            min(request.page_size or _REPLAY_DEFAULT, PAGE_MAX),
+            dry_run=request.dry_run,
+            again=request.again,
+            replays_max=request.replays_max or REPLAYS_MAX,
+        )
+        page = replay(after=begun[0], end=begun[1]) if begun else replay()
+        if not request.dry_run:
+            _log.info("%d dead letters were replayed, as asked", page.replayed)
+        skipped = [
+            pb.ReplayDeadLettersResponse.Skipped(letter=letter_message(letter), why=why)
+            for letter, why in page.plan.skipped
+        ]
+        return pb.ReplayDeadLettersResponse(
+            replayed=page.replayed,
+            chosen=map(letter_message, page.plan.letters),
+            skipped=skipped,
+            next_page_token="" if page.newer is None else f"{page.newer}:{page.end}",
+        )
+
+
+def _wanted(message: pb.DeadLetterFilter) -> LetterFilter:
+    if len(message.ids) > _IDS_MAX:
+        raise BadRequestError("filter.ids", f"{len(message.ids)} ids are named: at most {_IDS_MAX} at once")
+    return filter_of(message)
+
+
+def _numbers(token: str, count: int) -> list[int]:
+    """What a token of ours holds; nothing for the first page."""
+    if not token:
+        return []
+    parts = token.split(":")
+    if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        raise BadRequestError("page_token", "page_token is none that an answer of this call had")
+    return [int(part) for part in parts]

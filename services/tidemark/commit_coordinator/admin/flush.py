@@ -1,0 +1,121 @@
+"""`Flush`: waits until all that was in the input topics at the call is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Final, TypeVar
+
+from tidemark.commit_coordinator.admin.refusals import LaneStoppedError
+from tidemark.commit_coordinator.inbox import HurryUp, Inbox
+from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.epoch_protocol.lanes import parse_shuffle_lane
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.kafka.errors import KafkaError
+from tidemark.stream_runtime.retry import Deadline, is_retryable
+from tidemark.stream_runtime.rpc.deadlines import is_wanted
+
+_HURRY_EVERY_S: Final = 0.2
+_TURNS_PER_LOOK: Final = 5
+_Answer = TypeVar("_Answer")
+
+Targets = Callable[[], Mapping[str, int]]
+"""Per input lane the position that a flush called now has to reach."""
+HoldsRecords = Callable[[str, int, int], bool]
+"""(input lane, from, to) -> whether a record lies in [from, to)."""
+
+
+class FlushWait:
+    """One for all calls; it holds nothing of any. Time is the clock's: a turn takes longer than it waits, the
+    more the busier the machine, and the caller must hear what is behind before it gives up.
+    """
+
+    def __init__(
+        self,
+        board: ViewBoard,
+        inbox: Inbox,
+        targets: Targets,
+        holds_records: HoldsRecords,
+        clock: Clock,
+        stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple,
+    ) -> None:
+        self._board = board
+        self._inbox = inbox
+        self._targets = targets
+        self._holds_records = holds_records
+        self._clock = clock
+        self._stopped_lanes = stopped_lanes
+
+    def wait(self, timeout_s: float) -> CoordinatorView:
+        """The view in which it is all committed.
+
+        Raises LaneStoppedError when what is to be committed lies behind the offset of a stopped lane, and
+        DeadlineExceededError, which says what is behind.
+        """
+        deadline = Deadline(self._clock, timeout_s)
+        targets = _answered(self._targets, deadline)
+        for turn in count():
+            self._inbox.put(HurryUp())
+            wait_s = min(_HURRY_EVERY_S, deadline.remaining_s)
+            view = self._board.wait_until(partial(_reached, targets), wait_s)
+            if view is not None:
+                return view
+            if turn % _TURNS_PER_LOOK == 0:
+                self._check_stopped(targets)
+                targets = _answered(partial(self._still_wanted, targets), deadline)
+            if targets and (deadline.is_over or not is_wanted()):
+                break
+        raise DeadlineExceededError(_missing(self._board.current, targets))
+
+    def _check_stopped(self, targets: Mapping[str, int]) -> None:
+        ends = {parse_shuffle_lane(lane): end for lane, end in targets.items()}
+        for stopped in self._stopped_lanes():
+            if ends.get((stopped.topic, stopped.partition), 0) > stopped.offset:
+                raise LaneStoppedError(stopped)
+
+    def _still_wanted(self, targets: Mapping[str, int]) -> dict[str, int]:
+        """Without lanes that have no record between where they are and where they should be.
+
+        What is in Tidemark's own topics already is waited for without a look at the input: its retention may
+        have deleted the records there meanwhile.
+        """
+        view, wanted = self._board.current, {}
+        for lane, end in targets.items():
+            reached = view.source_next.get(lane, 0)
+            if reached >= end:
+                continue
+            if view.taken_next.get(lane, 0) > reached or self._holds_records(lane, reached, end):
+                wanted[lane] = end
+        return wanted
+
+
+def _answered(ask: Callable[[], _Answer], deadline: Deadline) -> _Answer:
+    """Asks again while Kafka cannot answer for a moment (a leader changes, a broker starts)."""
+    while True:
+        try:
+            return ask()
+        except KafkaError as error:
+            if not is_retryable(error) or deadline.is_over or not is_wanted():
+                raise
+            deadline.sleep(_HURRY_EVERY_S)
+
+
+def _reached(targets: Mapping[str, int], view: CoordinatorView) -> bool:
+    return all(view.source_next.get(lane, 0) >= target for lane, target in targets.items())
+
+
+def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
+    behind = {
+        lane: target - view.source_next.get(lane, 0)
+        for lane, target in targets.items()
+        if view.source_next.get(lane, 0) < target
+    }
+    lane, distance = max(behind.items(), key=lambda each: each[1])
+    why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
+    return (
+        f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "
+        f"{distance} offsets ({why})"
+    )

@@ -1,0 +1,136 @@
+"""Documents of the coordinator as typed messages of `tidemark.admin.v1`, and requests as our own types.
+
+Fields have the names of the documents' keys; what a message has no field for stays in the document alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.json_format import ParseDict
+
+from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.commit_coordinator.dead_letters import DeadLetter, LetterFilter, original_headers
+from tidemark.commit_coordinator.served import Served
+from tidemark.commit_coordinator.verdict import Verdict
+from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.stream_runtime.kafka.ports import Message
+
+_RANGES: Final = ("keyed_offsets", "source_offsets")
+
+
+def served_message(served: Served) -> pb.ServesResponse:
+    """What is served, and where it lies."""
+    at = served.location
+    location = pb.TableLocation(path=at.path, file=at.file) if at is not None else None
+    return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
+
+
+def served_of(message: pb.ServesResponse) -> Served:
+    """The inverse of `served_message`. A former version does not say where the table lies."""
+    at = message.location
+    location = TableLocation(at.path, at.file) if message.HasField("location") else None
+    return Served(message.path, message.served_by, location)
+
+
+def status_message(document: Mapping[str, Any]) -> pb.Status:
+    """Of the document of `tidemark status`."""
+    wanted = {name: document[name] for name in pb.Status.DESCRIPTOR.fields_by_name if name in document}
+    return ParseDict(wanted, pb.Status(), ignore_unknown_fields=True)
+
+
+def epoch_message(document: Mapping[str, Any]) -> pb.Epoch:
+    """Of the document of `tidemark epoch show`."""
+    ranges = {
+        name: {lane: {"first": first, "next": following} for lane, (first, following) in found.items()}
+        for name in _RANGES
+        if (found := document.get(name)) is not None
+    }
+    return ParseDict({**document, **ranges}, pb.Epoch(), ignore_unknown_fields=True)
+
+
+def table_message(document: Mapping[str, Any]) -> pb.Table:
+    """Of the document of `tidemark table describe`."""
+    return ParseDict(dict(document), pb.Table(), ignore_unknown_fields=True)
+
+
+def letter_message(letter: DeadLetter) -> pb.DeadLetter:
+    """A letter without its content."""
+    return pb.DeadLetter(**letter.document())
+
+
+def letter_of(message: pb.DeadLetter) -> DeadLetter:
+    """The inverse of `letter_message`."""
+    return DeadLetter(
+        reason=message.reason,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        detail=message.detail,
+        id=message.id,
+        timestamp_ms=message.timestamp_ms,
+        cut=tuple(message.cut),
+        replays=message.replays,
+        replayed=message.replayed,
+    )
+
+
+def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
+    """What the request names; ids have been checked."""
+    given = {
+        name: getattr(message, name)
+        for name in ("topic", "partition", "offset", "reason")
+        if message.HasField(name)
+    }
+    return LetterFilter(**given, ids=frozenset(message.ids) or None)
+
+
+def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
+    """The inverse of `filter_of`."""
+    return pb.DeadLetterFilter(
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        reason=wanted.reason,
+        ids=sorted(wanted.ids or ()),
+    )
+
+
+def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:
+    """A letter with its content, each part cut at `bytes_max`; 0: whole."""
+    limit = bytes_max or None
+    headers = original_headers(message)
+    parts = [message.key, message.value, *(value for _, value in headers)]
+    return pb.ShowDeadLetterResponse(
+        letter=letter_message(DeadLetter.of(message)),
+        key=_cut(message.key, limit),
+        value=_cut(message.value, limit),
+        headers=[pb.RecordHeader(name=name, value=_cut(value, limit)) for name, value in headers],
+        is_cut=limit is not None and any(len(part or b"") > limit for part in parts),
+    )
+
+
+def verification_message(verdict: Verdict) -> pb.Verification:
+    """How a verification ended."""
+    answer = verdict.answer
+    return pb.Verification(
+        agrees=verdict.agrees,
+        error=answer.get("error", ""),
+        as_of=answer.get("as_of") or "",
+        since=answer.get("since") or "",
+        rows=answer.get("rows", 0),
+        index_entries=answer.get("index_entries", 0),
+        differences=[
+            pb.Difference(kind=kind, count=found["count"], examples=found["examples"])
+            for kind, found in answer.get("differences", {}).items()
+        ],
+        seconds=verdict.seconds,
+        ended_ms=verdict.ended_ms,
+        json=json.dumps(answer),
+    )
+
+
+def _cut(content: bytes | None, limit: int | None) -> bytes | None:
+    return None if content is None else content[:limit]

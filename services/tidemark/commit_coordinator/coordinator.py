@@ -1,0 +1,351 @@
+"""The coordinator's loop: read, decide the next action, carry it out; one thread, one action at a time.
+
+Everything it must remember is in the two topics and on the table's timelines; `Observed` is what it has
+seen in this life. gRPC threads hand the writer's reports in through `AttemptDesk` and read the fold through
+`view`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from tidemark.commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.attempt_effects import (
+    clean_voided,
+    close_empty,
+    free_kept_lock,
+    open_planned,
+    plan_epoch,
+    rewind,
+    tick_lock,
+    void_attempt,
+)
+from tidemark.commit_coordinator.commit_effects import decide, finish
+from tidemark.commit_coordinator.context import Context, Report
+from tidemark.commit_coordinator.domain.actions import (
+    Action,
+    CleanVoided,
+    CloseEmpty,
+    Decide,
+    Finish,
+    FreeLock,
+    OpenAttempt,
+    Plan,
+    Rewind,
+    VoidAttempt,
+    Wait,
+)
+from tidemark.commit_coordinator.domain.next_action import (
+    KEEP_LOCK_MS_MAX,
+    AttemptProblem,
+    Limits,
+    Observed,
+    attempts_exhausted,
+    next_action,
+)
+from tidemark.commit_coordinator.errors import AttemptLostError, SupersededError
+from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
+from tidemark.epoch_protocol.fold import Fold
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.errors import (
+    HudiFormatError,
+    LockHeldError,
+    LockLostError,
+    StagingGoneError,
+    UnsupportedTableError,
+)
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.kafka.ports import KafkaError
+from tidemark.stream_runtime.logging import bound
+
+_POLL_S: Final = 0.02
+# While a writer writes: its report comes over gRPC and does not end a wait for the topics.
+_REPORT_POLL_S: Final = 0.005
+_HEARTBEAT_MS: Final = 20_000
+_RETRY_MS: Final = 500
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class CommitListener(Protocol):
+    """Told of every epoch that this coordinator commits, before and after."""
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """The fold still holds the epoch's transactions."""
+        ...
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        """It is committed; no report for an epoch without rows."""
+        ...
+
+    def rewinding(self) -> None:
+        """All lanes are about to go back: what was known of the table's files may be wrong."""
+        ...
+
+
+class Coordinator:
+    """Runs one table from a claim to the end of the term."""
+
+    def __init__(
+        self, context: Context, limits: Limits, desk: AttemptDesk, listeners: Sequence[CommitListener] = ()
+    ) -> None:
+        self._context = context
+        self._limits = limits
+        self._desk = desk
+        self._listeners = listeners
+        self._heartbeat_at_ms = 0
+        self._said: str | None = None
+        state = context.fold().state
+        self.seen = Observed(tried_before=(state.committed.epoch, state.attempts))
+        self.doing: Action = Wait("starting")
+
+    def hurry(self) -> None:
+        """The next epoch is planned as soon as something counts."""
+        self.seen.planned_at_ms = 0
+
+    def want_rewind(self, reason: str, generation: int, epoch: int | None = None) -> None:
+        """An owner found that tags of this generation cannot be read back; of an older one it is settled.
+
+        ``epoch``: the last committed one that it knew. Where a later one is committed it may have looked for
+        what is committed and deleted since (it opened lanes for long, or was frozen): it asks again if not.
+        """
+        state = self._context.fold().state
+        if epoch is not None and epoch < state.committed.epoch:
+            _log.info("no rewind, epoch %d is committed: %s", state.committed.epoch, reason)
+            return
+        if generation == state.generation and self.seen.rewind_due is None:
+            self.seen.rewind_due = reason
+
+    def pause(self, paused: bool, reason: str) -> None:
+        """Tagging stops or goes on, durably."""
+        state = self._context.fold().state
+        if state.paused != paused:
+            self._context.log.append(TaggingPaused(self._context.term, paused, reason))
+
+    def step(self, poll_s: float = _POLL_S) -> Action:
+        """Reads what has arrived and carries out one action; returns it."""
+        context = self._context
+        tick_lock(context)
+        try:
+            self.keep_alive()
+            context.log.settle()
+            context.log.poll(self._poll_s(poll_s))
+            self._act()
+        except (KafkaError, DeadlineExceededError) as error:
+            # Nothing was decided, or nobody knows yet: `settle` will have looked before the next decision.
+            if error.kind not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT):
+                raise
+            _log.warning("Kafka did not answer, trying again: %s", error)
+            context.clock.sleep_ms(_RETRY_MS)
+            self.doing = Wait("Kafka did not answer")
+        except StagingGoneError as error:
+            # Only a successor renames the folder of a term away.
+            raise SupersededError(str(error)) from error
+        except (OSError, HudiFormatError) as error:
+            if not is_curable(error):
+                raise
+            # Every step can be done again: what was not done, or nobody knows whether it was, is done again.
+            self.refused(error)
+            context.clock.sleep_ms(_RETRY_MS)
+            self.doing = Wait(self.seen.trouble or "")
+        else:
+            self.seen.trouble = None
+        return self.doing
+
+    def refused(self, error: Exception) -> None:
+        """The table's storage did not do what was asked: said once a cause, and tried again by itself."""
+        trouble = (
+            f"the table's storage ({self._context.storage.base_uri}) refuses: {error}. Tagging rests, all "
+            "input is kept: free or repair what that names; it is tried again by itself"
+        )
+        if trouble != self.seen.trouble and trouble != self._said:
+            _log.error("%s", trouble)
+        self.seen.trouble = self._said = trouble
+
+    def retry(self, epoch: int) -> None:
+        """The epoch that was given up is tried again; of any other epoch nothing changes."""
+        state, seen = self._context.fold().state, self.seen
+        if seen.halted is None or seen.stopped or epoch != state.committed.epoch + 1:
+            return
+        _log.warning("epoch %d is tried again, as asked", epoch)
+        seen.succeeded()
+        seen.halted, seen.tried_before = None, (state.committed.epoch, state.attempts)
+
+    def stop_for_good(self, error: Exception) -> None:
+        """Stored data contradicts itself, or what is needed is not there: nothing is done any more."""
+        self._desk.offer(None)
+        self.seen.stopped = True
+        what_to_do = "repair that, then start the coordinator again"
+        self.seen.halted = f"{error}. Nothing is done any more, all input is kept: {what_to_do}"
+        self.doing = Wait(f"halted: {self.seen.halted}")
+        _log.error("the coordinator has stopped: %s", self.seen.halted)
+
+    def _poll_s(self, longest_s: float) -> float:
+        if not isinstance(self.doing, Wait):
+            return 0.0
+        return min(longest_s, _REPORT_POLL_S) if self._context.fold().state.planned is not None else longest_s
+
+    def _act(self) -> None:
+        context = self._context
+        state = context.fold().state
+        if state.coordinator_term != context.term:
+            raise SupersededError("a newer coordinator has claimed this table")
+        self._desk.collect(self.seen)
+        if self.seen.halted is None:
+            self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
+        now_ms = context.clock.now_ms()
+        self.seen.noted(state, now_ms)
+        self.seen.others_until_ms = context.lock.others_until_ms
+        self.doing = next_action(state, self.seen, self._limits, now_ms)
+        with bound(**_named(self.doing)):
+            self._try(self.doing, state)
+
+    def _try(self, action: Action, state: FoldState) -> None:
+        context = self._context
+        try:
+            self._carry_out(action)
+        except AttemptLostError as error:
+            if state.decided is not None:
+                self.seen.taken_back = (state.decided.data_completion, error.reason)
+            else:
+                self._lost(error, state.planned)
+        except LockLostError as error:
+            # Taken again by the next step, which looks anew at all that was asked under it. If it was a newer
+            # term of ours that took it, its claim is what that step reads first.
+            _log.error("%s", error)
+            context.clock.sleep_ms(_RETRY_MS)
+        except UnsupportedTableError as error:
+            # Another engine changed what the table keeps: going on would leave its indexes stale.
+            number = state.committed.epoch + 1
+            self.seen.halted = f"{error}; then run `tidemark epoch retry {number}`"
+            _log.error("tagging stops: %s", self.seen.halted)
+            if state.planned is not None:
+                self._lost(AttemptLostError(str(error), rewind=False), state.planned)
+        except LockHeldError as error:
+            # Another writer is busy, or dead; what we want is still wanted at the next step.
+            if self.seen.lock_held is None:
+                _log.warning("waiting: %s", error)
+            self.seen.lock_held = str(error)
+            context.clock.sleep_ms(_RETRY_MS)
+        else:
+            if not isinstance(self.doing, Wait):
+                self.seen.lock_held = None
+
+    def _carry_out(self, action: Action) -> None:
+        context, seen = self._context, self.seen
+        if isinstance(action, Plan):
+            seen.planned_at_ms = context.clock.now_ms()
+            plan_epoch(context, action, seen.awaited)
+            seen.awaited = None
+            self._offer_open()
+        elif isinstance(action, OpenAttempt):
+            open_planned(context, action)
+            self._offer_open()
+        elif isinstance(action, CloseEmpty):
+            self._tell_committing(action.planned)
+            close_empty(context, action)
+            self._tell_committed(action.planned, None)
+            seen.succeeded()
+        elif isinstance(action, Decide):
+            decide(context, action, self._desk.report_of(action.planned))
+        elif isinstance(action, Finish):
+            self._desk.offer(None)
+            self._tell_committing(action.planned)
+            report = finish(context, action)
+            took_ms = {**report.timings_ms, **context.steps.take()}
+            self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
+            rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
+            _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
+            seen.succeeded()
+        elif isinstance(action, VoidAttempt):
+            self._desk.offer(None)
+            if action.rewind:
+                self._tell_rewinding()
+            void_attempt(context, action)
+            if action.rewind:
+                # Whoever asked for one has it.
+                seen.rewind_due = None
+            seen.problem = seen.taken_back = None
+            seen.last_problem = action.reason
+            if not action.rewind and seen.awaited is None:
+                seen.failed(self._limits, context.clock.now_ms())
+        elif isinstance(action, CleanVoided):
+            clean_voided(context, action)
+            seen.cleaned.update(action.voided)
+        elif isinstance(action, Rewind | FreeLock):
+            self._rewind_or_free(action)
+
+    def _rewind_or_free(self, action: Rewind | FreeLock) -> None:
+        context, seen = self._context, self.seen
+        if isinstance(action, FreeLock):
+            free_kept_lock(context)
+            seen.keeps_lock_until_ms = None
+            return
+        self._tell_rewinding()
+        rewind(context, action)
+        seen.rewind_due = None
+        if action.hold_lock:
+            seen.keeps_lock_until_ms = context.clock.now_ms() + KEEP_LOCK_MS_MAX
+
+    def _tell_committing(self, planned: EpochPlanned) -> None:
+        for listener in self._listeners:
+            listener.committing(planned, self._context.fold())
+
+    def _tell_committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        for listener in self._listeners:
+            listener.committed(planned, report)
+
+    def _tell_rewinding(self) -> None:
+        for listener in self._listeners:
+            listener.rewinding()
+
+    def _offer_open(self) -> None:
+        fold = self._context.fold()
+        planned = fold.state.planned
+        if planned is None or planned.instant is None:
+            return
+        self.seen.opened = (planned.epoch, planned.attempt)
+        self._desk.offer(OpenAttemptView(planned, self._context.term, tuple(fold.manifest(planned.through))))
+
+    def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
+        """An effect found that the attempt cannot commit, or that a plan has to wait."""
+        if error.awaited is not None:
+            if self.seen.awaited is None:
+                _log.warning("waiting: %s", error.reason)
+            self.seen.waits_for(error.awaited, error.reason, self._context.clock.now_ms())
+        if planned is None:
+            if error.rewind:
+                self.seen.rewind_due = error.reason
+            return
+        self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
+
+    def keep_alive(self) -> None:
+        """Renews the heartbeat of the open attempt when it is due. Raises OSError."""
+        planned = self._context.fold().state.planned
+        now_ms = self._context.clock.now_ms()
+        if planned is None or planned.instant is None or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
+            return
+        self._heartbeat_at_ms = now_ms
+        if self.seen.opened == (planned.epoch, planned.attempt):
+            heartbeat.keep(self._context.storage, planned.instant)
+
+
+def _named(action: Action) -> dict[str, Any]:
+    """Which epoch, attempt and instant an action is about: on every line that is logged meanwhile."""
+    if isinstance(action, Plan):
+        return {"epoch": action.epoch, "attempt": action.attempt}
+    planned = getattr(action, "planned", None)
+    if not isinstance(planned, EpochPlanned):
+        return {}
+    return {"epoch": planned.epoch, "attempt": planned.attempt, "instant": planned.instant}
+
+
+def is_curable(error: Exception) -> bool:
+    """Whether trying again may help without anybody's decision: refused I/O, or a table that changed
+    meanwhile.
+    """
+    kind = getattr(getattr(error, "kind", None), "name", "")
+    return isinstance(error, OSError) or kind in (ErrorKind.RETRYABLE.name, ErrorKind.CONFLICT.name)

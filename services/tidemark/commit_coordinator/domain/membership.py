@@ -1,0 +1,221 @@
+"""Leases of slots and lanes (ARCHITECTURE.md, "Membership"); pure, one `Membership` per stage.
+
+A lane goes from one holder to the next only when the first has given it up, has left, or its lease has
+ended *and* its slot was fenced:
+
+::
+
+    FREE ──grant──► GRANTED ──holder told to give up──► REVOKED ──holder no longer reports it──► FREE
+                       └────────────── lease ended ──────────────► FENCING ──slot fenced───────► FREE
+
+Leases are for speed: two holders of one lane at a time cost nothing but an uncounted transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidemark.epoch_protocol.input_topics import EmptyRange
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane
+
+SLOTS_MAX = 256
+
+
+class LaneLease(Enum):
+    """Who may change it: the membership alone."""
+
+    FREE = "free"
+    GRANTED = "granted"
+    REVOKED = "revoked"
+    FENCING = "fencing"
+
+
+@dataclass
+class Member:
+    """A live process of the stage."""
+
+    process_id: str
+    slot: int
+    address: str
+    expires_ms: int
+    claim_token: int = 0
+    figures: dict[str, float] = field(default_factory=dict)
+    uncommitted_entries: int = 0
+    stopped: tuple[StoppedLane, ...] = ()
+    empty: tuple[EmptyRange, ...] = ()
+
+
+@dataclass
+class _Lane:
+    lease: LaneLease = LaneLease.FREE
+    slot: int | None = None
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Answer to a renewal: the lanes to hold now, and a token that changes with every new grant."""
+
+    lanes: tuple[str, ...]
+    claim_token: int
+
+
+class UnknownMemberError(Exception):
+    """The lease has ended (or never was): join again, and claim anew."""
+
+
+class Membership:
+    """Lanes of one stage over its live members. All times are epoch milliseconds, given by the caller."""
+
+    def __init__(self, lease_ms: int) -> None:
+        self._lease_ms = lease_ms
+        self._members: dict[str, Member] = {}
+        self._lanes: dict[str, _Lane] = {}
+        self._wanted: frozenset[str] = frozenset()
+        self._fencing: set[int] = set()
+
+    def set_lanes(self, lanes: Iterable[str]) -> None:
+        """These lanes are to be worked on, and no others: spread over the members from the next renewal on.
+
+        Whoever holds another one is told to give it up.
+        """
+        self._wanted = frozenset(lanes)
+        for lane in self._wanted:
+            self._lanes.setdefault(lane, _Lane())
+        for name in [n for n, lane in self._lanes.items() if n not in self._wanted and lane.slot is None]:
+            del self._lanes[name]
+
+    def join(self, now_ms: int, process_id: str, address: str, preferred_slot: int | None = None) -> Member:
+        """A slot for the process: the one it has, else the preferred one if free, else the lowest free one.
+
+        Raises ValueError when all are taken.
+        """
+        member = self._members.get(process_id)
+        if member is None:
+            slot = self._free_slot(preferred_slot)
+            member = Member(process_id, slot, address, now_ms + self._lease_ms)
+            self._members[process_id] = member
+        member.expires_ms = now_ms + self._lease_ms
+        return member
+
+    def renew(self, now_ms: int, process_id: str, held: Iterable[str]) -> Grant:
+        """Extends the lease and moves lanes one step towards an even spread.
+
+        ``held``: lanes the process still works on. Raises UnknownMemberError.
+        """
+        member = self._members.get(process_id)
+        if member is None:
+            raise UnknownMemberError(process_id)
+        member.expires_ms = now_ms + self._lease_ms
+        self._release_given_up(member, set(held))
+        target = set(self._targets()[process_id])
+        for name, lane in self._lanes.items():
+            if lane.slot == member.slot and name not in target:
+                lane.lease = LaneLease.REVOKED
+            elif lane.lease is LaneLease.FREE and name in target:
+                lane.lease, lane.slot = LaneLease.GRANTED, member.slot
+                member.claim_token += 1
+        return Grant(tuple(self._granted(member)), member.claim_token)
+
+    def leave(self, process_id: str) -> None:
+        """Frees the slot and its lanes at once. Unknown processes are none of our business."""
+        member = self._members.pop(process_id, None)
+        if member is not None:
+            self._free(member.slot)
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Slots whose lease has ended since the last call: fence each, then say `fenced`."""
+        ended = [m for m in self._members.values() if m.expires_ms <= now_ms]
+        for member in ended:
+            del self._members[member.process_id]
+            self._fencing.add(member.slot)
+            for lane in self._lanes.values():
+                if lane.slot == member.slot:
+                    lane.lease = LaneLease.FENCING
+        return [m.slot for m in ended]
+
+    def fenced(self, slot: int) -> None:
+        """The slot's transactional id was taken over: its lanes may be granted, the slot given out again."""
+        self._fencing.discard(slot)
+        self._free(slot)
+
+    def fence_absent(self, slots: Iterable[int]) -> list[int]:
+        """Those of a former term's slots that nobody took in this one: fence each, then say `fenced`."""
+        taken = {m.slot for m in self._members.values()} | self._fencing
+        absent = sorted(set(slots) - taken)
+        self._fencing.update(absent)
+        return absent
+
+    def members(self) -> Sequence[Member]:
+        """Live members by slot."""
+        return sorted(self._members.values(), key=lambda m: m.slot)
+
+    def holder(self, lane: str) -> Member | None:
+        """The live member that the lane is granted to."""
+        found = self._lanes.get(lane)
+        if found is None or found.lease is not LaneLease.GRANTED:
+            return None
+        return next((m for m in self._members.values() if m.slot == found.slot), None)
+
+    def held_by(self, process_id: str) -> list[str]:
+        """Lanes that the process holds, or has not given up yet; none of a process that is not known."""
+        member = self._members.get(process_id)
+        return [] if member is None else [n for n, lane in self._lanes.items() if lane.slot == member.slot]
+
+    def ended(self, now_ms: int) -> list[str]:
+        """Processes whose lease has ended by now; `expire` takes their lanes away."""
+        return [m.process_id for m in self._members.values() if m.expires_ms <= now_ms]
+
+    def leases(self) -> dict[str, tuple[LaneLease, int | None]]:
+        """State and slot per lane that is to be worked on, or that somebody still holds; for `status`."""
+        return {
+            name: (lane.lease, lane.slot)
+            for name, lane in self._lanes.items()
+            if name in self._wanted or lane.slot is not None
+        }
+
+    def _free_slot(self, preferred: int | None) -> int:
+        taken = {m.slot for m in self._members.values()} | self._fencing
+        if preferred is not None and preferred < SLOTS_MAX and preferred not in taken:
+            return preferred
+        for slot in range(SLOTS_MAX):
+            if slot not in taken:
+                return slot
+        raise ValueError(f"all {SLOTS_MAX} slots of the stage are taken")
+
+    def _free(self, slot: int) -> None:
+        for lane in self._lanes.values():
+            if lane.slot == slot:
+                lane.lease, lane.slot = LaneLease.FREE, None
+
+    def _release_given_up(self, member: Member, held: set[str]) -> None:
+        for name, lane in self._lanes.items():
+            if lane.slot == member.slot and lane.lease is LaneLease.REVOKED and name not in held:
+                lane.lease, lane.slot = LaneLease.FREE, None
+
+    def _granted(self, member: Member) -> list[str]:
+        return [
+            n
+            for n, lane in self._lanes.items()
+            if lane.slot == member.slot and lane.lease is LaneLease.GRANTED
+        ]
+
+    def _targets(self) -> dict[str, list[str]]:
+        """An even spread that moves as few lanes as possible; deterministic in the order of slots."""
+        members = self.members()
+        quota, extra = divmod(len(self._wanted), len(members))
+        targets: dict[str, list[str]] = {m.process_id: [] for m in members}
+        by_slot = {m.slot: m.process_id for m in members}
+        unplaced: list[str] = []
+        room = {m.process_id: quota + (1 if i < extra else 0) for i, m in enumerate(members)}
+        for name in sorted(self._wanted):
+            owner = by_slot.get(slot) if (slot := self._lanes[name].slot) is not None else None
+            if owner is not None and len(targets[owner]) < room[owner]:
+                targets[owner].append(name)
+            else:
+                unplaced.append(name)
+        for name in unplaced:
+            process_id = next(p for p in targets if len(targets[p]) < room[p])
+            targets[process_id].append(name)
+        return targets

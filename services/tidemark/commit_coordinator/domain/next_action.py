@@ -1,0 +1,257 @@
+"""The coordinator's next action as a pure function of the fold and of what it has seen in this life.
+
+Everything that must survive a crash is in the fold; `Observed` may be lost at any moment, and a successor
+that starts with an empty one does the right thing: it opens the attempt again, asks for the report again,
+cleans again. Precedence, most binding first: a decided epoch is finished; a planned attempt is closed,
+voided, opened, decided or waited for; voided attempts are cleaned; a coordinator that has given up waits; a
+rewind that is due is made; then the next epoch is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidemark.commit_coordinator.domain.actions import (
+    Action,
+    CleanVoided,
+    CloseEmpty,
+    Decide,
+    Finish,
+    FreeLock,
+    OpenAttempt,
+    Plan,
+    Rewind,
+    VoidAttempt,
+    Wait,
+)
+from tidemark.epoch_protocol.committing import source_positions, untagged_records
+from tidemark.epoch_protocol.entries import EpochPlanned, Topic
+from tidemark.epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
+
+HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
+# The rewind that follows on so many without a commit in between keeps the lock until its epoch is committed.
+HOLD_LOCK_AFTER_REWINDS: Final = 2
+# For all that has to be claimed and tagged anew. Other writers give up after a minute (README).
+KEEP_LOCK_MS_MAX: Final = 20_000
+RETRY_MS_MAX: Final = 30_000
+AWAITED_LOOK_MS: Final = 2_000
+# As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
+_WORTH_WAITING_SHARE: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From the configuration: when to plan, how much, and when to stop trying.
+
+    ``gather_ms``: how long a plan that is due waits at most for what is shuffled and being tagged.
+    ``retry_ms``: the wait after an attempt that could not be written; doubles with each one in a row.
+    """
+
+    interval_ms: int
+    bytes_max: int
+    attempts_max: int
+    gather_ms: int = 0
+    retry_ms: int = 0
+
+
+@dataclass(frozen=True)
+class AttemptProblem:
+    """Why the open attempt cannot commit. ``rewind``: its tags do not hold either."""
+
+    reason: str
+    rewind: bool
+
+
+@dataclass(frozen=True)
+class AwaitedPlan:
+    """Another writer's pending clustering of files that waiting updates go to; looked for again then."""
+
+    instant: str
+    reason: str
+    look_at_ms: int
+
+
+@dataclass
+class Observed:
+    """What this coordinator has seen in this life; never needed for safety.
+
+    ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
+    ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
+    ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
+    ``counts_since_ms``: since when something counts that no plan covers, None while nothing does.
+    ``taken_back``: (data completion time, reason) of a decision that cannot be carried out.
+    ``failures``, ``retry_at_ms``, ``last_problem``: attempts in a row that could not be written, when the
+    next one is due, and why the last attempt was lost.
+    ``halted``: why nothing is planned until somebody looked; ``stopped``: not even by `tidemark epoch retry`.
+    ``trouble``: what is being tried again by itself.
+    ``lock_held``: who held the table's lock too long when last something had to be done under it.
+    ``awaited``: what has to end before the next epoch is planned.
+    ``others_until_ms``: until then the table's lock is left to other writers.
+    ``keeps_lock_until_ms``: a rewind kept the lock for the epoch that follows, until then at most.
+    """
+
+    planned_at_ms: int = 0
+    counts_since_ms: int | None = None
+    opened: tuple[int, int] | None = None
+    reported: tuple[int, int] | None = None
+    problem: tuple[tuple[int, int], AttemptProblem] | None = None
+    cleaned: set[VoidedAttempt] = field(default_factory=set)
+    rewind_due: str | None = None
+    taken_back: tuple[str, str] | None = None
+    failures: int = 0
+    retry_at_ms: int = 0
+    last_problem: str = ""
+    halted: str | None = None
+    stopped: bool = False
+    trouble: str | None = None
+    lock_held: str | None = None
+    awaited: AwaitedPlan | None = None
+    others_until_ms: int = 0
+    keeps_lock_until_ms: int | None = None
+    tried_before: tuple[int, int] = (0, 0)
+
+    def noted(self, state: FoldState, now_ms: int) -> None:
+        """Since when something counts that no plan covers."""
+        if not state.tagged or state.planned is not None:
+            self.counts_since_ms = None
+        elif self.counts_since_ms is None:
+            self.counts_since_ms = now_ms
+
+    def failed(self, limits: Limits, now_ms: int) -> None:
+        """An attempt could not be written."""
+        self.failures += 1
+        wait_ms = min(limits.retry_ms * 2 ** min(self.failures - 1, 16), RETRY_MS_MAX)
+        self.retry_at_ms = now_ms + wait_ms
+
+    def succeeded(self) -> None:
+        """An epoch was committed."""
+        self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
+        self.awaited = self.keeps_lock_until_ms = None
+
+    def waits_for(self, instant: str, reason: str, now_ms: int) -> None:
+        """The next epoch is not planned before that clustering has ended."""
+        self.awaited = AwaitedPlan(instant, reason, now_ms + AWAITED_LOOK_MS)
+
+
+def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+    """What to do next; the same inputs give the same answer."""
+    if state.planned is not None and state.decided is not None:
+        decision = state.decided.data_completion
+        if seen.taken_back is not None and seen.taken_back[0] == decision:
+            return VoidAttempt(state.planned, seen.taken_back[1], rewind=True, undecides=decision)
+        return Finish(state.planned, state.decided)
+    if state.planned is not None:
+        return _on_planned(state.planned, seen, limits)
+    dirty = tuple(v for v in state.voided if v not in seen.cleaned)
+    if dirty:
+        return CleanVoided(dirty)
+    if seen.keeps_lock_until_ms is not None and (seen.halted or now_ms >= seen.keeps_lock_until_ms):
+        return FreeLock()
+    if seen.halted is not None:
+        return Wait(f"halted: {seen.halted}")
+    if seen.rewind_due is not None:
+        return Rewind(seen.rewind_due, hold_lock=state.rewinds_in_row >= HOLD_LOCK_AFTER_REWINDS)
+    return _on_idle(state, seen, limits, now_ms)
+
+
+def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str | None:
+    """Why no further attempt is made, or None: after attempts_max in one life the operator must look.
+
+    Attempts of an earlier life, or before a `tidemark epoch retry`, do not count.
+    """
+    epoch, before = seen.tried_before
+    tried = state.attempts - (before if epoch == state.committed.epoch else 0)
+    if state.planned is None and tried >= limits.attempts_max:
+        number = state.committed.epoch + 1
+        cause = f" (the last: {seen.last_problem})" if seen.last_problem else ""
+        return (
+            f"epoch {number} could not be written in {tried} attempts{cause}; nothing is lost, all input is "
+            f"kept: repair the cause (`tidemark epoch show {number}` has all attempts), then run "
+            f"`tidemark epoch retry {number}`"
+        )
+    return None
+
+
+def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action:
+    attempt = (planned.epoch, planned.attempt)
+    if planned.instant is None:
+        return CloseEmpty(planned)
+    if seen.problem is not None and seen.problem[0] == attempt:
+        problem = seen.problem[1]
+        return VoidAttempt(planned, problem.reason, problem.rewind)
+    if seen.opened != attempt:
+        return OpenAttempt(planned)
+    if seen.reported == attempt:
+        return Decide(planned)
+    return Wait(f"epoch {planned.epoch} attempt {planned.attempt}: the writer has not reported")
+
+
+def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
+    if seen.awaited is not None and now_ms < seen.awaited.look_at_ms:
+        return Wait(seen.awaited.reason, until_ms=seen.awaited.look_at_ms)
+    # After a rewind nothing is waited for: what other writers do next may make the next one necessary.
+    due_ms = 0 if state.rewinds_in_row else seen.planned_at_ms + limits.interval_ms
+    full = sum(t.entry.bytes for t in state.tagged) >= limits.bytes_max
+    if now_ms < seen.retry_at_ms:
+        return Wait(
+            f"epoch {state.committed.epoch + 1} failed {seen.failures} times, it is tried again: "
+            f"{seen.last_problem}",
+            until_ms=seen.retry_at_ms,
+        )
+    if now_ms < due_ms and not full:
+        return Wait("the next epoch is not due", until_ms=due_ms)
+    through = choose_through(state, limits.bytes_max)
+    if through is None:
+        return Wait("nothing new counts")
+    gathered_ms = max(due_ms, seen.counts_since_ms or 0) + limits.gather_ms
+    if now_ms < gathered_ms and not full and worth_waiting(state):
+        return Wait("more of the same input is being tagged", until_ms=gathered_ms)
+    rows = has_rows([t for t in state.tagged if t.offset <= through])
+    if rows and now_ms < seen.others_until_ms:
+        return Wait("other writers get the table's lock", until_ms=seen.others_until_ms)
+    return Plan(
+        epoch=state.committed.epoch + 1,
+        attempt=state.attempts + 1,
+        through=through,
+        has_rows=rows,
+        hold_lock=state.attempts >= HOLD_LOCK_AFTER_ATTEMPTS
+        or state.rewinds_in_row > HOLD_LOCK_AFTER_REWINDS,
+    )
+
+
+def choose_through(state: FoldState, bytes_max: int) -> int | None:
+    """The ledger offset that the next epoch ends with; None when nothing after the last one counts.
+
+    At least one transaction; as many as fit ``bytes_max``. When all fit, shuffle entries behind them are
+    covered too, so that input without rows (dead letters, superseded) moves on.
+    """
+    size = 0
+    for index, counted in enumerate(state.tagged):
+        size += counted.entry.bytes
+        if size > bytes_max and index > 0:
+            return state.tagged[index - 1].offset
+    last = max(
+        (entry.offset for entries in (state.tagged, state.shuffled) for entry in entries[-1:]), default=-1
+    )
+    if last <= state.committed.through:
+        return None
+    if not state.tagged and source_positions(state, last) == state.committed.source_next:
+        return None
+    return last
+
+
+def worth_waiting(state: FoldState) -> bool:
+    """Whether much of what was shuffled is not tagged yet: a burst then becomes one epoch instead of two."""
+    tagged = sum(counted.entry.counts.input for counted in state.tagged)
+    return 0 < tagged * _WORTH_WAITING_SHARE <= untagged_records(state)
+
+
+def has_rows(manifest: Sequence[CountedTagged]) -> bool:
+    """Whether any transaction of the manifest has data rows."""
+    return any(
+        part.topic is Topic.DATA and part.records > 0
+        for counted in manifest
+        for part in counted.entry.produced
+    )

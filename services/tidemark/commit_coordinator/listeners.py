@@ -1,0 +1,50 @@
+"""What follows from a commit inside the coordinator: history, file sizes, trimming. Nothing durable."""
+
+from __future__ import annotations
+
+from tidemark.commit_coordinator.commit_metadata import moved
+from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.input_positions import InputPositions
+from tidemark.commit_coordinator.placement import Placement
+from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.epoch_protocol.committing import keyed_positions
+from tidemark.epoch_protocol.entries import EpochPlanned
+from tidemark.epoch_protocol.fold import Fold
+from tidemark.epoch_protocol.state import CountedTagged
+
+
+class CommitFollowUp:
+    """A `CommitListener` for the parts that keep count of commits."""
+
+    def __init__(
+        self, history: EpochHistory, placement: Placement, trimmer: Trimmer, inputs: InputPositions
+    ) -> None:
+        self._history = history
+        self._inputs = inputs
+        self._placement = placement
+        self._trimmer = trimmer
+        self._manifest: list[CountedTagged] = []
+
+    def committing(self, planned: EpochPlanned, fold: Fold) -> None:
+        """Takes from the fold what the commit will take out of it."""
+        state = fold.state
+        self._manifest = fold.manifest(planned.through)
+        self._history.cover(
+            planned.epoch,
+            self._manifest,
+            moved(state.committed.keyed_next, keyed_positions(state, planned.through)),
+            moved(self._inputs.committed(state), self._inputs.committed_by(state, planned.through)),
+        )
+
+    def committed(self, planned: EpochPlanned, report: Report | None) -> None:
+        """Learns the sizes, and that the epoch's batches are not needed any more."""
+        self._trimmer.committed(self._manifest)
+        self._manifest = []
+        if report is not None:
+            self._placement.committed(report)
+            self._history.timed(planned.epoch, planned.attempt, report.timings_ms)
+
+    def rewinding(self) -> None:
+        """No file group is handed out until the files are listed anew: one may have been replaced."""
+        self._placement.suspend()

@@ -1,0 +1,41 @@
+"""`tidemark coordinator -c F`: the commit coordinator of one table."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, TableConfigFile
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.service_http import served
+
+
+def run(
+    config: TableConfigFile,
+    foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
+) -> None:
+    """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises SupersededError, TableMismatchError,
+    UnsupportedTableError, ListenError, …
+    """
+    clock = SystemClock.from_environment(os.environ)
+    ports = Ports(
+        kafka=ConfluentKafkaClient.from_config(config, clock=clock),
+        storage=open_storage(config.table.path),
+        clock=clock,
+        ids=SystemIds(),
+        failpoints=FailpointRegistry.from_environment(CoordinatorFailpoint, os.environ, foreign_failpoints),
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    service = CoordinatorService(config, ports, with_page=True)
+    with served(http, config, service.metrics.metrics, service.ready):
+        service.run(stop)

@@ -1,0 +1,100 @@
+"""Everything that a coordinator asks of topics and of the table's records before it takes a table over, asked
+without a change: for `tidemark doctor`. The checks are those of the start itself; topics that they would make
+are not made, and records that they would write are not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Any, cast
+
+from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.index_shards import check_number
+from tidemark.commit_coordinator.ledger_identity import check_identity
+from tidemark.commit_coordinator.staging import load_document
+from tidemark.commit_coordinator.topics_setup import (
+    check_lane_source,
+    check_recorded,
+    ensure_topics,
+    open_inputs,
+)
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient, TopicSpec
+from tidemark.stream_runtime.kafka.topics import TopicNames
+
+
+def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:
+    """Raises what keeps a coordinator from starting: DivergedError, TopicsChangedError, UnsupportedTableError
+    (the index has another number of shards than the topics are made for), …
+    """
+    with closing(client.admin()) as admin:
+        admin.check_broker()
+        known = check_ledger(config, storage, client, clock)
+        if known.shards and storage.exists(PROPERTIES_PATH):
+            check_number(known.shards, MetadataTableSnapshot.load(storage).num_shards)
+        looking, unwritten = cast(Admin, _Looking(admin)), cast(Storage, _Unwritten(storage))
+        open_inputs(config, unwritten, looking)
+        check_recorded(unwritten, ensure_topics(config, looking))
+        check_lane_source(config, unwritten)
+
+
+def check_ledger(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> FoldState:
+    """Are the topics of the table's name those of the table at this place? Reads them and changes nothing.
+    Returns what they say.
+
+    Raises as `check_identity`.
+    """
+    names = TopicNames(config.table.name)
+    reader = FoldReader(
+        client,
+        names.ledger,
+        names.epochs,
+        lambda path, sha256: load_document(storage, path, sha256),
+        clock,
+    )
+    log = DecisionsLog(
+        client, names.epochs, f"{config.table.name}-rehearsal", reader, clock, lambda applied: None
+    )
+    with closing(client.admin()) as admin, closing(reader), closing(log):
+        check_identity(config, storage, admin, log, lambda: reader.fold)
+        return reader.fold.state
+
+
+class _Looking:
+    """An `Admin` that makes no topic."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def create_topics(self, specs: Iterable[TopicSpec]) -> None:
+        """Makes none of them."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+
+class _Unwritten:
+    """A `Storage` that is read alone; what would be made beside what is there is refused as ever."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def create(self, path: str, content: bytes) -> None:
+        """Makes nothing; raises AlreadyExistsError where the storage would."""
+        if self._storage.exists(path):
+            raise AlreadyExistsError(path)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Writes nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call: Callable[..., Any] = getattr(self._storage, name)
+        return call

@@ -1,0 +1,86 @@
+"""Answers of the page's server: files of the page, JSON, and the headers that all of them carry."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tidemark.stream_runtime.http_server import Answer, Request, Route
+
+FOLDER: Final = Path(__file__).parent / "static"
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+HEADERS: Final[Mapping[str, str]] = {
+    # Only what is served here may run, be shown or be asked; nobody may frame the page or send a form away.
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def json_answer(document: Any, status: int = 200) -> Answer:
+    """A JSON document; what is not plain JSON in it is a defect."""
+    body = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return Answer(body.encode("utf-8", "replace"), "application/json; charset=utf-8", status, HEADERS)
+
+
+def error_answer(status: int, text: str) -> Answer:
+    """`{"error": text}`; the text says what to do."""
+    return json_answer({"error": text}, status)
+
+
+def page_files() -> dict[str, Route]:
+    """A route for each file of the page, `/` for the page itself; read once, so no request names a path."""
+    routes = {f"/{file.name}": _always(file) for file in sorted(FOLDER.iterdir()) if file.suffix in _TYPES}
+    return {**routes, "/": routes["/index.html"]}
+
+
+def _always(file: Path) -> Route:
+    answer = Answer(file.read_bytes(), _TYPES[file.suffix], 200, HEADERS)
+    return lambda _: answer
+
+
+def own_pages_only(route: Route, hosts: frozenset[str] | None) -> Route:
+    """Refuses what a web page elsewhere could make a browser ask.
+
+    A foreign name that leads to this address (DNS rebinding) would make that page's scripts ours: so a
+    request names one of `hosts` (None: any), or a number, which leads nowhere else. The documents of `/api/`
+    are for our own page.
+    """
+
+    def guarded(request: Request) -> Answer:
+        if hosts is not None and not _is_ours(request.headers.get("host", ""), hosts):
+            return error_answer(421, "this page does not answer under that name (services.web)")
+        site = request.headers.get("sec-fetch-site")
+        if request.path.startswith("/api/") and site in ("cross-site", "same-site"):
+            return error_answer(403, "only the page itself may ask for this")
+        return route(request)
+
+    return guarded
+
+
+def _is_ours(host: str, names: frozenset[str]) -> bool:
+    try:
+        named = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return False
+    if named in names:
+        return True
+    try:
+        ipaddress.ip_address(named)
+    except ValueError:
+        return False
+    return True

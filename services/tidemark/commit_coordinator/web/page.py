@@ -1,0 +1,183 @@
+"""Serves the page and the documents behind it at `services.web`; all of it read-only.
+
+The coordinator's loop does nothing for it: documents are made on the server's threads, at most one a second
+however many browsers look, of pictures that the loop leaves behind anyway. A port that is taken is tried
+again until it is free: a page is no reason to keep a table waiting, and a predecessor may still have it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from heapq import nlargest
+from typing import Any, Final
+
+from tidemark.commit_coordinator.history import EpochHistory
+from tidemark.commit_coordinator.placement import Placement
+from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.web.answers import error_answer, json_answer, own_pages_only, page_files
+from tidemark.commit_coordinator.web.cached import Cached
+from tidemark.commit_coordinator.web.group_sizes import group_sizes
+from tidemark.commit_coordinator.web.key_story import KeyStories
+from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, Facts, overview
+from tidemark.commit_coordinator.web.rates import Rates
+from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.http_server import Answer, HttpServer, Request, Route
+from tidemark.stream_runtime.security.listening import ListenError
+
+_OVERVIEW_AGE_S: Final = 1.0
+_SLOW_AGE_S: Final = 5.0
+_LISTEN_EVERY_S: Final = 5.0
+_SOME_GROUPS: Final = 12
+_STATUS_OF_KIND: Final = {
+    ErrorKind.RETRYABLE: 503,
+    ErrorKind.FENCED: 503,
+    ErrorKind.CONFLICT: 409,
+    ErrorKind.INVALID: 400,
+    ErrorKind.CORRUPT: 500,
+}
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class PageSources:
+    """What the page is made of. `letters`: the newest dead letters, as a document."""
+
+    facts: Facts
+    status: Callable[[], dict[str, Any]]
+    board: ViewBoard
+    history: EpochHistory
+    placement: Placement
+    stories: KeyStories
+    letters: Callable[[], dict[str, Any]]
+    clock: Clock
+
+
+Serve = Callable[[Mapping[str, Route]], HttpServer]
+
+
+class WebPage:
+    """`start` once, `close` at the end."""
+
+    def __init__(self, sources: PageSources, serve: Serve, hosts: frozenset[str] | None) -> None:
+        """``serve`` starts a server with routes, or raises ListenError while it cannot. ``hosts``: the names
+        under which browsers may ask; None: any.
+        """
+        self._sources = sources
+        self._serve = serve
+        self._hosts = hosts
+        clock = sources.clock
+        self._rates = Rates(lambda: sources.board.current, clock)
+        self._overview = Cached(self._make_overview, _OVERVIEW_AGE_S, clock)
+        self._sizes = Cached(self._make_sizes, _SLOW_AGE_S, clock)
+        self._letters = Cached(sources.letters, _SLOW_AGE_S, clock)
+        self._stopped = threading.Event()
+        self._server: HttpServer | None = None
+        self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
+
+    def start(self) -> None:
+        """Begins to serve, at once where the port is free."""
+        self._rates.start()
+        if not self._try_to_listen(logging.WARNING):
+            self._listener.start()
+
+    @property
+    def address(self) -> Address | None:
+        """Where it is served; None while the port is taken."""
+        return self._server.address if self._server is not None else None
+
+    def is_served(self) -> bool:
+        """Whether it has its port, and is not closed."""
+        return self._server is not None
+
+    def close(self) -> None:
+        """Repeatable."""
+        self._stopped.set()
+        if self._listener.is_alive():
+            self._listener.join(_LISTEN_EVERY_S)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._rates.stop()
+        self._sources.stories.close()
+
+    def routes(self) -> dict[str, Route]:
+        """By path."""
+        routes: dict[str, Route] = {
+            **page_files(),
+            "/api/overview": partial(self._document, self._overview.get),
+            "/api/file-groups": partial(self._document, self._sizes.get),
+            "/api/dead-letters": partial(self._document, self._letters.get),
+            "/api/key": self._story,
+            "/api/some-key": partial(self._document, self._some_key),
+        }
+        return {path: own_pages_only(route, self._hosts) for path, route in routes.items()}
+
+    def _try_to_listen(self, level: int) -> bool:
+        try:
+            self._server = self._serve(self.routes())
+        except ListenError as error:
+            _log.log(level, "no page yet, it is tried again: %s (services.web)", error)
+            return False
+        _log.info("the page is at %s", self._server.url)
+        return True
+
+    def _listen_when_free(self) -> None:
+        while not self._stopped.wait(_LISTEN_EVERY_S):
+            if self._try_to_listen(logging.DEBUG):
+                return
+
+    def _make_overview(self) -> dict[str, Any]:
+        sources = self._sources
+        return overview(
+            sources.facts,
+            sources.status(),
+            sources.history.newest(EPOCHS_SHOWN),
+            self._rates.document(),
+            sources.clock.now_ms(),
+        )
+
+    def _make_sizes(self) -> dict[str, Any]:
+        return group_sizes(self._sources.placement.slices(), self._sources.facts.target_bytes)
+
+    def _document(self, make: Callable[[], dict[str, Any]], _: Request) -> Answer:
+        return _answered(make)
+
+    def _story(self, request: Request) -> Answer:
+        key = request.query.get("key", "")
+        if not key:
+            return error_answer(400, "name a key: /api/key?key=…")
+        stories = self._sources.stories
+        if len(key.encode("utf-8", "replace")) > stories.key_bytes_max:
+            return error_answer(400, f"keys have at most {stories.key_bytes_max} bytes (limits.key_bytes)")
+        return _answered(lambda: stories.story(key))
+
+    def _some_key(self) -> dict[str, Any]:
+        """A key of one of the largest file groups, another one from second to second."""
+        sources = self._sources
+        groups = nlargest(_SOME_GROUPS, sources.placement.slices(), key=lambda each: each[2])
+        if not groups:
+            return {"key": None}
+        partition_path, file_id, _ = groups[sources.clock.now_ms() // 1_000 % len(groups)]
+        return {"key": sources.stories.some_key(partition_path, file_id)}
+
+
+def _answered(make: Callable[[], dict[str, Any]]) -> Answer:
+    """The document, or why there is none: other parts do not answer, not this one."""
+    try:
+        return json_answer(make())
+    except DeadlineExceededError as error:
+        return error_answer(504, str(error))
+    except StreamRuntimeError as error:
+        return error_answer(_STATUS_OF_KIND[error.kind], str(error))
+    except (HudiFormatError, OSError) as error:
+        return error_answer(503, str(error))
+    except (OverflowError, ValueError) as error:
+        # A date of the year 10000 fits its column, and no Python object.
+        return error_answer(400, f"the key's row holds a value that cannot be shown here: {error}")

@@ -1,0 +1,94 @@
+"""How fast records move through the stages: one sample a second of the view, kept for a few minutes.
+
+The view is an immutable picture that the loop leaves behind, so sampling costs the loop nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidemark.commit_coordinator.view import CoordinatorView
+from tidemark.stream_runtime.clock import Clock
+
+EVERY_S: Final = 1.0
+SAMPLES_MAX: Final = 180
+_WINDOW_S: Final = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Records that had passed each stage at a moment of the monotonic clock."""
+
+    at_s: float
+    shuffled: int
+    tagged: int
+    committed: int
+
+
+class Rates:
+    """Thread-safe; `start` samples on a thread of its own, `sample` is one step of it."""
+
+    def __init__(self, view: Callable[[], CoordinatorView], clock: Clock) -> None:
+        self._view = view
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="web-rates", daemon=True)
+
+    def start(self) -> None:
+        """Begins to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Repeatable."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(EVERY_S + 1.0)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(EVERY_S):
+            self.sample()
+
+    def sample(self) -> None:
+        """Takes one; before the table was taken over there is nothing to count."""
+        view = self._view()
+        if view.term < 0:
+            return
+        committed, uncommitted = view.committed.input, view.uncommitted.input
+        taken = Sample(self._clock.monotonic_s(), view.shuffled_records, committed + uncommitted, committed)
+        with self._lock:
+            self._samples.append(taken)
+
+    def document(self) -> dict[str, Any]:
+        """Records a second by stage: now (over some seconds, as epochs come in steps), and one value a second
+        of the last minutes, oldest first.
+        """
+        with self._lock:
+            samples = list(self._samples)
+        names = ("shuffled", "tagged", "committed")
+        series = {name: _series(samples, name) for name in names}
+        return {
+            "every_s": EVERY_S,
+            "now": {name: values[-1] if values else None for name, values in series.items()},
+            "series": series,
+        }
+
+
+def _series(samples: list[Sample], name: str) -> list[float]:
+    """Per sample but the first the mean rate of the window that ends with it. What was tagged and is taken
+    back by a rewind counts as nothing, not as a negative rate.
+    """
+    values: list[float] = []
+    first = 0
+    for at in range(1, len(samples)):
+        while samples[at].at_s - samples[first].at_s > _WINDOW_S and first < at - 1:
+            first += 1
+        passed_s = samples[at].at_s - samples[first].at_s
+        passed = getattr(samples[at], name) - getattr(samples[first], name)
+        values.append(round(max(passed, 0) / passed_s, 1) if passed_s > 0 else 0.0)
+    return values

@@ -1,0 +1,261 @@
+"""Tagged rows as messages for the data, index and tombstones topics, and the ledger entry that names them.
+
+Data rows go by file group (`Locations.topic_partitions_of`), index and tombstone rows by lane. Messages are
+split towards ``batch_bytes``; none exceeds ``message_bytes``. All of it happens before the transaction opens;
+only offsets are missing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.epoch_protocol.batches import (
+    DATA_COLUMNS,
+    INDEX_COLUMNS,
+    KEY,
+    SHARD,
+    TOMBSTONE_COLUMNS,
+    BatchHeader,
+    DataOp,
+    chained_checksum,
+    encode_batch,
+    with_user_columns,
+)
+from tidemark.epoch_protocol.entries import Consumed, Produced, Topic, TransactionTagged
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.assign.tagger import OutRows, TaggedBatch
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.errors import SetupError
+from tidemark.index_assigner.stage_work import ClaimFacts
+from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
+from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames
+
+# Kafka's own fields and our headers, beside the value. Less than the shuffle stage sets aside: whatever fits
+# into a keyed message must fit into a data message, which has a file id more.
+_MESSAGE_OVERHEAD_BYTES: Final = 512
+
+
+class EncodedBatch(NamedTuple):
+    """The value of one message, where it goes, and how many rows it holds."""
+
+    topic: Topic
+    partition: int
+    value: bytes
+    rows: int
+
+
+@dataclass(frozen=True)
+class EmitLimits:
+    """`limits.batch_bytes` and `limits.message_bytes`."""
+
+    batch_bytes: int
+    message_bytes: int
+
+
+class Emitter:
+    """Encodes tagged batches of one table. Holds no state between them."""
+
+    def __init__(self, schema: TableSchema, locations: Locations, lanes: int, limits: EmitLimits) -> None:
+        self._user = schema.arrow.names
+        self._data_schema = with_user_columns(DATA_COLUMNS, schema.arrow)
+        self._locations = locations
+        self._lanes = lanes
+        self._limits = limits
+
+    def encode(self, tagged: TaggedBatch) -> list[EncodedBatch]:
+        """Data, index, then tombstone messages, partition by partition.
+
+        Raises SetupError for a row that fits into no message (the shuffle stage refuses those before).
+        """
+        rows = tagged.batch.rows
+        shards = rows.column(SHARD).to_numpy()
+        out: list[EncodedBatch] = []
+        data = tagged.data
+        by_group = self._locations.topic_partitions_of(data.location)
+        out += self._topic(Topic.DATA, data, by_group, lambda o: self._data(rows, o))
+        index = tagged.index
+        out += self._topic(
+            Topic.INDEX, index, shards[index.row] % self._lanes, lambda o: self._index(rows, shards, o)
+        )
+        gone = tagged.tombstones
+        out += self._topic(
+            Topic.TOMBSTONES,
+            gone,
+            shards[gone.row] % self._lanes,
+            lambda o: self._tombstones(rows, shards, o, tagged.expires_ms),
+        )
+        return out
+
+    def _topic(
+        self, topic: Topic, rows: OutRows, partitions: Int32Array, build: Callable[[OutRows], pa.RecordBatch]
+    ) -> list[EncodedBatch]:
+        if not len(rows):
+            return []
+        order = np.argsort(partitions, kind="stable")
+        by_partition = partitions[order]
+        starts = np.flatnonzero(np.diff(by_partition, prepend=-1))
+        ends = np.append(starts[1:], len(order))
+        out = []
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            batch = build(_taken(rows, order[start:end]))
+            for part, value in self._messages(batch):
+                out.append(EncodedBatch(topic, int(by_partition[start]), value, part))
+        return out
+
+    def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        """(rows, value) of each message."""
+        rows_each = max(batch.num_rows * self._limits.batch_bytes // max(batch.nbytes, 1), 1)
+        for first in range(0, batch.num_rows, rows_each):
+            yield from self._split(batch.slice(first, rows_each))
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+        """One message, or halves of it while it is too large."""
+        value = encode_batch(batch)
+        if value.size <= self._limits.message_bytes - _MESSAGE_OVERHEAD_BYTES:
+            yield batch.num_rows, value.to_pybytes()
+        elif batch.num_rows == 1:
+            raise SetupError(
+                f"key {batch.column(KEY)[0].as_py()!r}: its row takes {value.size} bytes, "
+                f"limits.message_bytes is {self._limits.message_bytes}: raise it"
+            )
+        else:
+            half = batch.num_rows // 2
+            yield from self._split(batch.slice(0, half))
+            yield from self._split(batch.slice(half))
+
+    def _data(self, rows: pa.RecordBatch, out: OutRows) -> pa.RecordBatch:
+        positions = pa.array(out.row)
+        deletes = out.op == DataOp.DELETE
+        # A null position makes null columns: deletes carry their key alone.
+        filled = pa.array(out.row, mask=deletes) if deletes.any() else positions
+        user = rows.select(self._user).take(filled)
+        ours = [
+            rows.column(KEY).take(positions),
+            *self._location_columns(out.location),
+            _ordering(out),
+            pa.array(out.op),
+        ]
+        return pa.RecordBatch.from_arrays([*ours, *user.columns], schema=self._data_schema)
+
+    def _index(self, rows: pa.RecordBatch, shards: npt.NDArray[np.int32], out: OutRows) -> pa.RecordBatch:
+        columns = [
+            rows.column(KEY).take(pa.array(out.row)),
+            pa.array(shards[out.row]),
+            *self._location_columns(out.location),
+            _ordering(out),
+            pa.array(out.exact),
+            pa.array(out.op),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=INDEX_COLUMNS)
+
+    def _tombstones(
+        self, rows: pa.RecordBatch, shards: npt.NDArray[np.int32], out: OutRows, expires_ms: int
+    ) -> pa.RecordBatch:
+        columns = [
+            rows.column(KEY).take(pa.array(out.row)),
+            pa.array(shards[out.row]),
+            *self._location_columns(out.location),
+            pa.array(out.ordering),
+            pa.array(np.full(len(out), expires_ms, np.int64)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=TOMBSTONE_COLUMNS)
+
+    def _location_columns(self, locations: Int32Array) -> tuple[pa.Array, pa.Array]:
+        """Partition path and file id; dictionaries hold the locations of these rows only."""
+        distinct, codes = np.unique(locations, return_inverse=True)
+        known = distinct != NO_LOCATION
+        # NO_LOCATION sorts first: its code is 0, the others' are one too high.
+        indices = pa.array((codes - int(not known.all())).astype(np.int32), mask=locations == NO_LOCATION)
+        found = distinct[known].tolist()
+        paths = pa.array([self._locations.partition_paths[i] for i in found], pa.string())
+        files = pa.array([self._locations.file_ids[i] for i in found], pa.string())
+        return (
+            pa.DictionaryArray.from_arrays(indices, paths),
+            pa.DictionaryArray.from_arrays(indices, files),
+        )
+
+
+def _taken(rows: OutRows, at: npt.NDArray[np.int64]) -> OutRows:
+    return OutRows(
+        rows.row[at], rows.location[at], rows.op[at], rows.ordering[at], rows.has_ordering[at], rows.exact[at]
+    )
+
+
+def _ordering(out: OutRows) -> pa.Array:
+    return pa.array(out.ordering, mask=~out.has_ordering)
+
+
+def topic_name(names: TopicNames, topic: Topic) -> str:
+    """The Kafka topic of the role."""
+    by_role: Mapping[Topic, str] = {
+        Topic.KEYED: names.keyed,
+        Topic.DATA: names.data,
+        Topic.INDEX: names.index,
+        Topic.TOMBSTONES: names.tombstones,
+    }
+    return by_role[topic]
+
+
+def outgoing(
+    batches: Sequence[EncodedBatch], names: TopicNames, nonce: str, schema_id: str
+) -> list[OutgoingMessage]:
+    """The batches with their headers, numbered per topic-partition from 0."""
+    sequences: dict[tuple[Topic, int], int] = {}
+    messages = []
+    for batch in batches:
+        place = (batch.topic, batch.partition)
+        sequence = sequences.get(place, 0)
+        sequences[place] = sequence + 1
+        header = BatchHeader(nonce, sequence, batch.rows, schema_id)
+        target = TopicPartition(topic_name(names, batch.topic), batch.partition)
+        messages.append(OutgoingMessage(target, batch.value, None, header.encode()))
+    return messages
+
+
+def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> list[Produced]:
+    """What the ledger entry says of the batches; ``offsets`` are their delivered ones, in order."""
+    found: dict[tuple[Topic, int], list[tuple[EncodedBatch, int]]] = {}
+    for batch, offset in zip(batches, offsets, strict=True):
+        found.setdefault((batch.topic, batch.partition), []).append((batch, offset))
+    return [
+        Produced(
+            topic=topic,
+            partition=partition,
+            first=parts[0][1],
+            last=parts[-1][1],
+            batches=len(parts),
+            records=sum(batch.rows for batch, _ in parts),
+            checksum=chained_checksum(batch.value for batch, _ in parts),
+        )
+        for (topic, partition), parts in found.items()
+    ]
+
+
+def tagged_entry(
+    nonce: str,
+    consumed: list[Consumed],
+    batches: Sequence[EncodedBatch],
+    offsets: Sequence[int],
+    tagged: TaggedBatch,
+    facts: ClaimFacts,
+    schema: TableSchema,
+) -> TransactionTagged:
+    """The ledger entry of the transaction; ``offsets`` are the delivered ones of ``batches``."""
+    return TransactionTagged(
+        slot=facts.slot,
+        nonce=nonce,
+        generation=facts.generation,
+        terms=facts.terms,
+        consumed=consumed,
+        produced=produced_ranges(batches, offsets),
+        counts=tagged.counts,
+        bytes=sum(len(batch.value) for batch in batches),
+        schema_id=schema.fingerprint,
+    )

@@ -1,0 +1,181 @@
+"""Makes a lane's index whole after its claim was read back (ARCHITECTURE.md, "What counts", Claim).
+
+In this order: the metadata table as it is now (loaded after the fold was read, so it shows every epoch that
+the fold calls committed), the tombstones of committed transactions that RocksDB does not reflect, and the
+index and tombstone rows of the counting transactions that no committed epoch covers, each read in full and
+checked against its ledger entry. What was rewound, or never counted, leaves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from tidemark.epoch_protocol.entries import Produced, Topic
+from tidemark.epoch_protocol.lanes import assign_lane
+from tidemark.epoch_protocol.seen import Known
+from tidemark.epoch_protocol.state import CountedTagged, FoldState
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.index_assigner.index.errors import SnapshotBehindError
+from tidemark.index_assigner.index.ports import KeyIndex
+from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named, covering_range
+from tidemark.ledger_client.own_messages import header_of, rows_of
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
+from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.retry import Deadline
+
+_CHUNK_RECORDS: Final = 200_000
+_POLL_MESSAGES_MAX: Final = 500
+_READ_TIMEOUT_S: Final = 30.0
+_LOADS_MAX: Final = 5
+_LOAD_WAIT_S: Final = 0.1
+
+
+class LaneOpener:
+    """For the loop's thread. Keeps its Kafka clients between calls; `close` in the end."""
+
+    def __init__(
+        self,
+        index: KeyIndex,
+        client: KafkaClient,
+        topics: TopicNames,
+        load_snapshot: Callable[[], MetadataTableSnapshot],
+        clock: Clock,
+        ordered: bool,
+    ) -> None:
+        self._index = index
+        self._client = client
+        self._topics = topics
+        self._load_snapshot = load_snapshot
+        self._clock = clock
+        self._ordered = ordered
+        self._ranges = client.range_reader()
+        self._admin = client.admin()
+
+    def open(self, lanes: Sequence[int], state: FoldState) -> None:
+        """Afterwards each lane answers as its former owner would, given ``state``.
+
+        Raises errors of kind RETRYABLE or CONFLICT when it cannot be done now (call again, from the start,
+        with the fold's state of that time), IncompleteRangeError when a counting entry is not borne out.
+        """
+        self._open_shards(lanes, state.known())
+        for lane in lanes:
+            if self._ordered:
+                self._load_tombstones(lane, state)
+            for chunk in _chunks(state.tagged, lane):
+                self._load_counted(lane, chunk)
+
+    def close(self) -> None:
+        """Lets the Kafka clients go."""
+        self._ranges.close()
+        self._admin.close()
+
+    def _open_shards(self, lanes: Sequence[int], known: Known) -> None:
+        for attempt in range(1, _LOADS_MAX + 1):
+            snapshot = self._load_snapshot()
+            try:
+                for lane in lanes:
+                    self._index.open_lane(lane, snapshot, known)
+                return
+            except SnapshotBehindError:
+                if attempt == _LOADS_MAX:
+                    raise
+                self._clock.sleep(_LOAD_WAIT_S)
+
+    def _load_tombstones(self, lane: int, state: FoldState) -> None:
+        """The tombstones of committed transactions that RocksDB does not reflect.
+
+        Waits for transactions that are open before the last one of those.
+        """
+        partition = TopicPartition(self._topics.tombstones, lane)
+        committed = state.tombstones.of(assign_lane(lane))
+        end = committed.end
+        if end is None:
+            if state.tombstones.whole:
+                return
+            # A former version kept no ranges: whatever lies before the first that is not committed.
+            end = _first_uncommitted(state.tagged, lane)
+            end = self._admin.end_offset(partition, Isolation.READ_UNCOMMITTED) if end is None else end
+        position = max(self._index.tombstones_position(lane), self._admin.start_offset(partition))
+        if position >= end:
+            return
+        deadline = Deadline(self._clock, _READ_TIMEOUT_S)
+        reader = self._client.partition_reader(Isolation.READ_COMMITTED)
+        try:
+            reader.assign({partition: position})
+            while (position := reader.position(partition)) < end:
+                deadline.check(f"reading {partition.topic}[{lane}] up to offset {end}")
+                try:
+                    messages = reader.poll(_POLL_MESSAGES_MAX, 0.1)
+                except OffsetOutOfRangeError:
+                    start = self._admin.start_offset(partition)
+                    if start <= position:
+                        raise
+                    # They ended meanwhile: the broker deleted them.
+                    reader.assign({partition: start})
+                    continue
+                batches = [
+                    rows_of(message)
+                    for message in messages
+                    if message.offset < end and committed.holds(message.offset, header_of(message).nonce)
+                ]
+                self._index.load_tombstones(lane, batches, min(reader.position(partition), end))
+        finally:
+            reader.close()
+
+    def _load_counted(self, lane: int, chunk: Sequence[CountedTagged]) -> None:
+        index = self._read(Topic.INDEX, self._topics.index, lane, chunk)
+        tombstones = self._read(Topic.TOMBSTONES, self._topics.tombstones, lane, chunk)
+        for counted in chunk:
+            gone = _of(counted, Topic.TOMBSTONES, lane)
+            self._index.load_counted(
+                lane,
+                counted.offset,
+                [each.batch for each in index if each.order == counted.offset],
+                [each.batch for each in tombstones if each.order == counted.offset],
+                gone.last + 1 if gone is not None else None,
+            )
+
+    def _read(self, topic: Topic, name: str, lane: int, chunk: Sequence[CountedTagged]) -> list[NamedBatch]:
+        ranges = [
+            NamedRange(counted.entry.nonce, counted.offset, produced)
+            for counted in chunk
+            if (produced := _of(counted, topic, lane)) is not None
+        ]
+        if not ranges:
+            return []
+        wanted = covering_range(TopicPartition(name, lane), ranges)
+        messages = self._ranges.read(wanted.topic_partition, wanted.first, wanted.last, _READ_TIMEOUT_S)
+        return collect_named(messages, ranges)
+
+
+def _of(counted: CountedTagged, topic: Topic, lane: int) -> Produced | None:
+    for produced in counted.entry.produced:
+        if produced.topic is topic and produced.partition == lane:
+            return produced
+    return None
+
+
+def _first_uncommitted(tagged: Sequence[CountedTagged], lane: int) -> int | None:
+    parts = (_of(counted, Topic.TOMBSTONES, lane) for counted in tagged)
+    return next((part.first for part in parts if part is not None), None)
+
+
+def _chunks(tagged: Sequence[CountedTagged], lane: int) -> Iterator[list[CountedTagged]]:
+    """Transactions that touched the lane's index, in order, some rows at a time."""
+    chunk: list[CountedTagged] = []
+    rows = 0
+    for counted in tagged:
+        parts = [_of(counted, topic, lane) for topic in (Topic.INDEX, Topic.TOMBSTONES)]
+        found = sum(part.records for part in parts if part is not None)
+        if not found:
+            continue
+        chunk.append(counted)
+        rows += found
+        if rows >= _CHUNK_RECORDS:
+            yield chunk
+            chunk, rows = [], 0
+    if chunk:
+        yield chunk

@@ -1,0 +1,37 @@
+"""What an assigner says when counting entries are not borne out by the topics: tag anew."""
+
+from __future__ import annotations
+
+import logging
+
+from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.stream_runtime.rpc.channel import call
+from tidemark.stream_runtime.rpc.errors import RpcError
+
+_log = logging.getLogger("tidemark.assigner")
+
+
+class RewindWish:
+    """Asks the coordinator for a rewind; that it cannot be asked just now is only said."""
+
+    def __init__(self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str) -> None:
+        self._stub = stub
+        self._table = table
+        self._process_id = process_id
+
+    def __call__(self, reason: str, generation: int, epoch: int) -> None:
+        """``generation``: of the tags that cannot be read back; ``epoch``: the last committed one that was
+        known when they were looked for.
+        """
+        request = pb.WantRewindRequest(
+            table=self._table,
+            process_id=self._process_id,
+            generation=generation,
+            reason=reason,
+            epoch=epoch,
+        )
+        try:
+            call(self._stub.WantRewind, request, timeout_s=2.0)
+        except RpcError as error:
+            _log.warning("the coordinator could not be asked for a rewind: %s", error)

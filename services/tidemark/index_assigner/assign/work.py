@@ -1,0 +1,348 @@
+"""The assign stage in one slot: a `StageWork` of the transaction loop.
+
+What the fold takes is followed entry by entry, in its order: the own transaction counts before the epoch that
+covers it is promoted, and a lane that another claims is closed before anything later is applied to it.
+RocksDB would otherwise be stamped with an epoch whose entries it does not hold, and keys be inserted twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tidemark.epoch_protocol.entries import (
+    Counts,
+    EpochCommitted,
+    EpochPlanned,
+    LanesClaimed,
+    LedgerEntry,
+    Rewound,
+    Stage,
+    Topic,
+    TransactionTagged,
+)
+from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.epoch_protocol.fold import Verdict
+from tidemark.epoch_protocol.input_topics import EmptyRange
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.assign.emit import Emitter, outgoing, tagged_entry
+from tidemark.index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.assign.placement import Placement
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.errors import IndexRebuiltError, LaneNotOpenError
+from tidemark.index_assigner.index.ports import KeyIndex
+from tidemark.index_assigner.shuffle.dead_letters import by_reason, reason_of
+from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts
+from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
+from tidemark.index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.ledger_client.fold_reader import Applied, FoldReader
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeError
+from tidemark.stream_runtime.kafka.topics import TopicNames
+
+_FAILURES_MAX: Final = 200
+_FAILURE_WAIT_S: Final = 0.1
+_ASK_EVERY_FAILURES: Final = 20
+_FIGURES_EVERY_S: Final = 1.0
+# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+_QUIET_S: Final = 0.02
+_log = logging.getLogger("tidemark.assigner")
+
+
+@dataclass(frozen=True)
+class AssignParts:
+    """What the stage is made of; `wiring.assign_work` puts it together for a service."""
+
+    topics: TopicNames
+    schema: TableSchema
+    folds: FoldReader
+    source: KeyedSource
+    locations: Locations
+    index: KeyIndex
+    opener: LaneOpener
+    placement: Placement
+    tagger: BatchTagger
+    emitter: Emitter
+    lookups: LookupDesk
+    clock: Clock
+    uncommitted_entries_max: int
+    want_rewind: Callable[[str, int, int], None]
+    """Tells the coordinator why tags of a generation cannot be read back, and the last committed epoch that
+    was known when they were looked for.
+    """
+    close_index: Callable[[], None] = lambda: None
+
+
+@dataclass
+class _InFlight:
+    """The one transaction whose verdict is awaited."""
+
+    nonce: str
+    lanes: set[int]
+    counts: Counts
+    reasons: Counter[str]
+    passed_over: int = 0
+    dropped: FieldCounts = field(default_factory=Counter)
+    tombstones_next: dict[int, int] = field(default_factory=dict)
+
+
+class AssignWork:
+    """A `StageWork`. Owned by the loop's thread."""
+
+    def __init__(self, parts: AssignParts) -> None:
+        self._parts = parts
+        self._open: set[int] = set()
+        self._to_open: dict[int, int] = {}
+        self._suspects: frozenset[str] = frozenset()
+        self._slices: list[KeyedSlice] = []
+        self._in_flight: _InFlight | None = None
+        self._planned: EpochPlanned | None = parts.folds.fold.state.planned
+        self._failures = 0
+        self._figures: dict[str, float] = {}
+        self._figures_until_s = 0.0
+        self._reasons: Counter[str] = Counter()
+        self._passed_over = 0
+        self._dropped = DroppedFields(parts.clock)
+        self.counts = Counts()
+
+    @property
+    def stage(self) -> Stage:
+        return Stage.ASSIGN
+
+    # ------------------------------------------------------------ lanes
+
+    def drop(self, lanes: Collection[str]) -> None:
+        numbers = {int(lane) for lane in lanes}
+        self._close(sorted(numbers))
+        for lane in numbers:
+            self._to_open.pop(lane, None)
+        self._open -= numbers
+        self._slices = [each for each in self._slices if int(each.lane) not in numbers]
+        if self._in_flight is not None:
+            self._in_flight.lanes -= numbers
+
+    def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
+        # Others may wait to be opened still.
+        self._suspects = (self._suspects - lanes.keys()) | frozenset(suspects)
+        self._to_open.update({int(lane): position for lane, position in lanes.items()})
+        self._open_lanes()
+
+    def _open_lanes(self) -> None:
+        """Opens what was started; what cannot be opened now is tried again with the next `gather`."""
+        if not self._to_open:
+            return
+        lanes = sorted(self._to_open)
+        try:
+            self._parts.opener.open(lanes, self._parts.folds.fold.state)
+        except Exception as error:
+            self._close(lanes)
+            if isinstance(error, IncompleteRangeError | OffsetOutOfRangeError | IndexRebuiltError):
+                self._wait_for_rewind(error)
+            else:
+                self._failed("opening lanes", error)
+            return
+        try:
+            for lane in lanes:
+                self._parts.source.assign(str(lane), self._to_open[lane], str(lane) in self._suspects)
+        except Exception as error:
+            self._close(lanes)
+            self._failed("reading lanes", error)
+            return
+        self._to_open.clear()
+        self._open.update(lanes)
+        self._failures = 0
+
+    def _close(self, lanes: Collection[int]) -> None:
+        for lane in lanes:
+            self._parts.source.release(str(lane))
+            self._parts.index.close_lane(lane)
+
+    def _wait_for_rewind(self, error: Exception) -> None:
+        """What counting entries name is not there, or another engine built the index anew with other shards:
+        no retry cures that. The coordinator lets it be tagged anew, or says what keeps it from that.
+        """
+        self._failures += 1
+        if self._failures >= _FAILURES_MAX:
+            raise error
+        if self._failures % _ASK_EVERY_FAILURES == 1:
+            _log.error("asking for a rewind: %s", error)
+            state = self._parts.folds.fold.state
+            self._parts.want_rewind(str(error), state.generation, state.committed.epoch)
+        self._parts.clock.sleep(_FAILURE_WAIT_S)
+
+    # ------------------------------------------------------------ what the fold takes
+
+    def observe(self, applied: Sequence[Applied]) -> None:
+        for each in applied:
+            self._follow(each)
+        self._planned = self._parts.folds.fold.state.planned
+        self._parts.lookups.answer(self._parts.index, self._open)
+
+    def _follow(self, applied: Applied) -> None:
+        entry, verdict = applied.entry, applied.verdict
+        if isinstance(entry, TransactionTagged):
+            if verdict is Verdict.COUNTS and self._in_flight and entry.nonce == self._in_flight.nonce:
+                self._take_counted(self._in_flight, applied.offset)
+        elif isinstance(entry, LanesClaimed):
+            if verdict is Verdict.CLAIMED and entry.stage is Stage.ASSIGN:
+                held = self._open | self._to_open.keys()
+                self.drop([lane for lane in entry.lanes if int(lane) in held])
+        elif verdict is not Verdict.APPLIED:
+            return
+        elif isinstance(entry, EpochPlanned):
+            self._planned = entry
+        elif isinstance(entry, EpochCommitted):
+            assert self._planned is not None
+            through = self._planned.through
+            self._parts.index.promote(through, entry.completion, entry.epoch, entry.instant)
+        elif isinstance(entry, Rewound):
+            self.drop([str(lane) for lane in self._open | self._to_open.keys()])
+            self._parts.index.rewind()
+            self._parts.placement.forget()
+
+    # ------------------------------------------------------------ transactions
+
+    def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        self._open_lanes()
+        clock = self._parts.clock
+        if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
+            clock.sleep(timeout_s)
+            return self._gathered(drained=False)
+        if any(each.ends_transaction for each in self._slices):
+            return self._gathered(drained=True)
+        if self._slices:
+            timeout_s = min(timeout_s, _QUIET_S)
+        asked_s = clock.monotonic_s()
+        found = self._parts.source.poll(budget, timeout_s)
+        self._slices += found
+        # A source that returns sooner has something that it cannot hand out yet.
+        return self._gathered(drained=not found and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
+
+    def _gathered(self, drained: bool) -> Gathered:
+        # What is about no row waits as well: its lane would not move on.
+        records = sum(each.records + each.passed_over for each in self._slices)
+        size = sum(batch.nbytes for each in self._slices for batch in each.batches)
+        letters = sum(len(m.value or b"") for each in self._slices for m in each.dead_letters)
+        return Gathered(records, size + letters, drained and records > 0)
+
+    def prepare(self, nonce: str) -> PreparedTransaction | None:
+        if not self._slices:
+            return None
+        parts = self._parts
+        try:
+            tagged = parts.tagger.tag(keyed_batch(self._slices, parts.schema, parts.locations))
+            batches = parts.emitter.encode(tagged)
+        except LaneNotOpenError as error:
+            _log.warning("all lanes are opened again: %s", error)
+            self._start_over()
+            return None
+        except Exception as error:
+            # Nothing is staged yet: the same slices are tagged again with the next call.
+            self._failed("tagging", error)
+            return None
+        self._failures = 0
+        slices, self._slices = self._slices, []
+        for lane, changes in tagged.staged.items():
+            parts.index.stage(lane, changes)
+        letters = [letter for each in slices for letter in each.dead_letters]
+        reasons = Counter(map(reason_of, letters))
+        lanes = {int(each.lane) for each in slices}
+        passed_over = sum(each.passed_over for each in slices)
+        dropped = sum((each.dropped for each in slices), Counter[tuple[str, str]]())
+        in_flight = _InFlight(nonce, lanes, tagged.counts, reasons, passed_over, dropped)
+        self._in_flight = in_flight
+        consumed = consumed_ranges(slices)
+        messages = outgoing(batches, parts.topics, nonce, parts.schema.fingerprint)
+
+        def build_entry(offsets: Sequence[int], facts: ClaimFacts) -> LedgerEntry:
+            entry = tagged_entry(
+                nonce, consumed, batches, offsets[: len(batches)], tagged, facts, parts.schema
+            )
+            in_flight.tombstones_next = {
+                part.partition: part.last + 1 for part in entry.produced if part.topic is Topic.TOMBSTONES
+            }
+            return entry
+
+        return PreparedTransaction(nonce, consumed, [*messages, *letters], build_entry)
+
+    def _start_over(self) -> None:
+        """The index could not follow the table's files and closed a lane; nothing is in flight."""
+        states = self._parts.folds.fold.state.assign_lanes
+        lanes = [str(lane) for lane in sorted(self._open)]
+        self.drop(lanes)
+        self._to_open = {int(lane): states[lane].next for lane in lanes}
+
+    def counted(self, prepared: PreparedTransaction, offset: int) -> None:
+        """`observe` has seen the entry before: nothing is left to do."""
+        assert self._in_flight is None or self._in_flight.nonce != prepared.nonce, prepared.nonce
+
+    def _take_counted(self, in_flight: _InFlight, offset: int) -> None:
+        self._parts.index.counted(sorted(in_flight.lanes), offset, in_flight.tombstones_next)
+        self.counts += in_flight.counts
+        self._reasons.update(in_flight.reasons)
+        self._passed_over += in_flight.passed_over
+        self._dropped.add(in_flight.dropped)
+        self._in_flight = None
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Waits before the next try, or raises what no retry cures."""
+        self._failures += 1
+        kind = getattr(getattr(error, "kind", None), "name", "")
+        if kind not in ("RETRYABLE", "CONFLICT") or self._failures >= _FAILURES_MAX:
+            raise error
+        _log.warning("%s failed, try %d follows: %s", what, self._failures + 1, error)
+        self._parts.clock.sleep(_FAILURE_WAIT_S)
+
+    # ------------------------------------------------------------ figures
+
+    def uncommitted_entries(self) -> int:
+        return self._parts.index.uncommitted_entries()
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        return self._parts.source.stopped_lanes()
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        return self._parts.source.empty_ranges()
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        self._parts.source.skip(orders)
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        return self._parts.source.skip_results()
+
+    def figures(self) -> Mapping[str, float]:
+        now_s = self._parts.clock.monotonic_s()
+        if now_s >= self._figures_until_s:
+            self._figures_until_s = now_s + _FIGURES_EVERY_S
+            self._figures |= self._parts.index.figures()
+            self._figures |= {f"tagged_{name}": float(n) for name, n in _fields(self.counts).items()}
+            self._figures |= by_reason(self._reasons)
+            self._figures |= {"passed_over_records": float(self._passed_over), **self._dropped.figures()}
+            self._figures |= self._lags()
+        return self._figures
+
+    def _lags(self) -> dict[str, float]:
+        try:
+            lags = self._parts.source.lags()
+        except KafkaError as error:
+            # Only a figure: what the stage itself needs of the broker says what to do about it.
+            _log.debug("no lags: %s", error)
+            return {}
+        self._figures = {name: n for name, n in self._figures.items() if not name.startswith("lag_lane_")}
+        return {f"lag_lane_{lane}": float(lag) for lane, lag in lags.items()}
+
+    def close(self) -> None:
+        self._parts.source.close()
+        self._parts.opener.close()
+        self._parts.close_index()
+
+
+def _fields(counts: Counts) -> dict[str, int]:
+    return {name: getattr(counts, name) for name in counts.__struct_fields__}

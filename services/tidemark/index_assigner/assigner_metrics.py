@@ -1,0 +1,188 @@
+"""The metrics of an assigner process (docs/metrics.md): times as they happen, all else at each scrape from
+the figures that its stages report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from prometheus_client.metrics_core import Metric
+
+from tidemark.epoch_protocol.dropped_fields import dropped_fields
+from tidemark.epoch_protocol.entries import TAG_OF_COUNT, Stage
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.lease import StageReport
+from tidemark.index_assigner.observer import AssignerObserver
+from tidemark.index_assigner.shuffle.dead_letters import REASON_FIGURE
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
+
+_TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt", "none")
+_OUTCOMES: Final = ("counted", "not_counted", "aborted", "unknown")
+_LANE_LAG: Final = "lag_lane_"
+
+
+class _Plain(NamedTuple):
+    """A figure that is shown as it is; `total`: as a counter."""
+
+    figure: str
+    name: str
+    help_text: str
+    total: bool = False
+
+
+_SHUFFLE: Final = (
+    _Plain("shuffled_records", "shuffled_records", "Input records decoded, keyed and published", True),
+    _Plain(
+        "gathered_bytes", "gathered_bytes", "Input that waits for the next transaction of the shuffle stage"
+    ),
+)
+_ASSIGN: Final = (
+    _Plain(
+        "blocks_read", "index_blocks", "Blocks of the record index taken over from the metadata table", True
+    ),
+    _Plain("shards_dropped", "dropped_shards", "Shards given up because state.disk was full", True),
+    _Plain("epoch_promoted", "promoted_epoch", "Newest epoch whose changes are in RocksDB"),
+)
+
+
+class Reports(Protocol):
+    """Where the newest report of a stage is found (`MembershipClient`)."""
+
+    @property
+    def reported(self) -> tuple[int, StageReport]: ...
+
+
+class AssignerMetrics(AssignerObserver):
+    """One a process. `watch` says where the figures are, once there are stages."""
+
+    def __init__(self, config: TableConfigFile) -> None:
+        self.metrics = metrics = Metrics("assigner", config.table.name)
+        self._limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+        self._uncommitted_max = config.limits.uncommitted_entries
+        self._stages: Mapping[Stage, Reports] = {}
+        self._lookups = metrics.histogram(
+            "lookup_seconds",
+            "One look into a tier, for the keys of one lane of a batch",
+            ["tier"],
+            (0.0001, 0.0002, 0.0005, *LATENCY_BUCKETS_S),
+        )
+        self._transactions = metrics.histogram(
+            "transaction_seconds", "Kafka transactions, from begin to their end", ["stage", "outcome"]
+        )
+        metrics.on_scrape(self._collect)
+
+    def watch(self, stages: Mapping[Stage, Reports]) -> None:
+        """From now on scrapes ask these."""
+        self._stages = dict(stages)
+
+    def tier_read(self, tier: str, seconds: float) -> None:
+        self._lookups.labels(tier).observe(seconds)
+
+    def transaction(self, stage: Stage, outcome: str, seconds: float) -> None:
+        self._transactions.labels(stage.value, outcome).observe(seconds)
+
+    def _collect(self) -> Iterable[Metric]:
+        found = {stage: source.reported for stage, source in self._stages.items()}
+        yield from self._slots(found)
+        if Stage.SHUFFLE in found:
+            yield from self._plain(found[Stage.SHUFFLE][1].figures, _SHUFFLE)
+        if Stage.ASSIGN in found:
+            figures = found[Stage.ASSIGN][1].figures
+            yield from self._plain(figures, _ASSIGN)
+            yield from self._tagging(figures)
+            yield from self._tiers(figures)
+
+    def _slots(self, found: Mapping[Stage, tuple[int, StageReport]]) -> Iterable[Metric]:
+        make = self.metrics
+        lanes = make.gauge_family(
+            "slot_lanes", "Lanes that the slot of this process holds", ["stage", "slot"]
+        )
+        ended = make.counter_family(
+            "transactions", "Kafka transactions by how they ended", ["stage", "outcome"]
+        )
+        claims = make.counter_family("claims", "Claims of lanes", ["stage"])
+        doubts = make.counter_family("doubts", "How often all that was held of lanes was dropped", ["stage"])
+        waits = make.gauge_family(
+            "input_waiting", "1 while records cannot be decoded yet (schema registry)", ["stage"]
+        )
+        letters = make.counter_family(
+            "dead_letter_records", "Records that could not be taken, by reason", ["stage", "reason"]
+        )
+        passed = make.counter_family(
+            "passed_over_records", "Records that are about no row (Debezium's `m`)", ["stage"]
+        )
+        dropped = make.counter_family(
+            "dropped_field_records",
+            "Records taken without a field that table.schema lacks",
+            ["stage", "topic", "field"],
+        )
+        for stage, (slot, report) in found.items():
+            name, figures = stage.value, report.figures
+            if slot >= 0:
+                lanes.add_metric([name, str(slot)], len(report.lanes_held))
+            for outcome in _OUTCOMES:
+                ended.add_metric([name, outcome], figures.get(f"transactions_{outcome}", 0.0))
+            claims.add_metric([name], figures.get("claims", 0.0))
+            doubts.add_metric([name], figures.get("doubts", 0.0))
+            waits.add_metric([name], figures.get("input_waits", 0.0))
+            passed.add_metric([name], figures.get("passed_over_records", 0.0))
+            for figure, count in figures.items():
+                if figure.startswith(REASON_FIGURE):
+                    letters.add_metric([name, figure.removeprefix(REASON_FIGURE)], count)
+            for each in dropped_fields(figures):
+                dropped.add_metric([name, each.topic, each.field], each.records)
+        return lanes, ended, claims, doubts, waits, letters, passed, dropped
+
+    def _plain(self, figures: Mapping[str, float], shown: Iterable[_Plain]) -> Iterable[Metric]:
+        for each in shown:
+            make = self.metrics.counter_family if each.total else self.metrics.gauge_family
+            family = make(each.name, each.help_text)
+            family.add_metric([], figures.get(each.figure, 0.0))
+            yield family
+
+    def _tagging(self, figures: Mapping[str, float]) -> Iterable[Metric]:
+        tags = self.metrics.counter_family(
+            "tagged_records", "Input records by what became of them; a move is an update as well", ["tag"]
+        )
+        for figure, tag in TAG_OF_COUNT.items():
+            tags.add_metric([tag], figures.get(f"tagged_{figure}", 0.0))
+        lag = self.metrics.gauge_family("lag_offsets", "Offsets of a lane that are not read yet", ["lane"])
+        for figure, offsets in figures.items():
+            if figure.startswith(_LANE_LAG):
+                lag.add_metric([figure.removeprefix(_LANE_LAG)], offsets)
+        return tags, lag
+
+    def _tiers(self, figures: Mapping[str, float]) -> Iterable[Metric]:
+        make, limits = self.metrics, self._limits
+        hits = make.counter_family("lookup_keys", "Keys looked up, by the tier that knew them", ["tier"])
+        for tier in _TIERS:
+            hits.add_metric([tier], figures.get(f"keys_{tier}", 0.0))
+        held = make.gauge_family(
+            "tier_bytes", "What a tier holds; rocksdb on disk, the others in memory", ["tier"]
+        )
+        limit = make.gauge_family("tier_limit_bytes", "What a tier may hold", ["tier"])
+        bounds = {
+            "uncommitted": ("uncommitted_bytes", None),
+            "hot": ("hot_bytes", limits.hot_cache),
+            "rocksdb": ("rocksdb_bytes", limits.disk_bytes),
+            "mdt": ("block_cache_bytes", limits.decoded_blocks),
+            "slice_deletes": ("delete_bytes", limits.slice_deletes),
+        }
+        for tier, (figure, bound) in bounds.items():
+            held.add_metric([tier], figures.get(figure, 0.0))
+            if bound is not None:
+                limit.add_metric([tier], bound)
+        entries = make.gauge_family(
+            "tier_entries", "Entries of a tier; of rocksdb its own estimate", ["tier"]
+        )
+        for tier in ("uncommitted", "hot", "rocksdb"):
+            entries.add_metric([tier], figures.get(f"{tier}_entries", 0.0))
+        most = make.gauge_family(
+            "tier_limit_entries",
+            "Entries of the tier in all assigners of the table at which tagging rests",
+            ["tier"],
+        )
+        most.add_metric(["uncommitted"], self._uncommitted_max)
+        return hits, held, limit, entries, most

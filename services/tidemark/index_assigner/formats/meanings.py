@@ -1,0 +1,113 @@
+"""What a number or some bytes of an input record stand for: Avro's logical types, and the type names of Kafka
+Connect and Debezium, which are told apart by name alone. And how such values become Arrow columns.
+
+The writer's meaning decides, never the column's: milliseconds in a column of microseconds are multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from enum import Enum
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.hudi_format.avro_types import DECIMAL_PRECISION_MAX
+from tidemark.hudi_format.exact_decimals import exact_decimals, exact_unscaled
+
+
+class Meaning(Enum):
+    """PLAIN: the value itself, or a meaning that no column type has."""
+
+    PLAIN = "plain"
+    DATE = "date"
+    MILLIS = "milliseconds"
+    MICROS = "microseconds"
+    NANOS = "nanoseconds"
+    DECIMAL = "decimal"
+    TIME_OF_DAY = "time of day"
+
+
+INSTANTS: Final = frozenset({Meaning.MILLIS, Meaning.MICROS, Meaning.NANOS})
+_BY_NAME: Final[Mapping[str, Meaning]] = {
+    "date": Meaning.DATE,
+    "timestamp-millis": Meaning.MILLIS,
+    "timestamp-micros": Meaning.MICROS,
+    "timestamp-nanos": Meaning.NANOS,
+    "local-timestamp-millis": Meaning.MILLIS,
+    "local-timestamp-micros": Meaning.MICROS,
+    "local-timestamp-nanos": Meaning.NANOS,
+    "time-millis": Meaning.TIME_OF_DAY,
+    "time-micros": Meaning.TIME_OF_DAY,
+    "decimal": Meaning.DECIMAL,
+    "org.apache.kafka.connect.data.Date": Meaning.DATE,
+    "org.apache.kafka.connect.data.Time": Meaning.TIME_OF_DAY,
+    "org.apache.kafka.connect.data.Timestamp": Meaning.MILLIS,
+    "org.apache.kafka.connect.data.Decimal": Meaning.DECIMAL,
+    "io.debezium.time.Date": Meaning.DATE,
+    "io.debezium.time.Time": Meaning.TIME_OF_DAY,
+    "io.debezium.time.MicroTime": Meaning.TIME_OF_DAY,
+    "io.debezium.time.NanoTime": Meaning.TIME_OF_DAY,
+    "io.debezium.time.Timestamp": Meaning.MILLIS,
+    "io.debezium.time.MicroTimestamp": Meaning.MICROS,
+    "io.debezium.time.NanoTimestamp": Meaning.NANOS,
+}
+_NANOS_PER: Final = {Meaning.MILLIS: 1_000_000, Meaning.MICROS: 1_000, Meaning.NANOS: 1}
+_NANOS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+def meaning_of(*names: object) -> Meaning:
+    """The first name that is known decides; texts that no one knows mean nothing."""
+    for name in names:
+        if isinstance(name, str) and name in _BY_NAME:
+            return _BY_NAME[name]
+    return Meaning.PLAIN
+
+
+def instants(values: Sequence[int | None], meaning: Meaning, arrow: pa.TimestampType) -> pa.Array:
+    """Numbers since 1970 as timestamps; without a meaning in the column's own unit. What the column cannot
+    keep of a finer unit is cut. Raises one of pyarrow's errors.
+    """
+    numbers = pa.array(values, pa.int64())
+    given, kept = _NANOS_PER.get(meaning, 0), _NANOS_PER_UNIT[arrow.unit]
+    if given > kept:
+        numbers = pc.multiply_checked(numbers, pa.scalar(given // kept, pa.int64()))
+    elif 0 < given < kept:
+        factor = pa.scalar(kept // given, pa.int64())
+        # Towards the past, before 1970 as well: divide cuts towards zero.
+        lower = pc.less(pc.subtract(numbers, pc.multiply(pc.divide(numbers, factor), factor)), 0)
+        numbers = pc.subtract(pc.divide(numbers, factor), lower.cast(pa.int64()))
+    return numbers.view(arrow)
+
+
+def decimals(values: Sequence[bytes | None], scale: int, arrow: pa.Decimal128Type) -> pa.Array:
+    """Big-endian two's complement numbers of this scale. Raises ValueError for what the column cannot hold
+    exactly.
+    """
+    numbers = [None if value is None else int.from_bytes(value, "big", signed=True) for value in values]
+    return exact_unscaled(numbers, scale, arrow)
+
+
+def decimal_texts(values: Sequence[str | None], arrow: pa.Decimal128Type) -> pa.Array:
+    """Numbers written as text. Raises ValueError for what the column cannot hold exactly."""
+    try:
+        numbers = [None if value is None else Decimal(value) for value in values]
+    except InvalidOperation as error:
+        raise ValueError(f"a text is no number: {error}") from None
+    return exact_decimals(numbers, arrow)
+
+
+def whole_decimals(values: Sequence[int | None], arrow: pa.Decimal128Type) -> pa.Array:
+    """Whole numbers as decimals. Raises ValueError for what the column cannot hold."""
+    return exact_unscaled(values, 0, arrow)
+
+
+def scale_in(parameters: Any) -> int | None:
+    """The scale in a type's parameters (a number, or text in Kafka Connect's); None: none that is served."""
+    try:
+        scale = int(parameters)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return scale if 0 <= scale <= DECIMAL_PRECISION_MAX else None

@@ -1,0 +1,56 @@
+"""What can go wrong in the tiered index, grouped by what the caller must do."""
+
+from __future__ import annotations
+
+from tidemark.index_assigner.errors import AssignerError
+from tidemark.stream_runtime.errors import ErrorKind
+
+
+class LaneNotOpenError(AssignerError):
+    """The lane was asked before `open_lane`, or after it was closed or rewound: open it first."""
+
+    kind = ErrorKind.INVALID
+
+
+class SnapshotBehindError(AssignerError):
+    """The metadata table snapshot does not show the last committed epoch yet: load a new one."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class IndexRebuiltError(AssignerError):
+    """Another engine built the record index anew with another number of shards: let the coordinator look."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class IndexOutdatedError(AssignerError):
+    """Another writer committed what the index, or an uncommitted transaction of ours, does not know: look the
+    keys up anew.
+    """
+
+    kind = ErrorKind.CONFLICT
+
+
+class IndexMismatchError(AssignerError):
+    """The record index names a file group that does not hold the key: index and data disagree, stop."""
+
+    kind = ErrorKind.CORRUPT
+
+
+class CacheInUseError(AssignerError):
+    """Another process holds the cache folder."""
+
+    kind = ErrorKind.INVALID
+
+
+class CacheDiskError(AssignerError):
+    """The disk of the RocksDB folder refuses to write: it is full, or broken. A new process tries again."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class CacheCorruptError(AssignerError):
+    """The RocksDB folder is damaged. The next start moves it aside and fills a new one."""
+
+    kind = ErrorKind.CORRUPT

@@ -1,0 +1,180 @@
+"""Deletes that another writer made with an ordering value, which no tombstone of ours tells of.
+
+The record index only says that a key is gone. So catching a shard up notes for each key that its changes
+delete where the key lived. The note is looked at when the key is asked for again, and a little after each
+promotion: when the delete that stands in that file slice has an ordering value, it becomes a tombstone; one
+without (Hudi's DELETE operation) removed what there was, and what comes after it counts. Either way the note
+ends. Deletes of our own are noted, too, since the record index does not tell whose they are; they come to the
+tombstone that they have already.
+
+What cannot be told any more leaves no note, or one that ends without a tombstone: the former place is in no
+file of the record index and not in RocksDB, or the data was compacted before anybody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import islice
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.file_group.changes import positions_in
+from tidemark.hudi_format.metadata_table import RecordIndexEntries
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.ordering import NO_ORDERING
+from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import Int64Array
+from tidemark.index_assigner.index.rocks import Puts, RocksTier
+from tidemark.index_assigner.index.rocks_layout import (
+    ENTRY,
+    FOREIGN_DELETE,
+    FOREIGN_PREFIX,
+    TOMBSTONE,
+    composite_keys,
+    pack,
+    shard_range,
+    unpack,
+)
+from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.slice_deletes import SliceDeletes
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.stream_runtime.clock import Clock
+
+_NOTES_PER_STEP: Final = 2_000
+_SLICES_PER_STEP: Final = 8
+# Keys of one shard whose former place is looked up in its base file, when it is caught up.
+_BASE_KEYS_MAX: Final = 5_000
+_HEAD: Final = len(FOREIGN_PREFIX)
+_END: Final = FOREIGN_PREFIX[:1] + bytes([FOREIGN_PREFIX[1] + 1])
+
+
+class ForeignDeletes:
+    """See the module. Nothing is noted where `deletes_stay` is not set."""
+
+    def __init__(
+        self,
+        rocks: RocksTier,
+        locations: Locations,
+        stored: StoredLocations,
+        tombstones: TombstoneStore,
+        deletes: SliceDeletes,
+        parts: OrderingParts,
+        clock: Clock,
+    ) -> None:
+        self._rocks, self._locations, self._stored = rocks, locations, stored
+        self._tombstones, self._deletes = tombstones, deletes
+        self._parts, self._clock = parts, clock
+        self._in_use: dict[int, bool] = {}
+        self._cursor = FOREIGN_PREFIX
+        self.found = 0
+
+    # ------------------------------------------------------------ notes
+
+    def notes(self, shard: ShardSnapshot, number: int, changes: Sequence[RecordIndexEntries] | None) -> Puts:
+        """What to write together with the changes.
+
+        ``changes``: those that are caught up, oldest first; RocksDB must not show them yet. None: the shard
+        is taken over from its slice alone.
+        """
+        if not self._parts.deletes_stay:
+            return []
+        newest = shard.log_changes() if changes is None else RecordIndexEntries.newest_wins(changes)
+        gone = newest.keys.filter(pa.array(newest.location_ids < 0))
+        if not len(gone):
+            return []
+        places = (
+            shard.log_places()
+            if changes is None
+            else RecordIndexEntries.newest_wins([each.live() for each in changes])
+        )
+        keys = composite_keys(gone, np.full(len(gone), number, np.int32))
+        where = self._former(shard, gone, keys, places)
+        known = np.flatnonzero(where != NO_LOCATION)
+        if not known.size:
+            return []
+        rows = np.zeros(len(known), FOREIGN_DELETE)
+        rows["location"] = self._stored.to_stored(where[known])
+        self._in_use[number] = True
+        return [([FOREIGN_PREFIX + keys[each] for each in known.tolist()], pack(rows))]
+
+    def _former(
+        self, shard: ShardSnapshot, gone: pa.StringArray, keys: list[bytes], places: RecordIndexEntries
+    ) -> Int32Array:
+        """Where each key lived: by the changes themselves, else by RocksDB, else by the base file."""
+        where = np.full(len(gone), NO_LOCATION, np.int32)
+        self._fill(where, gone, places)
+        values = self._rocks.get_many(keys)
+        present, entries = unpack(values, ENTRY)
+        local = self._stored.to_local(entries["location"])
+        where[present] = np.where(where[present] == NO_LOCATION, local, where[present])
+        nowhere = where == NO_LOCATION
+        nowhere[present] = False
+        rest = gone.take(pa.array(np.flatnonzero(nowhere)[:_BASE_KEYS_MAX]))
+        if len(rest):
+            self._fill(where, gone, shard.base_places(rest))
+        return where
+
+    def _fill(self, where: Int32Array, gone: pa.StringArray, places: RecordIndexEntries) -> None:
+        at = positions_in(places.keys, gone)
+        ids = [self._locations.intern(each.partition_path, each.file_id) for each in places.locations]
+        hits = np.flatnonzero(at >= 0)
+        where[at[hits]] = np.array([*ids, NO_LOCATION], np.int32)[places.location_ids[hits]]
+
+    # ------------------------------------------------------------ what the slices say
+
+    def settle(
+        self, keys: list[bytes], names: pa.StringArray, shards: Int32Array, absent: Int64Array
+    ) -> None:
+        """Ends the notes of the keys at these positions."""
+        used = [number for number in np.unique(shards[absent]).tolist() if self._has_any(number)]
+        if not used:
+            return
+        asked = absent[np.isin(shards[absent], used)].tolist()
+        present, rows = unpack(
+            self._rocks.get_many([FOREIGN_PREFIX + keys[each] for each in asked]), FOREIGN_DELETE
+        )
+        if present.size:
+            at = np.asarray(asked, np.int64)[present]
+            where = self._stored.to_local(rows["location"])
+            self._end([keys[each] for each in at.tolist()], names.take(pa.array(at)), where)
+
+    def step(self, shards: Collection[int]) -> None:
+        """Looks at some notes of these shards, going round and round; bounded."""
+        if not any(self._has_any(number) for number in shards):
+            return
+        items = list(islice(self._rocks.items_from(self._cursor, _END), _NOTES_PER_STEP))
+        full = len(items) == _NOTES_PER_STEP
+        self._cursor = items[-1][0] + b"\0" if full else FOREIGN_PREFIX
+        mine = [(key[_HEAD:], value) for key, value in items if int.from_bytes(key[2:4], "big") in shards]
+        if not mine:
+            return
+        _, rows = unpack([value for _, value in mine], FOREIGN_DELETE)
+        where = self._stored.to_local(rows["location"])
+        few = np.flatnonzero(np.isin(where, np.unique(where)[:_SLICES_PER_STEP]))
+        keys = [mine[each][0] for each in few.tolist()]
+        try:
+            self._end(keys, pa.array([key[2:].decode() for key in keys], pa.string()), where[few])
+        except TimelineConflictError:
+            return  # files keep vanishing just now; the next round comes by again
+
+    def _end(self, keys: list[bytes], names: pa.StringArray, where: Int32Array) -> None:
+        values = self._deletes.values(names, where)
+        typed = np.flatnonzero(values != NO_ORDERING)
+        tombstones = np.zeros(len(typed), TOMBSTONE)
+        tombstones["ordering"] = values[typed]
+        tombstones["expires_ms"] = self._clock.now_ms() + self._parts.tombstone_ttl_ms
+        tombstones["location"] = where[typed]
+        put = self._tombstones.merged([keys[each] for each in typed.tolist()], tombstones)
+        self._rocks.write([put], [FOREIGN_PREFIX + key for key in keys])
+        self.found += len(typed)
+
+    def _has_any(self, number: int) -> bool:
+        """Whether the shard ever had a note: asking costs a read a key."""
+        if number not in self._in_use:
+            found = next(self._rocks.items_from(*shard_range(FOREIGN_PREFIX, number)), None)
+            self._in_use[number] = found is not None
+        return self._in_use[number]

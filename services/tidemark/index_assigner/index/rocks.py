@@ -1,0 +1,287 @@
+"""The RocksDB folder of one assigner process: open, read many, write atomically, recover from damage.
+
+It is a cache. A damaged folder is moved aside and filled anew; reads that fail raise, they never look like
+a key that is not there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final, TypeAlias, TypeVar, cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    ReadOptions,
+    SstFileWriter,
+    WriteBatch,
+)
+
+from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
+from tidemark.index_assigner.index.rocks_layout import IDENTITY_KEY, LAYOUT_VERSION
+
+_log = logging.getLogger("tidemark.assigner")
+_T = TypeVar("_T")
+# In raw mode rocksdict hands out bytes alone; its type stubs say otherwise.
+_Keys: TypeAlias = Iterator[bytes]
+_Items: TypeAlias = Iterator[tuple[bytes, bytes]]
+Puts: TypeAlias = list[tuple[list[bytes], list[bytes]]]
+"""Keys and their values, as `RocksTier.write` takes them."""
+_MEMORY_MIN: Final = 8 << 20
+_BLOOM_BITS: Final = 10
+_BLOCK_BYTES: Final = 16 << 10
+_OPEN_FILES_MAX: Final = 256
+_LOADING_FILE: Final = "loading.sst"
+_DAMAGED_MARK: Final = "TIDEMARK_DAMAGED"
+# Bytes that may be written before the folder is measured again.
+_MEASURE_EVERY: Final = 4 << 20
+
+
+class RocksTier:
+    """See the module. For one thread; `write` is atomic, and what it wrote outlives a killed process."""
+
+    def __init__(self, path: Path, identity: str, memory_bytes: int) -> None:
+        """Opens or makes the folder (mode 0700).
+
+        ``identity`` names table and shard count: content of another one is thrown away. ``memory_bytes``
+        bounds block cache and write buffers. Raises CacheInUseError.
+        """
+        self.path = path
+        self._identity = f"{LAYOUT_VERSION}\0{identity}".encode()
+        self._memory = max(memory_bytes, _MEMORY_MIN)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(_lock_file(path))
+        try:
+            self._db = self._open_or_rebuild()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._measured = 0
+        self._written = _MEASURE_EVERY
+
+    def _open_or_rebuild(self) -> Rdict:
+        if (self.path / _DAMAGED_MARK).exists():
+            self._move_aside("reading it failed in an earlier run")
+        try:
+            return self._open()
+        except Exception as error:  # rocksdict raises nothing more specific
+            if disk_error := _disk_error(self.path, error):
+                raise disk_error from error
+            self._move_aside(str(error))
+        return self._open()
+
+    def _open(self) -> Rdict:
+        self.path.mkdir(mode=0o700, exist_ok=True)
+        self.path.chmod(0o700)
+        database = self._database()
+        found = database.get(IDENTITY_KEY)
+        if found is not None and found != self._identity:
+            database.close()
+            _log.warning("%s holds the cache of another table or layout: it is emptied", self.path)
+            shutil.rmtree(self.path)
+            self.path.mkdir(mode=0o700)
+            database = self._database()
+        database.put(IDENTITY_KEY, self._identity)
+        return database
+
+    def _database(self) -> Rdict:
+        options = self._options()
+        # Without column_families an existing database is opened with its stored options: no block cache.
+        return Rdict(str(self.path), options, column_families={"default": options})
+
+    def _options(self) -> Options:
+        table = BlockBasedOptions()
+        table.set_block_cache(Cache(self._memory * 3 // 4))
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        table.set_bloom_filter(_BLOOM_BITS, False)
+        table.set_block_size(_BLOCK_BYTES)
+        table.set_format_version(5)
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        options.set_write_buffer_size(self._memory // 8)
+        options.set_max_write_buffer_number(2)
+        options.set_max_total_wal_size(self._memory // 4)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_max_open_files(_OPEN_FILES_MAX)
+        options.set_max_background_jobs(2)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1 << 20)
+        # Each flush and compaction adds to it, and it counts as disk of the cache; the default is 1 GiB.
+        options.set_max_manifest_file_size(1 << 20)
+        return options
+
+    def _move_aside(self, reason: str) -> None:
+        aside = self.path.with_name(self.path.name + ".damaged")
+        shutil.rmtree(aside, ignore_errors=True)
+        self.path.rename(aside)
+        _log.error("cache folder %s is damaged (%s): moved to %s, filled anew", self.path, reason, aside)
+
+    def close(self) -> None:
+        """Closes the database and lets another process in. Repeatable."""
+        if self._lock >= 0:
+            self._db.close()
+            os.close(self._lock)
+            self._lock = -1
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """The value of each key, None where there is none."""
+        if not keys:
+            return []
+        asked = cast(list[str | int | float | bytes | bool], keys)
+        return self._guarded(lambda: cast(list[bytes | None], self._db.get(asked)))
+
+    def get(self, key: bytes) -> bytes | None:
+        """One value."""
+        return self.get_many([key])[0]
+
+    def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
+        """All keys in [first, end), ascending."""
+        return self._guarded(lambda: list(cast(_Keys, self._db.keys(from_key=first, read_opt=_until(end)))))
+
+    def items_between(self, first: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+        """All keys in [first, end) with their values."""
+        return self._guarded(lambda: list(self.items_from(first, end)))
+
+    def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As `items_between`, one by one."""
+        return cast(_Items, self._db.items(from_key=first, read_opt=_until(end)))
+
+    def write(
+        self,
+        puts: Iterable[tuple[list[bytes], list[bytes]]],
+        deletes: Iterable[bytes] = (),
+        drop_ranges: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """One atomic batch: ranges are dropped, then keys deleted, then (keys, values) put."""
+        batch = WriteBatch(raw_mode=True)
+        for first, end in drop_ranges:
+            batch.delete_range(first, end)
+        for key in deletes:
+            batch.delete(key)
+        for keys, values in puts:
+            for _ in map(batch.put, keys, values):
+                pass
+        self._written += batch.size_in_bytes()
+        self._guarded(lambda: self._db.write(batch))
+
+    def load(self, keys: list[bytes], values: list[bytes]) -> None:
+        """As `write`, of unique keys in ascending order (at least one), as a file that is taken in whole.
+
+        Cheaper than `write` for many keys. Survives a loss of power, which earlier writes need not: what
+        makes the keys count is to be written afterwards.
+        """
+        path = self.path / _LOADING_FILE
+        path.unlink(missing_ok=True)
+        self._guarded(lambda: self._write_file(path, keys, values))
+        self._written += path.stat().st_size
+        options = IngestExternalFileOptions()
+        options.set_move_files(True)
+        self._guarded(lambda: self._db.ingest_external_file([str(path)], options))
+
+    def _write_file(self, path: Path, keys: list[bytes], values: list[bytes]) -> None:
+        file = SstFileWriter(self._options())
+        file.open(str(path))
+        for _ in map(file.__setitem__, keys, values):
+            pass
+        file.finish()
+
+    def clear(self, first: bytes, end: bytes) -> None:
+        """Drops all keys in [first, end), when there are any."""
+        if self._guarded(lambda: next(self.items_from(first, end), None)) is not None:
+            self.write([], [], [(first, end)])
+
+    def reclaim(self, first: bytes, end: bytes) -> None:
+        """Gives the disk space of a dropped range back."""
+        self._guarded(lambda: self._db.compact_range(first, end))
+        self._written = _MEASURE_EVERY
+
+    def disk_bytes(self) -> int:
+        """Size of the folder: measured every few megabytes written, in between plus what was written."""
+        if self._written >= _MEASURE_EVERY:
+            with os.scandir(self.path) as entries:
+                self._measured = sum(_size(entry) for entry in entries)
+            self._written = 0
+        return self._measured + self._written
+
+    def entries(self) -> int:
+        """How many entries there are, by RocksDB's own estimate."""
+        return self._guarded(lambda: self._db.property_int_value("rocksdb.estimate-num-keys")) or 0
+
+    def _guarded(self, operation: Callable[[], _T]) -> _T:
+        """Turns damage into CacheCorruptError, and marks the folder so that the next start rebuilds it; a
+        disk that does not take more into CacheDiskError.
+        """
+        try:
+            return operation()
+        except Exception as error:  # rocksdict raises nothing more specific
+            if disk_error := _disk_error(self.path, error):
+                raise disk_error from error
+            if "orruption" not in str(error) and "No such file" not in str(error):
+                raise
+            raise self.damaged(str(error)) from error
+
+    def damaged(self, why: str) -> CacheCorruptError:
+        """To be raised; marks the folder, so that the next start rebuilds it."""
+        (self.path / _DAMAGED_MARK).touch()
+        return CacheCorruptError(
+            f"cache folder {self.path}: {why}; start again: it is rebuilt from the metadata table"
+        )
+
+
+def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:
+    """Not damage: what was there is whole, and worth keeping."""
+    text = str(error)
+    if "No space left" not in text and "Writer has previous error" not in text:
+        return None
+    return CacheDiskError(
+        f"cache folder {path} (state.path) cannot be written: {text}. Free space there; nothing is lost, and "
+        "the assigner goes on when it is started again"
+    )
+
+
+def _until(end: bytes) -> ReadOptions:
+    options = ReadOptions()
+    options.set_iterate_upper_bound(end)
+    return options
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0  # a file that a compaction replaced meanwhile
+
+
+def check_not_in_use(path: Path) -> None:
+    """Whether a process could open the folder now; makes nothing. Raises CacheInUseError, OSError."""
+    lock = _lock_file(path)
+    if lock.exists():
+        os.close(_locked(lock))
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _locked(path: Path) -> int:
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise CacheInUseError(
+            f"{path} is locked: another process uses this cache folder; "
+            "give each assigner a `state.path` or slot of its own"
+        ) from error
+    return handle

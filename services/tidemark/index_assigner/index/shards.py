@@ -1,0 +1,285 @@
+"""What RocksDB holds of each record index shard, and how it is brought and kept up to date.
+
+Invariant of an open shard with stamp S, read through a snapshot whose base file is B: a key that has an entry
+here is where the entry says as of S; a key that has none is, as of S, where B says; and it is absent when its
+block of B was taken over whole. It holds because the log files' changes are taken over when a shard is first
+used, because every later change is written here together with its stamp, because no entry is ever removed on
+its own, and because a block never overwrites an entry (entries are newer than base files).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.file_group.names import BaseFileName
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
+from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.index_assigner.domain.locations import Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import BoolArray
+from tidemark.index_assigner.index.block_values import BlockValues
+from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
+from tidemark.index_assigner.index.rocks import Puts, RocksTier
+from tidemark.index_assigner.index.rocks_layout import (
+    COVERAGE_PREFIX,
+    ENTRY,
+    STATE_PREFIX,
+    ShardRecord,
+    composite_keys,
+    pack,
+    shard_bytes,
+    shard_range,
+)
+from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.shown_timeline import ShownTimeline, commits_after
+
+_log = logging.getLogger("tidemark.assigner")
+_ENTRIES_PER_FILE: Final = 200_000
+_STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
+
+
+@dataclass(slots=True)
+class OpenShard:
+    """A shard in use. `covered[i]`: block i of the snapshot's base file was taken over whole."""
+
+    number: int
+    snapshot: ShardSnapshot
+    stamp: str
+    generation: int
+    covered: BoolArray
+    fold_generation: int
+    unseen: tuple[str, ...] = ()
+
+    def record(self) -> ShardRecord:
+        """As it is stored."""
+        return ShardRecord(
+            self.stamp,
+            self.generation,
+            self.snapshot.base_name,
+            len(self.covered),
+            self.snapshot.base_mark,
+            self.fold_generation,
+            self.unseen,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntries:
+    """Blocks of a base file, by ascending numbers, and all of their entries: key i is where
+    ``locations[i]``, an id of this process, says.
+    """
+
+    numbers: Sequence[int]
+    keys: pa.StringArray
+    locations: Int32Array
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held by the entries."""
+        return int(self.keys.nbytes) + self.locations.nbytes
+
+    @property
+    def are_dense(self) -> bool:
+        """Whether they are half of the blocks from the first to the last of them, or more."""
+        return self.numbers[-1] - self.numbers[0] < 2 * len(self.numbers)
+
+
+class ShardStore:
+    """The shards' content in RocksDB."""
+
+    def __init__(
+        self, rocks: RocksTier, locations: Locations, stored: StoredLocations, foreign: ForeignDeletes
+    ) -> None:
+        self._rocks, self._locations, self._stored = rocks, locations, stored
+        self._foreign = foreign
+        self._values = BlockValues(locations)
+        self.blocks_read = 0
+        self.shards_dropped = 0
+
+    def open(self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
+        """Brings the shard to the snapshot: from its stamp by the changes since, or from nothing."""
+        value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
+        if value is None:
+            return self._take_over(number, snapshot, shown, 0)
+        record = self._decoded(value, number)
+        fresh = snapshot.shard(number)
+        changes = _changes_since(record, fresh, shown)
+        if changes is None:
+            _log.info("shard %d: changes after %s are gone, it is filled again", number, record.stamp)
+            self._forget(number)
+            return self._take_over(number, snapshot, shown, record.generation + 1)
+        moved_on = commits_after(snapshot.data_timeline, record.stamp)
+        shard = OpenShard(
+            number,
+            fresh,
+            shown.stamp,
+            record.generation + moved_on,
+            self._coverage(number, record, fresh),
+            _fold_generation(shown),
+            shown.unseen,
+        )
+        if shard.record() != record or changes:
+            parts = [each for _, each in changes]
+            notes = self._foreign.notes(fresh, number, parts)
+            entries = self._located(number, RecordIndexEntries.newest_wins(parts))
+            self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
+        return shard
+
+    def _decoded(self, value: bytes, number: int) -> ShardRecord:
+        try:
+            return msgspec.json.decode(value, type=ShardRecord)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._rocks.damaged(f"the record of shard {number} cannot be read: {error}") from error
+
+    def drop(self, number: int) -> None:
+        """Gives the shard up for want of space; `shards_dropped` counts it."""
+        self._forget(number)
+        self.shards_dropped += 1
+
+    def _forget(self, number: int) -> None:
+        """Removes all that is stored of it, its stamp and coverage included; space is given back."""
+        key = shard_bytes(number)
+        first, end = shard_range(b"", number)
+        self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
+        self._rocks.reclaim(first, end)
+
+    def stored_shards(self) -> list[int]:
+        """Shards that RocksDB holds something of."""
+        return [int.from_bytes(key[2:], "big") for key in self._rocks.keys_between(STATE_PREFIX, _STATE_END)]
+
+    def promote(
+        self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
+    ) -> None:
+        """Writes committed entries (`ENTRY`, with local location ids) and the new stamp in one batch."""
+        values = rows.copy()
+        values["location"] = self._stored.to_stored(rows["location"])
+        values["generation"] = shard.generation
+        shard.stamp = max(shard.stamp, completion)
+        self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
+
+    def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[BlockEntries]:
+        """The entries of blocks of the base file (ascending numbers), many blocks at a time."""
+        base = shard.snapshot.base
+        assert base is not None
+        for run in base.runs(numbers):
+            self.blocks_read += len(run.numbers)
+            locations = self._values.locations(run.content.values, base.schema, base.name)
+            yield BlockEntries(run.numbers, run.content.keys, locations)
+
+    def take_over_blocks(self, shard: OpenShard, blocks: BlockEntries) -> None:
+        """Stores whole blocks of the shard's base file and, in the same batch, that they are covered."""
+        covered = shard.covered.copy()
+        covered[blocks.numbers] = True
+        puts = self._new_entries(shard.number, blocks)
+        self._rocks.write([*puts, self._coverage_put(shard.number, covered)])
+        shard.covered = covered
+
+    def _local_ids(self, entries: RecordIndexEntries) -> Int32Array:
+        """The entries' locations as this process's ids, -1 for deletes."""
+        ids = [self._locations.intern(each.partition_path, each.file_id) for each in entries.locations]
+        return np.array([*ids, -1], np.int32)[entries.location_ids]
+
+    def _take_over(
+        self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
+    ) -> OpenShard:
+        """Starts with the changes of the slice's log files; the record comes last and makes them count."""
+        first = snapshot.shard(number)
+        changes = first.log_changes().sorted_by_key()
+        self._rocks.clear(*shard_range(b"", number))
+        self._rocks.write(self._foreign.notes(first, number, None))
+        for at in range(0, len(changes), _ENTRIES_PER_FILE):
+            part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
+            for keys, values in self._located(number, part):
+                self._rocks.load(keys, values)
+        # Another view of the shard: the first one holds on to the merged log files.
+        fresh = snapshot.shard(number)
+        uncovered = np.zeros(fresh.block_count, np.bool_)
+        shard = OpenShard(
+            number, fresh, shown.stamp, generation, uncovered, _fold_generation(shown), shown.unseen
+        )
+        self._rocks.write(self._bookkeeping(shard))
+        return shard
+
+    def _coverage(self, number: int, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
+        blocks = fresh.block_count
+        of_other = record.base_name != fresh.base_name or record.base_mark != fresh.base_mark
+        if of_other or record.blocks != blocks or not record.base_mark:
+            return np.zeros(blocks, np.bool_)
+        value = self._rocks.get(COVERAGE_PREFIX + shard_bytes(number)) or b""
+        bits = np.unpackbits(np.frombuffer(value, np.uint8), count=blocks)
+        return bits.astype(np.bool_)
+
+    def _bookkeeping(self, shard: OpenShard) -> Puts:
+        return [*self._state(shard), self._coverage_put(shard.number, shard.covered)]
+
+    def _state(self, shard: OpenShard) -> Puts:
+        return [([STATE_PREFIX + shard_bytes(shard.number)], [msgspec.json.encode(shard.record())])]
+
+    def _coverage_put(self, number: int, covered: BoolArray) -> tuple[list[bytes], list[bytes]]:
+        return [COVERAGE_PREFIX + shard_bytes(number)], [np.packbits(covered).tobytes()]
+
+    def _located(self, number: int, entries: RecordIndexEntries) -> Puts:
+        """Entries of the record index: a location, or absent; the ordering value is not known."""
+        if not len(entries):
+            return []
+        keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
+        return [(keys, self._packed(self._local_ids(entries)))]
+
+    def _packed(self, locations: Int32Array) -> list[bytes]:
+        rows = np.zeros(len(locations), ENTRY)
+        rows["location"] = self._stored.to_stored(locations)
+        return pack(rows)
+
+    def _new_entries(self, number: int, blocks: BlockEntries) -> Puts:
+        """Those of the blocks' entries that RocksDB has no (hence newer) entry for."""
+        if not len(blocks):
+            return []
+        keys = composite_keys(blocks.keys, np.full(len(blocks), number, np.int32))
+        values = self._packed(blocks.locations)
+        new = self._new_keys(keys, blocks.are_dense)
+        if len(new) == len(keys):
+            return [(keys, values)]
+        return [([keys[each] for each in new], [values[each] for each in new])]
+
+    def _new_keys(self, keys: list[bytes], are_dense: bool) -> list[int]:
+        """Positions of the keys that RocksDB has no entry for; dense: few others lie between them."""
+        if not are_dense:
+            return [each for each, value in enumerate(self._rocks.get_many(keys)) if value is None]
+        known = set(self._rocks.keys_between(min(keys), max(keys) + b"\0"))
+        return [each for each, key in enumerate(keys) if key not in known]
+
+
+def _changes_since(
+    record: ShardRecord, fresh: ShardSnapshot, shown: ShownTimeline
+) -> list[tuple[str, RecordIndexEntries]] | None:
+    """What the shard does not reflect yet; None when that cannot be told."""
+    if not shown.can_catch_up(record.stamp, record.fold_generation):
+        return None
+    if shown.lacks(record.unseen):
+        # Undone before the coordinator ever saw it: no rewind names it, and its changes are in our entries.
+        return None
+    if _base_instant(fresh.base_name) < _base_instant(record.base_name):
+        # A restore took the base file away that our entries reach back to: what was folded into it, and came
+        # after the older one, would be in neither.
+        return None
+    newest = shown.stamp if shown.known is None else None
+    return [] if record.stamp == newest else fresh.changes_after(record.stamp)
+
+
+def _base_instant(name: str | None) -> str:
+    parsed = BaseFileName.parse(name) if name is not None else None
+    return parsed.instant if parsed is not None else ""
+
+
+def _fold_generation(shown: ShownTimeline) -> int:
+    return shown.known.generation if shown.known is not None else 0

@@ -1,0 +1,356 @@
+"""The tiered index of one assigner process: uncommitted → hot cache → RocksDB → metadata table.
+
+What each tier may be asked for, and why the order is sound, is in ARCHITECTURE.md, "Assign" and "Cache
+tiers"; `shards` states RocksDB's invariant. Here the tiers are asked one after the other, and lanes are
+opened, promoted and given up.
+
+Invariant of an open lane: its shards reflect the snapshot that it was brought to and what was promoted since;
+every counted change after that is in the lane's memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import pyarrow as pa
+
+from tidemark.epoch_protocol.lanes import shards_of_lane
+from tidemark.epoch_protocol.seen import Known
+from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.index_assigner.domain.locations import Int32Array, Locations
+from tidemark.index_assigner.domain.reduce import BoolArray, Int64Array
+from tidemark.index_assigner.index.answer_columns import AnswerColumns, tier_counts
+from tidemark.index_assigner.index.counted_rows import TombstoneRows, changes_of_rows
+from tidemark.index_assigner.index.errors import (
+    IndexMismatchError,
+    IndexOutdatedError,
+    IndexRebuiltError,
+    LaneNotOpenError,
+    SnapshotBehindError,
+)
+from tidemark.index_assigner.index.exact_values import exact_values, not_where_placed
+from tidemark.index_assigner.index.foreign_deletes import ForeignDeletes
+from tidemark.index_assigner.index.held_lane import HeldLane
+from tidemark.index_assigner.index.hot_cache import HotCache
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.metadata_table_reader import MetadataTableReader
+from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges
+from tidemark.index_assigner.index.promotion import Promotion
+from tidemark.index_assigner.index.replaced_groups import ReplacedGroups
+from tidemark.index_assigner.index.rocks import RocksTier
+from tidemark.index_assigner.index.rocks_layout import composite_keys
+from tidemark.index_assigner.index.rocks_locations import StoredLocations
+from tidemark.index_assigner.index.shards import ShardStore
+from tidemark.index_assigner.index.shown_timeline import ShownTimeline
+from tidemark.index_assigner.index.slice_deletes import SliceDeletes
+from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValues
+from tidemark.index_assigner.index.tier_reads import TierReads
+from tidemark.index_assigner.index.tombstone_sweep import TombstoneSweep
+from tidemark.index_assigner.index.tombstones import TombstoneStore
+from tidemark.stream_runtime.clock import Clock
+
+_log = logging.getLogger("tidemark.assigner")
+_RELOADS_MAX: Final = 4
+PROMOTED_MIN: Final = 1_000
+"""Promoted commits that are remembered before anybody looks which of them are archived."""
+
+
+class TieredIndex:
+    """See the module and `ports.KeyIndex`. For one thread."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        rocks: RocksTier,
+        locations: Locations,
+        num_shards: int,
+        lanes: int,
+        ordered: bool,
+        limits: IndexLimits,
+        ordering: OrderingParts,
+        clock: Clock,
+        tier_read: Callable[[str, float], None] = lambda tier, seconds: None,
+    ) -> None:
+        self._storage, self._num_shards, self._lanes = storage, num_shards, lanes
+        self._locations, self._ordered, self._clock = locations, ordered, clock
+        stored = StoredLocations(rocks, locations)
+        self._rocks = rocks
+        self._tombstones = TombstoneStore(rocks, stored)
+        self._slices = SliceValues(
+            storage, locations, ordering.schema, ordering.mode, ordering.field, limits.slice_values
+        )
+        self._deletes = SliceDeletes(storage, self._slices, ordering, limits.slice_deletes, clock)
+        self._foreign = ForeignDeletes(
+            rocks, locations, stored, self._tombstones, self._deletes, ordering, clock
+        )
+        self._store = ShardStore(rocks, locations, stored, self._foreign)
+        self._hot = HotCache(limits.hot_cache)
+        self._mdt = MetadataTableReader(self._store, limits.decoded_blocks)
+        self._reads = TierReads(
+            rocks,
+            stored,
+            self._store,
+            self._hot,
+            self._mdt,
+            self._tombstones,
+            self._slices,
+            limits,
+            clock,
+            tier_read,
+        )
+        self._tier_read = tier_read
+        self._promotion = Promotion(rocks, self._store, self._hot, self._tombstones, limits)
+        self._sweep = TombstoneSweep(rocks, stored, self._tombstones, self._slices, clock)
+        self._replaced = ReplacedGroups(storage, locations)
+        self._held: dict[int, HeldLane] = {}
+        self._limits = limits
+        self._known: Known | None = None
+        self._promoted: set[str] = set()
+        self._promoted_max = PROMOTED_MIN
+        self._required: str | None = None
+        self._answered: Counter[str] = Counter()
+        self._exact_seconds = 0.0
+        self._epoch = 0
+
+    # ------------------------------------------------------------------ lanes
+
+    def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
+        """See `ports.KeyIndex`. Uncommitted entries of an earlier opening are forgotten."""
+        if known is not None:
+            self._known, self._promoted = known, set()
+            self._required = known.committed or self._required
+        self._held.pop(lane, None)
+        held = HeldLane(lane, ShownTimeline(snapshot.data_timeline))
+        self._bring_to(held, snapshot)
+        self._held[lane] = held
+
+    def close_lane(self, lane: int) -> None:
+        """As `KeyIndex`."""
+        held = self._held.pop(lane, None)
+        if held is not None:
+            self._hot.drop_shards(held.shards)
+
+    def rewind(self) -> None:
+        """As `KeyIndex`."""
+        self._held.clear()
+        self._slices.forget()
+        self._deletes.forget()
+
+    def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
+        """All shards of the lane to the snapshot, or to a newer one when its files vanished."""
+        for _ in range(_RELOADS_MAX):
+            shown = ShownTimeline(snapshot.data_timeline, self._known, frozenset(self._promoted))
+            if not shown.shows(self._required):
+                raise SnapshotBehindError(
+                    f"lane {held.number}: the metadata table snapshot ends before our commit "
+                    f"{self._required}, which is known: load a new snapshot"
+                )
+            if snapshot.num_shards != self._num_shards:
+                raise IndexRebuiltError(
+                    f"the record index has {snapshot.num_shards} shards, not {self._num_shards}: another "
+                    "engine built it anew. The coordinator says what to do (`tidemark status`)"
+                )
+            self._slices.forget()
+            self._deletes.forget()
+            numbers = shards_of_lane(held.number, self._lanes, self._num_shards)
+            self._hot.drop_shards(numbers)
+            try:
+                self._replaced.look(snapshot.data_timeline)
+                held.shards.update({each: self._store.open(each, snapshot, shown) for each in numbers})
+                held.shown = shown
+                return
+            except FileMissingError:
+                snapshot = MetadataTableSnapshot.load(self._storage)
+        raise self._vanishing(held)
+
+    def _reload(self, held: HeldLane) -> None:
+        """The lane to the newest snapshot; a lane for which that fails is closed."""
+        try:
+            self._bring_to(held, MetadataTableSnapshot.load(self._storage))
+        except BaseException:
+            self._held.pop(held.number, None)
+            raise
+
+    def _vanishing(self, held: HeldLane) -> TimelineConflictError:
+        return TimelineConflictError(
+            f"lane {held.number}: record index files vanished during each of {_RELOADS_MAX} reads: try again"
+        )
+
+    def _lane(self, lane: int) -> HeldLane:
+        held = self._held.get(lane)
+        if held is None:
+            raise LaneNotOpenError(f"lane {lane} is not open: claim it and call open_lane first")
+        return held
+
+    # ------------------------------------------------------------------ questions
+
+    def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
+        """As `KeyIndex`."""
+        held = self._lane(lane)
+        composite = composite_keys(keys, shards)
+        for _ in range(_RELOADS_MAX):
+            columns = AnswerColumns(len(keys))
+            try:
+                self._reads.uncommitted(held.entries, composite, columns)
+                self._reads.hot(composite, columns)
+                self._reads.rocksdb(held.shards, composite, shards, columns)
+                self._reads.mdt(held.shards, composite, keys, shards, columns, self._held_shards())
+                columns.drop_committed(self._replaced.hold(columns.location))
+                if self._ordered:
+                    self._foreign.settle(composite, keys, shards, columns.absent())
+                    self._reads.tombstones(composite, keys, columns)
+            except FileMissingError:
+                self._reload(held)
+                continue
+            self._answered.update({tier.name.lower(): n for tier, n in tier_counts(columns.tier).items()})
+            return columns.answer()
+        raise self._vanishing(held)
+
+    def exact_ordering(self, lane: int, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
+        """As `KeyIndex`."""
+        held = self._lane(lane)
+        started = self._clock.monotonic_s()
+        composite = composite_keys(keys, record_index_shard(keys, self._num_shards))
+        ordering, proven = exact_values(self._slices, held.entries, keys, composite, locations)
+        seconds = self._clock.monotonic_s() - started
+        self._exact_seconds += seconds
+        self._tier_read("exact", seconds)
+        self._answered["exact"] += len(keys)
+        if not proven.all():
+            keys_elsewhere = not_where_placed(keys, locations, proven, self._locations)
+            if self._slices.changed_since(held.shown, self._promoted):
+                self._reload(held)
+            elif not held.shown.unseen:
+                raise IndexMismatchError(
+                    f"{keys_elsewhere}. Index and data disagree: run `tidemark verify`, then rebuild the "
+                    "record index"
+                )
+            # Otherwise our uncommitted entries place keys as they were before the other writer's commit. The
+            # coordinator has not seen that commit yet; once it has, it rewinds the lane.
+            raise IndexOutdatedError(f"another writer committed meanwhile: {keys_elsewhere}")
+        return ordering
+
+    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+        """As `KeyIndex`."""
+        return self._deletes.hides(keys, locations, ordering)
+
+    # ------------------------------------------------------------------ changes
+
+    def stage(self, lane: int, changes: StagedChanges) -> None:
+        """As `KeyIndex`."""
+        self._lane(lane).entries.stage(composite_keys(changes.keys, changes.shards), changes)
+
+    def counted(
+        self, lanes: Iterable[int], ledger_offset: int, tombstones_next: Mapping[int, int] | None = None
+    ) -> None:
+        """As `KeyIndex`."""
+        for lane in lanes:
+            self._lane(lane).entries.counted(ledger_offset, (tombstones_next or {}).get(lane))
+
+    def drop_staged(self, lane: int) -> None:
+        """As `KeyIndex`."""
+        self._lane(lane).entries.drop_staged()
+
+    def load_counted(
+        self,
+        lane: int,
+        ledger_offset: int,
+        index_rows: Iterable[pa.RecordBatch],
+        tombstone_rows: Iterable[pa.RecordBatch] = (),
+        tombstones_next: int | None = None,
+    ) -> None:
+        """As `KeyIndex`."""
+        tombstones = TombstoneRows(tombstone_rows, self._locations)
+        for changes in changes_of_rows(index_rows, tombstones, self._locations):
+            self.stage(lane, changes)
+        self._lane(lane).entries.counted(ledger_offset, tombstones_next)
+
+    def tombstones_position(self, lane: int) -> int:
+        """As `KeyIndex`."""
+        return self._tombstones.position(lane)
+
+    def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
+        """As `KeyIndex`."""
+        found = TombstoneRows(rows, self._locations)
+        put = self._tombstones.merged(found.composite(), found.rows)
+        self._rocks.write([put, self._tombstones.position_put(lane, position)])
+
+    def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
+        """As `KeyIndex`."""
+        for held in self._held.values():
+            self._promotion.promote(held, through, completion)
+        if completion is not None:
+            self._promoted.add(completion)
+        self._required = instant or self._required
+        self._epoch = max(self._epoch, epoch)
+        self._slices.forget()
+        if len(self._promoted) > self._promoted_max:
+            self._forget_archived()
+        if self._ordered:
+            self._foreign.step(self._held_shards())
+            self._sweep.step(self._held_shards())
+        self._keep_to_disk_limit()
+
+    def _forget_archived(self) -> None:
+        """Of what was promoted only commits matter that a listing of the timeline may show: those that are
+        archived are never asked for. So the set is at most twice as large as the active timeline.
+        """
+        self._promoted &= self._slices.shown_times()
+        self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
+
+    def _keep_to_disk_limit(self) -> None:
+        """Other lanes' shards go first; then ours start anew from a snapshot that shows all promoted."""
+        if self._promotion.drop_foreign_shards(self._held_shards()):
+            return
+        for held in list(self._held.values()):
+            for number in held.shards:
+                self._store.drop(number)
+            self._reload(held)
+            if self._promotion.fits():
+                return
+        _log.warning(
+            "%s takes %d bytes with nothing but the record index's uncompacted changes in it: raise "
+            "`state.disk`, or compact the metadata table",
+            self._rocks.path,
+            self._rocks.disk_bytes(),
+        )
+
+    def _held_shards(self) -> set[int]:
+        return {number for held in self._held.values() for number in held.shards}
+
+    # ------------------------------------------------------------------ figures
+
+    def uncommitted_entries(self) -> int:
+        """As `KeyIndex`."""
+        return sum(len(held.entries) for held in self._held.values())
+
+    def figures(self) -> dict[str, float]:
+        """As `KeyIndex`."""
+        return {
+            **{f"keys_{name}": float(count) for name, count in self._answered.items()},
+            **self._reads.seconds(),
+            "exact_seconds": self._exact_seconds,
+            "uncommitted_entries": self.uncommitted_entries(),
+            "uncommitted_bytes": sum(held.entries.nbytes for held in self._held.values()),
+            "hot_entries": len(self._hot),
+            "hot_bytes": self._hot.nbytes,
+            "hot_bytes_max": self._limits.hot_cache,
+            "block_cache_bytes": self._mdt.nbytes,
+            "block_cache_bytes_max": self._limits.decoded_blocks,
+            "rocksdb_bytes": self._rocks.disk_bytes(),
+            "rocksdb_bytes_max": self._limits.disk_bytes,
+            "rocksdb_entries": self._rocks.entries(),
+            "blocks_read": self._store.blocks_read,
+            "shards_dropped": self._store.shards_dropped,
+            "tombstones_removed": self._sweep.removed,
+            "foreign_deletes": self._foreign.found,
+            "kept_apart": self._deletes.kept_apart,
+            "delete_bytes": self._deletes.nbytes,
+            "epoch_promoted": self._epoch,
+        }

@@ -1,0 +1,60 @@
+"""`tidemark assigner -c F --stages shuffle,assign`: one index-assigner process of a table."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.index_assigner.assign.wiring import assign_work
+from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
+from tidemark.index_assigner.failpoints import AssignerFailpoint
+from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings
+from tidemark.index_assigner.stage_context import StageFactory
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.config import Address, TableConfigFile
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import SystemIds
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.service_http import served
+
+FACTORIES: Final[Mapping[Stage, StageFactory]] = {
+    Stage.SHUFFLE: shuffle_work,
+    Stage.ASSIGN: assign_work,
+}
+_COLLECT_AFTER: Final = (200_000, 20, 50)
+
+
+def run(
+    config: TableConfigFile,
+    stages: Collection[Stage] = frozenset(Stage),
+    foreign_failpoints: frozenset[str] = frozenset(),
+    http: Address | None = None,
+) -> None:
+    """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises what stopped it: InputLostError,
+    SetupError, RpcError, ListenError …
+    """
+    # Records come and go by ten thousands, none of them part of a cycle: looking for cycles often is waste.
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    clock = SystemClock.from_environment(os.environ)
+    kafka = ConfluentKafkaClient.from_config(config, clock=clock)
+    ports = Ports(
+        kafka=kafka,
+        storage=open_storage(config.table.path),
+        clock=clock,
+        ids=SystemIds(),
+        failpoints=FailpointRegistry.from_environment(AssignerFailpoint, os.environ, foreign_failpoints),
+        careful_settings=CarefulSettings(*kafka.careful_settings()),
+    )
+    service = AssignerService(config, ports, {s: f for s, f in FACTORIES.items() if s in stages})
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with served(http, config, service.metrics.metrics, service.ready):
+        service.run(stop)

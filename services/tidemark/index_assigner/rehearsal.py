@@ -1,0 +1,47 @@
+"""Everything that an assigner asks of the configuration, the table and its machine before it works, asked
+without a change: for `tidemark doctor`. The checks are those of the start itself.
+
+Two things are left to the coordinator's rehearsal, which asks more: the number of lanes, and the topics of a
+table that nobody served yet.
+"""
+
+from __future__ import annotations
+
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import Storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
+from tidemark.index_assigner.assign.wiring import check_cache_free
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
+from tidemark.index_assigner.shuffle.input_positions import recorded_starts
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.config.model import InputStart
+from tidemark.stream_runtime.kafka.ports import KafkaClient
+
+
+def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> None:
+    """Asked of files alone. Raises what keeps an assigner from starting: SetupError, CacheInUseError,
+    SchemaError, RegistrySettingsError, …
+    """
+    IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
+    schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
+    shards = MetadataTableSnapshot.load(storage).num_shards
+    table, lanes = read_table_config(storage), config.table.index.lanes
+    configured_keyer(config, storage, table, schema, shards, lanes, clock)
+    if config.input.start is InputStart.LATEST:
+        recorded_starts(storage)
+    check_cache_free(config.state.path)
+
+
+def rehearse_topics(config: TableConfigFile, storage: Storage, client: KafkaClient) -> None:
+    """Asked of Kafka, once a coordinator has served the table. Raises SetupError, KafkaError."""
+    if not storage.exists(TOPICS_RECORD):
+        return
+    admin = client.admin()
+    try:
+        check_topics(config, admin, storage)
+    finally:
+        admin.close()

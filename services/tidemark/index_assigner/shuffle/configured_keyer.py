@@ -1,0 +1,53 @@
+"""The record keyer that a table and its configuration ask for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage import Storage
+from tidemark.hudi_format.table_config import TableConfig
+from tidemark.index_assigner.formats.choose import record_decoder
+from tidemark.index_assigner.shuffle.decode_bound import DECODING
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
+from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+
+ROWS_PER_INPUT_BYTE: Final = 4
+"""Rows of one transaction take at most so many times `limits.transaction_bytes`, and what is decoded at a
+time more: a record of a few bytes may be a row of many.
+"""
+
+
+def configured_keyer(
+    config: TableConfigFile,
+    storage: Storage,
+    table: TableConfig,
+    schema: TableSchema,
+    num_shards: int,
+    lanes: int,
+    clock: Clock,
+) -> RecordKeyer:
+    """``schema`` is the configured one. Raises SetupError, `SchemaError`, RegistrySettingsError."""
+    limits = config.limits
+    generator = KeyGenerator.from_table_config(table, schema, limits.key_bytes)
+    return RecordKeyer(
+        RecordRules(
+            schema=schema,
+            generator=generator,
+            ordering=table_ordering(table, schema)[1],
+            num_shards=num_shards,
+            lanes=lanes,
+            record_bytes_max=limits.record_bytes,
+            delete_field=config.input.delete_field,
+            unknown_fields=config.input.unknown_fields,
+            folder_problem=storage.folder_problem,
+            row_bytes_max=limits.message_bytes - MESSAGE_OVERHEAD_BYTES,
+            rows_bytes_max=ROWS_PER_INPUT_BYTE * limits.transaction_bytes,
+        ),
+        record_decoder(config, schema, generator, clock),
+        DECODING,
+    )

@@ -1,0 +1,400 @@
+"""Input records to keyed rows: what the shuffle stage publishes, and what the assign stage works on.
+
+Columns are `epoch_protocol.batches.KEYED_COLUMNS` and the user's. Every record given becomes a row or a
+refusal, never both and never neither.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
+from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.partition_paths import map_distinct
+from tidemark.hudi_format.record_index_hash import record_index_shard
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.index_assigner.errors import InputWaitsError
+from tidemark.index_assigner.formats.decoder import DecodedRecords, RecordDecoder
+from tidemark.index_assigner.formats.plain_json import PlainJson
+from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.shuffle.decode_parts import DecodeParts
+from tidemark.index_assigner.shuffle.keyed_parts import (
+    Int32Array,
+    KeyedRows,
+    PlacedRows,
+    in_arrival_order,
+    joined,
+    large_rows,
+    of_taken,
+    shifted,
+)
+from tidemark.index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
+from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
+from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.stream_runtime.kafka.ports import Message
+
+Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+# Texts of `hudi_format.keys`, by which its reasons are told apart.
+_TOO_LONG: Final = "the record key is longer"
+_EMPTY: Final = "null or empty"
+_DETAIL_CHARACTERS_MAX: Final = 300
+_log = logging.getLogger("tidemark.assigner")
+
+
+@dataclass(frozen=True)
+class RecordRules:
+    """What of a table and its configuration decides how a record is read."""
+
+    schema: TableSchema
+    generator: KeyGenerator
+    ordering: OrderingField | None
+    num_shards: int
+    lanes: int
+    record_bytes_max: int
+    delete_field: str | None = None
+    unknown_fields: UnknownFields = UnknownFields.DROP
+    folder_problem: FolderProblem = lambda _: None
+    row_bytes_max: int | None = None
+    """A record that takes more as a row is refused: no message could hold it."""
+    rows_bytes_max: int | None = None
+    """Of the rows that are made at a time: once they take so much, the other records wait."""
+
+
+class RecordKeyer:
+    """Decodes and keys batches of input records. Made once; holds no state between batches."""
+
+    def __init__(
+        self,
+        rules: RecordRules,
+        decoder: RecordDecoder | None = None,
+        bound: AbstractContextManager[None] | None = None,
+    ) -> None:
+        """Without a ``decoder`` records are bare JSON. ``bound``: around each batch that is decoded."""
+        self._bound = bound or nullcontext()
+        self._rules = rules
+        self._decoder = decoder or PlainJson(
+            JsonDecoder(rules.schema, rules.delete_field, rules.unknown_fields), rules.generator
+        )
+        self._parts = DecodeParts(self._decoder, rules.record_bytes_max)
+        self.table_schema = rules.schema
+        self.rows_bytes_max = rules.rows_bytes_max
+        self._folders = PartitionFolders(rules.folder_problem)
+        self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
+
+    def key_records(self, messages: Sequence[Message]) -> KeyedRows:
+        """Keyed rows of the messages. Never raises for a record: what else decoding raises, and rows that no
+        reader of a batch would take, are halved until the record is found, and that one is refused.
+
+        Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
+        a time, and fewer where they take more memory than there is for them (`decode_parts`). Once the rows
+        take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. So are those from the first
+        on that cannot be decoded now. Raises InputWaitsError when that is the first of all; it may be called
+        again with the same.
+        """
+        parts: list[KeyedRows] = []
+        made, done = 0, 0
+        for first, after in self._parts.ranges(messages):
+            try:
+                found, records = self._key_or_halve(messages[first:after], first)
+            except InputWaitsError:
+                if not parts:
+                    raise
+                break
+            parts += found
+            made, done = made + sum(part.rows.nbytes for part in found), first + records
+            if done < after or self._is_enough(made):
+                break
+        return replace(parts[0] if len(parts) == 1 else joined(parts), records=done)
+
+    def _is_enough(self, made: int) -> bool:
+        return self._rules.rows_bytes_max is not None and made >= self._rules.rows_bytes_max
+
+    def _key_or_halve(self, messages: Sequence[Message], first: int) -> tuple[list[KeyedRows], int]:
+        """In order, and of how many records: of those that need not wait. Positions count from ``first`` on.
+
+        Raises InputWaitsError when the first of them has to wait.
+        """
+        while True:
+            try:
+                with self._bound:
+                    return [shifted(self._key(messages), first)], len(messages)
+            except InputWaitsError as error:
+                if not error.before:
+                    raise
+                messages = messages[: error.before]
+            except Exception as error:
+                # Bytes from outside lead decoders to errors of any class.
+                if len(messages) == 1:
+                    return [self._undecodable(messages[0], first, error)], 1
+                break
+        half = len(messages) // 2
+        parts, done = self._key_or_halve(messages[:half], first)
+        if done == half:
+            with suppress(InputWaitsError):
+                behind, records = self._key_or_halve(messages[half:], first + half)
+                parts, done = parts + behind, done + records
+        return parts, done
+
+    def _undecodable(self, message: Message, position: int, error: Exception) -> KeyedRows:
+        place = f"{message.topic}[{message.partition}] offset {message.offset}"
+        _log.error("%s cannot be decoded, and goes to the dead letters", place, exc_info=error)
+        detail = f"decoding raised {type(error).__name__}: {error}"[:_DETAIL_CHARACTERS_MAX]
+        rows = pa.RecordBatch.from_pylist([], schema=self.schema)
+        return KeyedRows(
+            rows,
+            np.empty(0, np.int32),
+            np.empty(0, np.int64),
+            [Refusal(position, Reason.UNDECODABLE, detail)],
+        )
+
+    def _key(self, messages: Sequence[Message]) -> KeyedRows:
+        refused: list[Refusal] = []
+        typed, empty = self._split(messages, refused)
+        decoded = self._decoder.decode(messages, typed)
+        refused += decoded.refused
+        upserted = self._typed_rows(messages, decoded, refused)
+        deleted = self._deletes_by_kafka_key(messages, decoded, empty, upserted, refused)
+        rows, positions = in_arrival_order([upserted, deleted])
+        shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
+        at = rows.schema.get_field_index("_tm_shard")
+        rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
+        # What the next stage would refuse to read is found here, where its record can be told.
+        rows.validate(full=True)
+        rows, positions, shards = self._within_messages(rows, positions, shards, refused)
+        refused.sort(key=lambda refusal: refusal.position)
+        dropped = of_taken(decoded.dropped, refused)
+        lanes = shards % np.int32(self._rules.lanes)
+        return KeyedRows(rows, lanes, positions, refused, decoded.passed_over, dropped)
+
+    def _within_messages(
+        self, rows: pa.RecordBatch, positions: Int64Array, shards: Int32Array, refused: list[Refusal]
+    ) -> tuple[pa.RecordBatch, Int64Array, Int32Array]:
+        """Without the rows that are too large for a message."""
+        limit = self._rules.row_bytes_max
+        large = large_rows(rows, limit) if limit is not None else {}
+        if not large:
+            return rows, positions, shards
+        for at, size in large.items():
+            detail = f"the record takes {size} bytes as a row, limits.message_bytes leaves room for {limit}"
+            refused.append(Refusal(int(positions[at]), Reason.RECORD_TOO_LARGE, detail))
+        kept = np.delete(np.arange(rows.num_rows), list(large))
+        return rows.take(pa.array(kept)), positions[kept], shards[kept]
+
+    def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
+        """Positions of records with a value, and of those without."""
+        sizes = np.fromiter(
+            (-1 if message.value is None else len(message.value) for message in messages),
+            np.int64,
+            len(messages),
+        )
+        limit = self._rules.record_bytes_max
+        for at in np.flatnonzero(sizes > limit):
+            detail = f"the value has {sizes[at]} bytes, limits.record_bytes is {limit}"
+            refused.append(Refusal(int(at), Reason.RECORD_TOO_LARGE, detail))
+        typed = (sizes >= 0) & (sizes <= limit)
+        if len(messages) == 1 and typed[0] and (why := self._parts.why_too_large(messages[0])) is not None:
+            refused.append(Refusal(0, Reason.RECORD_TOO_LARGE, why))
+            typed[0] = False
+        return np.flatnonzero(typed), np.flatnonzero(sizes < 0)
+
+    def _typed_rows(
+        self, messages: Sequence[Message], decoded: DecodedRecords, refused: list[Refusal]
+    ) -> PlacedRows:
+        table = pa.Table.from_batches([decoded.rows])
+        judge = _Judge(decoded.positions, refused)
+        keys = self._rules.generator.record_keys(table)
+        self._judge_keys(judge, messages, decoded, keys)
+        ordering = self._ordering(judge, decoded)
+        partitions = self._partitions(judge, table, decoded)
+        self._judge_required(judge, decoded)
+        ops = np.where(decoded.deletes, np.int8(KeyedOp.DELETE), np.int8(KeyedOp.UPSERT))
+        ours = [keys.keys, _no_shards(len(ops)), partitions, ordering, pa.array(ops)]
+        sound = ~judge.refused
+        rows = self._assemble(ours, decoded.rows.columns, sound)
+        return rows, decoded.positions[sound]
+
+    def _deletes_by_kafka_key(
+        self,
+        messages: Sequence[Message],
+        decoded: DecodedRecords,
+        empty: Int64Array,
+        upserted: PlacedRows,
+        refused: list[Refusal],
+    ) -> PlacedRows:
+        """Deletes whose Kafka key is the record key, null values above all; their partition is not known."""
+        known = self._known_ordering(decoded, upserted)
+        if self._decoder.tombstones_follow_deletes:
+            known |= _repeated(messages, empty, known)
+        positions = np.sort(np.concatenate([empty, decoded.by_kafka_key.positions]))
+        count = len(positions)
+        judge = _Judge(positions, refused)
+        kafka_keys = [messages[i].key for i in positions]
+        without = np.fromiter((not key for key in kafka_keys), np.bool_, count)
+        judge.refuse(
+            without, Reason.NULL_VALUE_WITHOUT_KEY, "a delete by its Kafka key, and there is no Kafka key"
+        )
+        made = self._record_keys(kafka_keys, positions)
+        self._judge_key_texts(judge, made.error)
+        partition = None if self._rules.generator.partition_fields else ""
+        ours = [
+            made.keys,
+            _no_shards(count),
+            pa.array([partition] * count, pa.string()),
+            pa.array([known.get(i) for i in positions.tolist()], pa.int64()),
+            pa.array(np.full(count, KeyedOp.DELETE, np.int8)),
+        ]
+        user = [pa.nulls(count, field.type) for field in self._rules.schema.arrow]
+        sound = ~judge.refused
+        return self._assemble(ours, user, sound), positions[sound]
+
+    def _record_keys(self, kafka_keys: Sequence[bytes | None], positions: Int64Array) -> KeyColumns:
+        try:
+            return self._decoder.record_keys(kafka_keys)
+        except InputWaitsError as error:
+            raise InputWaitsError(str(error), int(positions[error.before])) from error
+
+    def _known_ordering(self, decoded: DecodedRecords, upserted: PlacedRows) -> dict[int, int]:
+        """Ordering values of deletes, by position; those without one are left out."""
+        field, by_key = self._rules.ordering, decoded.by_kafka_key
+        known: dict[int, int] = {}
+        if field is None or not self._decoder.tombstones_follow_deletes:
+            return known
+        if by_key.ordering is not None and len(by_key.positions):
+            values = field.to_int64_or_lowest(by_key.ordering)
+            there = np.asarray(by_key.ordering.is_valid())
+            known.update(zip(by_key.positions[there].tolist(), values[there].tolist(), strict=True))
+        rows, positions = upserted
+        ordering = rows.column("_tm_ordering")
+        typed = np.asarray(rows.column("_tm_op")) == KeyedOp.DELETE
+        typed &= np.asarray(ordering.is_valid())
+        values = np.asarray(ordering.fill_null(0))
+        known.update(zip(positions[typed].tolist(), values[typed].tolist(), strict=True))
+        return known
+
+    def _assemble(self, ours: list[pa.Array], user: list[pa.Array], sound: BoolArray) -> pa.RecordBatch:
+        all_sound = bool(sound.all())
+        mask = pa.array(sound)
+        columns = [c if all_sound else c.filter(mask) for c in (*ours, *user)]
+        at = self.schema.get_field_index("_tm_partition")
+        columns[at] = columns[at].dictionary_encode()
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _judge_keys(
+        self, judge: _Judge, messages: Sequence[Message], decoded: DecodedRecords, keys: KeyColumns
+    ) -> None:
+        for name in self._rules.generator.record_key_fields:
+            field = decoded.rows.schema.get_field_index(name)
+            if field < 0 or self._rules.schema.arrow.field(name).nullable:
+                continue
+            missing = np.asarray(decoded.rows.column(field).is_null())
+            for row in np.flatnonzero(missing & ~judge.refused):
+                value = messages[decoded.positions[row]].value or b""
+                judge.refuse_row(row, *self._decoder.without_key(value, name))
+        self._judge_key_texts(judge, keys.error, [messages[i].value for i in decoded.positions])
+
+    def _judge_key_texts(
+        self, judge: _Judge, errors: pa.StringArray, values: Sequence[bytes | None] = ()
+    ) -> None:
+        for row in np.flatnonzero(np.asarray(errors.is_valid()) & ~judge.refused):
+            text = errors[row].as_py()
+            if text.startswith(_TOO_LONG):
+                judge.refuse_row(row, Reason.KEY_TOO_LONG, text)
+            elif text.endswith(_EMPTY) and values:
+                name = self._rules.generator.record_key_fields[0]
+                reason, _ = self._decoder.without_key(values[row] or b"", name)
+                judge.refuse_row(row, reason, text)
+            else:
+                judge.refuse_row(row, Reason.BAD_KEY, text)
+
+    def _ordering(self, judge: _Judge, decoded: DecodedRecords) -> pa.Array:
+        field, rows = self._rules.ordering, decoded.rows
+        if field is None:
+            return pa.nulls(rows.num_rows, pa.int64())
+        column = rows.column(field.name)
+        missing = np.asarray(column.is_null())
+        if not decoded.deletes_need_ordering:
+            judge.refuse(missing & ~decoded.deletes, Reason.NULL_ORDERING, _without_ordering(field))
+            missing = missing | decoded.deletes
+            return pa.array(field.to_int64_or_lowest(column), mask=missing)
+        judge.refuse(missing, Reason.NULL_ORDERING, _without_ordering(field))
+        return pa.array(field.to_int64_or_lowest(column), mask=missing)
+
+    def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
+        """Partition paths; null for a delete that does not say where its key is."""
+        made = self._rules.generator.partition_paths(table)
+        unknown = np.zeros(table.num_rows, np.bool_)
+        for name in self._rules.generator.partition_fields:
+            column = table.column(name.split(".")[0])
+            unknown |= np.asarray(column.is_null())
+            if not self._rules.schema.arrow.field(name.split(".")[0]).nullable:
+                missing = np.asarray(column.is_null()) & ~decoded.deletes
+                judge.refuse(missing, Reason.BAD_PARTITION, f"partition field {name} is null or missing")
+        if self._rules.generator.partition_fields and decoded.deletes_have_keys_alone:
+            unknown[:] = True
+        unknown &= decoded.deletes
+        for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
+            judge.refuse_row(row, Reason.BAD_PARTITION, made.error[row].as_py())
+        if self._rules.generator.partition_fields:
+            folders = map_distinct(pc.fill_null(made.keys, ""), self._folders.error)
+            for row in np.flatnonzero(np.asarray(folders.is_valid()) & ~unknown & ~judge.refused):
+                judge.refuse_row(row, Reason.BAD_PARTITION, folders[row].as_py())
+        if not unknown.any():
+            return made.keys
+        return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
+
+    def _judge_required(self, judge: _Judge, decoded: DecodedRecords) -> None:
+        """Columns that must not be null; a delete needs its key alone."""
+        for field in self._rules.schema.arrow:
+            column = decoded.rows.column(field.name)
+            if field.nullable or not column.null_count:
+                continue
+            missing = np.asarray(column.is_null()) & ~decoded.deletes
+            judge.refuse(missing, Reason.MISTYPED_FIELD, f"field {field.name} must not be null or missing")
+
+
+class _Judge:
+    """Marks rows as refused; the first reason holds."""
+
+    def __init__(self, positions: Int64Array, refused: list[Refusal]) -> None:
+        self.refused = np.zeros(len(positions), np.bool_)
+        self._positions = positions
+        self._list = refused
+
+    def refuse(self, where: BoolArray, reason: Reason, detail: str) -> None:
+        for row in np.flatnonzero(where & ~self.refused):
+            self.refuse_row(row, reason, detail)
+
+    def refuse_row(self, row: int | np.intp, reason: Reason, detail: str) -> None:
+        self.refused[row] = True
+        self._list.append(Refusal(int(self._positions[row]), reason, detail))
+
+
+def _without_ordering(field: OrderingField) -> str:
+    return f"ordering field {field.name} is null or missing"
+
+
+def _repeated(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
+    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    repeated = {}
+    for position in empty.tolist():
+        if position - 1 in known:
+            before, this = messages[position - 1], messages[position]
+            if before.topic_partition == this.topic_partition and before.key == this.key:
+                repeated[position] = known[position - 1]
+    return repeated
+
+
+def _no_shards(count: int) -> pa.Array:
+    return pa.array(np.zeros(count, np.int32))

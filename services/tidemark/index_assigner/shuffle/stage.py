@@ -1,0 +1,361 @@
+"""The shuffle stage as work of a slot: input partitions in, keyed batches and dead letters out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
+
+from tidemark.epoch_protocol.entries import BatchShuffled, Consumed, Skipped, Stage
+from tidemark.epoch_protocol.input_topics import EmptyRange
+from tidemark.epoch_protocol.lanes import parse_shuffle_lane, split_lane
+from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from tidemark.index_assigner.shuffle.careful_lanes import CarefulLanes
+from tidemark.index_assigner.shuffle.dead_letters import by_reason, dead_letters
+from tidemark.index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
+from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
+from tidemark.index_assigner.shuffle.input_positions import StartOf
+from tidemark.index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
+from tidemark.index_assigner.shuffle.lane_stops import LaneStops
+from tidemark.index_assigner.shuffle.refusals import Refusal
+from tidemark.index_assigner.shuffle.same_topics import StaleLogs, none_stale
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from tidemark.index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.ports import (
+    KafkaClient,
+    Message,
+    MissingTopicError,
+    OffsetOutOfRangeError,
+    TopicPartition,
+    UnreadableBatchError,
+)
+from tidemark.stream_runtime.kafka.topics import TopicNames
+
+_POLL_MESSAGES_MAX: Final = 20_000
+_RECORD_BYTES_GUESS: Final = 512
+# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+_QUIET_S: Final = 0.02
+_log = logging.getLogger("tidemark.assigner")
+
+
+@dataclass(frozen=True)
+class ShuffleSettings:
+    """``schema_id``: fingerprint of the user's schema, for the batches' headers. ``stale``: which logs are
+    not those that positions hold for. ``careful`` reads suspect lanes. ``ledger_read``: see `deleted_input`.
+    Sizes in bytes.
+    """
+
+    topics: TopicNames
+    start: StartOf
+    schema_id: str
+    batch_bytes: int
+    message_bytes: int
+    record_bytes_max: int
+    stale: StaleLogs = none_stale
+    careful: CarefulLanes | None = None
+    ledger_read: LedgerRead = always_read
+
+
+@dataclass
+class _Lane:
+    """``start``: where the next transaction's range starts; ``messages`` wait for it."""
+
+    start: int
+    messages: list[Message] = field(default_factory=list)
+
+
+class _Counts(NamedTuple):
+    """Of one transaction."""
+
+    records: int
+    dead_letters: int
+    reasons: Counter[str]
+    passed_over: int = 0
+    dropped: FieldCounts | None = None
+
+
+class ShuffleWork:
+    """`StageWork` of the shuffle stage. Holds what was gathered for the next transaction and no more."""
+
+    stage = Stage.SHUFFLE
+
+    def __init__(
+        self, client: KafkaClient, keyer: RecordKeyer, settings: ShuffleSettings, clock: Clock
+    ) -> None:
+        self._stops = LaneStops(Stage.SHUFFLE, clock)
+        self._skips = LaneSkips(self._stops, client.last_of_batch, partial(last_deleted, client))
+        self._keyer = keyer
+        self._settings = settings
+        self._admin = client.admin()
+        self._reader = InputReader(client, self._admin, settings.careful)
+        self._deleted = DeletedInput(self._reader, self._admin, self._stops, settings.ledger_read)
+        self._lanes: dict[str, _Lane] = {}
+        self._names: dict[TopicPartition, str] = {}
+        self._skipping: set[str] = set()
+        self._gathered_bytes = 0
+        # Whether the last transaction left records behind: they are the next one, before more are read.
+        self._left_behind = False
+        self._record_bytes = _RECORD_BYTES_GUESS
+        self._records = 0
+        self._dead_letters = 0
+        self._passed_over = 0
+        self._dropped = DroppedFields(clock)
+        self._reasons: Counter[str] = Counter()
+        self._last = _Counts(0, 0, Counter())
+
+    def drop(self, lanes: Collection[str]) -> None:
+        self._stops.forget(lanes)
+        self._skips.forget(list(lanes))
+        self._deleted.forget(lanes)
+        self._skipping.difference_update(lanes)
+        known = [name for name in lanes if name in self._lanes]
+        self._reader.remove([_partition(name) for name in known])
+        for name in known:
+            self._gathered_bytes -= _size(self._lanes.pop(name).messages)
+            del self._names[_partition(name)]
+
+    def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
+        """Lanes of a topic that is not the recorded one rest, until the coordinator takes them away."""
+        self.drop(lanes.keys())
+        stale = self._settings.stale(self._admin, map(_input_log, lanes))
+        for name, position in lanes.items():
+            if position == 0 and _input_log(name) not in stale:
+                position = self._settings.start(self._admin, name)
+            self._lanes[name] = _Lane(position)
+            self._names[_partition(name)] = name
+        read = [name for name in lanes if _input_log(name) not in stale]
+        positions = {_partition(name): self._lanes[name].start for name in read}
+        self._reader.add(positions, [_partition(name) for name in read if name in suspects])
+
+    def observe(self, applied: Sequence[Applied]) -> None:
+        """Nothing but the claims concerns this stage."""
+
+    def gather(self, budget: Budget, timeout_s: float) -> Gathered:
+        self._read_behind_skips()
+        wanted = min(budget.records, budget.bytes // self._record_bytes + 1, _POLL_MESSAGES_MAX)
+        if self._gathered_bytes:
+            timeout_s = min(timeout_s, _QUIET_S)
+        self._left_behind = self._left_behind and any(lane.messages for lane in self._lanes.values())
+        messages = [] if self._left_behind else self._poll(wanted, timeout_s, budget.bytes)
+        if messages:
+            size = self._sort(messages)
+            self._record_bytes = max(size // len(messages), 1)
+            self._gathered_bytes += size
+        waiting = sum(len(lane.messages) for lane in self._lanes.values()) + len(self._skips.waiting())
+        drained = self._left_behind or (not messages and timeout_s >= _QUIET_S)
+        return Gathered(waiting, self._gathered_bytes, waiting > 0 and drained)
+
+    def _poll(self, messages_max: int, timeout_s: float, bytes_max: int) -> list[Message]:
+        try:
+            self._deleted.follow({name: _partition(name) for name in self._lanes})
+            return self._reader.poll(messages_max, timeout_s, bytes_max)
+        except OffsetOutOfRangeError:
+            self._deleted.out_of_range()
+            self._rest_stale(self._lanes)
+            return []
+        except MissingTopicError:
+            if self._rest_stale(self._lanes):
+                return []
+            raise
+        except UnreadableBatchError as error:
+            self._unreadable(error)
+            return []
+        except DeadlyRecordError as error:
+            self._stops.deadly(self._names[error.place], error)
+            self._reader.remove([error.place])
+            return []
+
+    def _unreadable(self, error: UnreadableBatchError) -> None:
+        place = TopicPartition(error.topic, error.partition)
+        lane = self._names.get(place)
+        if lane is not None and self._stops.failed(lane, self._reader.position(place), error):
+            self._reader.remove([place])
+            _log.error("lane %s stands still, the others go on: %s", lane, error)
+
+    def prepare(self, nonce: str) -> PreparedTransaction | None:
+        self._rest_stale([name for name, lane in self._lanes.items() if lane.messages])
+        filled = {name: lane for name, lane in self._lanes.items() if lane.messages}
+        if not filled:
+            return self._prepare_skip(nonce)
+        messages = [message for lane in filled.values() for message in lane.messages]
+        # First, as it may have to wait: nothing that was gathered is given up before.
+        keyed = self._keyer.key_records(messages)
+        consumed = self._consume(filled, keyed.records)
+        return self._transaction(nonce, messages[: keyed.records], keyed, consumed)
+
+    def _consume(self, filled: Mapping[str, _Lane], records: int) -> list[Consumed]:
+        """The first so many records of the lanes go; the others are left for the next transaction."""
+        consumed = []
+        for name, lane in filled.items():
+            taken, left = lane.messages[:records], lane.messages[records:]
+            records -= len(taken)
+            self._gathered_bytes -= _size(taken)
+            if taken:
+                after = taken[-1].offset + 1
+                consumed.append(Consumed(name, lane.start, after))
+                lane.start, lane.messages = after, left
+        self._left_behind = any(lane.messages for lane in filled.values())
+        return consumed
+
+    def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
+        """Ranges that an operator wants passed over, each as one dead letter: what came before them of their
+        lanes is in former transactions. The lanes are not read before this one is published: what lies
+        behind a skipped range may end whoever fetches it, and the skip would be lost with the process.
+        """
+        records: list[Message] = []
+        refused: list[Refusal] = []
+        consumed: list[Consumed] = []
+        skipped: list[Skipped] = []
+        self._skips.forget(self._rest_stale([name for name in self._skips.waiting() if name in self._lanes]))
+        for name in self._skips.waiting():
+            taken, lane = self._skips.take(name), self._lanes.get(name)
+            if taken is None or lane is None:
+                continue
+            result, record, refusal = taken
+            refused.append(refusal._replace(position=len(records)))
+            records.append(record)
+            skipped.append(Skipped(name, result.first, result.last))
+            consumed.append(Consumed(name, lane.start, result.last + 1))
+            lane.start = result.last + 1
+            self._skipping.add(name)
+        if not consumed:
+            return None
+        keyed = replace(self._keyer.key_records([]), refused=refused)
+        return self._transaction(nonce, records, keyed, consumed, skipped)
+
+    def _read_behind_skips(self) -> None:
+        """The former transaction is published: the lanes in which it skipped something are read on."""
+        self._reader.add({_partition(name): self._lanes[name].start for name in self._skipping})
+        self._skipping.clear()
+
+    def empty_ranges(self) -> Sequence[EmptyRange]:
+        at = {
+            name: (lane.start, self._read_to(name)) for name, lane in self._lanes.items() if not lane.messages
+        }
+        return [
+            EmptyRange(*_partition(name), start, reached)
+            for name, (start, reached) in at.items()
+            if reached > start
+        ]
+
+    def _read_to(self, name: str) -> int:
+        """Up to where no record of the lane is left to read; 0 for one that rests."""
+        try:
+            return self._reader.position(_partition(name))
+        except KeyError:
+            return 0
+
+    def skip(self, orders: Sequence[SkipOrder]) -> None:
+        self._skips.follow(orders)
+
+    def skip_results(self) -> Sequence[SkipResult]:
+        return self._skips.results()
+
+    def counted(self, prepared: PreparedTransaction, offset: int) -> None:
+        self._records += self._last.records
+        self._dead_letters += self._last.dead_letters
+        self._passed_over += self._last.passed_over
+        self._reasons.update(self._last.reasons)
+        self._dropped.add(self._last.dropped or Counter())
+
+    def uncommitted_entries(self) -> int:
+        return 0
+
+    def stopped_lanes(self) -> Sequence[StoppedLane]:
+        return self._stops.current()
+
+    def figures(self) -> Mapping[str, float]:
+        return {
+            "shuffled_records": float(self._records),
+            "dead_letters": float(self._dead_letters),
+            "passed_over_records": float(self._passed_over),
+            "gathered_bytes": float(self._gathered_bytes),
+            **by_reason(self._reasons),
+            **self._dropped.figures(),
+        }
+
+    def close(self) -> None:
+        self._reader.close()
+        self._admin.close()
+
+    def _sort(self, messages: Sequence[Message]) -> int:
+        """Puts the messages to their lanes; returns their bytes."""
+        # Messages of a partition come in runs: the lane is looked up once a run.
+        size = 0
+        for (topic, partition), run in groupby(messages, itemgetter(0, 1)):
+            of_lane, lane = list(run), self._names[TopicPartition(topic, partition)]
+            self._lanes[lane].messages += of_lane
+            self._stops.read([lane])
+            size += _size(of_lane)
+        return size
+
+    def _rest_stale(self, lanes: Iterable[str]) -> list[str]:
+        """Reads no more of those lanes whose topic is not the recorded one; what was read of it is forgotten.
+
+        Returns them. Asked after reading and before publishing: see `same_topics`.
+        """
+        names = list(lanes)
+        stale = self._settings.stale(self._admin, map(_input_log, names)) if names else frozenset()
+        resting = [name for name in names if _input_log(name) in stale]
+        self._reader.remove([_partition(name) for name in resting])
+        for name in resting:
+            self._gathered_bytes -= _size(self._lanes[name].messages)
+            self._lanes[name].messages = []
+        return resting
+
+    def _transaction(
+        self,
+        nonce: str,
+        messages: Sequence[Message],
+        keyed: KeyedRows,
+        consumed: list[Consumed],
+        skipped: Sequence[Skipped] = (),
+    ) -> PreparedTransaction:
+        settings = self._settings
+        encoded = encode_lanes(keyed, settings.batch_bytes, settings.message_bytes)
+        refused = keyed.refused + encoded.refused
+        letters = dead_letters(messages, refused, settings.topics.dead_letter, settings.record_bytes_max)
+        batches = encoded.batches
+        reasons = Counter(refusal.reason.value for refusal in refused)
+        about_rows = len(messages) - keyed.passed_over
+        runs = [(topic, len(list(run))) for topic, run in groupby(messages, itemgetter(0))]
+        dropped = field_counts(keyed.dropped, runs) if keyed.dropped else None
+        self._last = _Counts(about_rows, len(refused), reasons, keyed.passed_over, dropped)
+
+        def build_entry(offsets: Sequence[int], claims: ClaimFacts) -> BatchShuffled:
+            return BatchShuffled(
+                slot=claims.slot,
+                nonce=nonce,
+                terms=claims.terms,
+                consumed=consumed,
+                produced=produced_ranges(batches, offsets[: len(batches)]),
+                records=about_rows,
+                dead_letters=len(refused),
+                skipped=list(skipped),
+            )
+
+        published = keyed_messages(batches, settings.topics.keyed, nonce, settings.schema_id)
+        return PreparedTransaction(nonce, consumed, [*published, *letters], build_entry)
+
+
+def _partition(lane: str) -> TopicPartition:
+    return TopicPartition(*parse_shuffle_lane(lane))
+
+
+def _input_log(lane: str) -> str:
+    return split_lane(lane)[0]
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(len(message.value or b"") + len(message.key or b"") for message in messages)

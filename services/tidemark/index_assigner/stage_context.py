@@ -1,0 +1,104 @@
+"""What a stage is made from, once the coordinator has said what table it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidemark.commit.v1 import commit_pb2_grpc
+from tidemark.hudi_format.ordering import OrderingField, table_ordering
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.hudi_format.table_config import TableConfig
+from tidemark.index_assigner.adapters import LookupGate
+from tidemark.index_assigner.membership import JoinFacts
+from tidemark.index_assigner.observer import AssignerObserver
+from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings, Setup
+from tidemark.index_assigner.shuffle.careful_lanes import CarefulLanes, ChildReader
+from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
+from tidemark.index_assigner.shuffle.deleted_input import read_by
+from tidemark.index_assigner.shuffle.input_positions import start_of
+from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSource
+from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
+from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
+from tidemark.index_assigner.stage_work import StageWork
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.config.model import InputPartitioning
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.kafka.ports import POLL_BYTES_MAX, KafkaClient
+from tidemark.stream_runtime.kafka.topics import TopicNames
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Read-only. ``schema`` is the configured one; ``folds`` is caught up and the stage's own."""
+
+    config: TableConfigFile
+    topics: TopicNames
+    client: KafkaClient
+    storage: LocalStorage
+    table: TableConfig
+    schema: TableSchema
+    facts: JoinFacts
+    folds: FoldReader
+    coordinator: commit_pb2_grpc.CommitCoordinatorStub
+    lookups: LookupGate
+    clock: Clock
+    ids: IdSource
+    process_id: str
+    observer: AssignerObserver
+    careful_settings: CarefulSettings | None = None
+
+    @property
+    def ordering(self) -> OrderingField | None:
+        """The table's ordering field; None: arrival decides."""
+        return table_ordering(self.table, self.schema)[1]
+
+    def keyer(self) -> RecordKeyer:
+        """Reads input records as the table and the configuration say."""
+        facts = self.facts
+        return configured_keyer(
+            self.config, self.storage, self.table, self.schema, facts.num_shards, facts.lanes, self.clock
+        )
+
+    def careful(self) -> CarefulLanes | None:
+        """Reads suspect lanes; None: nothing does, as without a real broker."""
+        if self.careful_settings is None:
+            return None
+        facts = self.facts
+        setup = Setup(self.careful_settings, str(self.config.file), facts.num_shards, facts.lanes, 0)
+        # What the dead may have fetched: what waits in the client, in a transaction, and for the next one.
+        return ChildReader(setup, POLL_BYTES_MAX + 2 * self.config.limits.transaction_bytes, self.clock)
+
+    def keyed_source(self) -> KeyedSource:
+        """Where the assign stage reads: the keyed topic, or with partitioning by shard the input itself."""
+        config = self.config
+        if config.input.partitioning is InputPartitioning.SHARD:
+            return ShardedInputSource(
+                self.client,
+                config.input.topics[0],
+                self.keyer(),
+                start_of(config.input.start, self.storage),
+                self.topics.dead_letter,
+                config.limits.record_bytes,
+                self.clock,
+                stale_by_record(self.storage),
+                self.careful(),
+                read_by(self.folds, self.client, self.topics.ledger_partition),
+            )
+        return KeyedTopicSource(
+            self.client,
+            self.topics.keyed,
+            self.folds,
+            self.topics.ledger_partition,
+            read_ahead_bytes=2 * config.limits.transaction_bytes,
+            batch_bytes=config.limits.batch_bytes,
+        )
+
+
+StageFactory: TypeAlias = Callable[[StageContext], StageWork]

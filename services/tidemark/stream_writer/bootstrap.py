@@ -1,0 +1,113 @@
+"""Wires the writer of one table from its configuration, and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Final
+
+from tidemark.commit.v1 import commit_pb2
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
+from tidemark.stream_runtime.platform.java import find_java
+from tidemark.stream_runtime.rpc.health import wait_until_serving
+from tidemark.stream_runtime.security.client import client_security
+from tidemark.stream_writer.cluster import with_certificates
+from tidemark.stream_writer.coordinator_client import GrpcCoordinator
+from tidemark.stream_writer.epoch_stream import EpochStream
+from tidemark.stream_writer.epoch_tasks import RUNNER, table_facts, task_planner
+from tidemark.stream_writer.java_kafka import java_settings
+from tidemark.stream_writer.job import read_master, start_engine
+from tidemark.stream_writer.observer import WriterObserver
+from tidemark.stream_writer.same_table import check_same_ledger
+from tidemark.stream_writer.scratch import own_scratch
+from tidemark.stream_writer.service import PlanTasks, WriterService
+
+SCRATCH: Final = "spark"
+CHECKPOINT: Final = "checkpoint"
+LOG: Final = "spark.log"
+
+
+def run_writer(
+    config: TableConfigFile,
+    stop: threading.Event,
+    clock: Clock,
+    ids: IdSource,
+    failpoints: FailpointRegistry,
+    ready: threading.Event,
+    observer: WriterObserver,
+) -> None:
+    """Starts Spark, then writes epochs until `stop` is set; the running epoch is finished first. `ready` is
+    set when Spark is up and the coordinator answers.
+
+    `config.kafka` holds real servers. Sets handlers for SIGTERM and SIGINT that set `stop`. Raises
+    WriterError, StreamRuntimeError, HudiFormatError.
+    """
+    folder = config.state.path / "writer"
+    with own_scratch(folder / SCRATCH) as scratch:
+        kafka = java_settings(config.kafka.settings)
+        java = find_java()
+        jars = ensure_jars(SPARK_KAFKA.name, java)
+        engine = start_engine(config.spark, java, scratch, RUNNER, jars=jars, log=folder / LOG)
+        # After the session: PySpark takes SIGINT for itself when it starts.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        security = client_security(config, clock)
+        coordinator = GrpcCoordinator(
+            config.services.coordinator,
+            config.table.name,
+            ids.uuid(),
+            config.limits.rpc_message_bytes,
+            security,
+        )
+        table = config.table.name
+        service = WriterService(
+            coordinator,
+            engine,
+            _planner(config),
+            clock,
+            failpoints.hit,
+            observer,
+            lambda text: engine.describe(f"{table}: {text}"),
+        )
+        topic = TopicNames(table).epochs
+        try:
+            wait_until_serving(config.services.coordinator, stop, security)
+            ready.set()
+            EpochStream(engine, kafka, topic, folder / CHECKPOINT, service.write_one).run(stop)
+        finally:
+            coordinator.close()
+            engine.stop()
+
+
+def _planner(config: TableConfigFile) -> PlanTasks:
+    """Reads the table's properties when its first epoch comes: only then is the table sure to exist. Compares
+    the ledgers of table and coordinator at each.
+    """
+    plan: PlanTasks | None = None
+    settings = config.kafka.settings
+    kafka = settings if read_master(config.spark).is_local else with_certificates(settings)
+
+    def plan_tasks(begun: commit_pb2.BeginResponse, slots: int) -> list[bytes]:
+        nonlocal plan
+        storage = open_storage(config.table.path)
+        check_same_ledger(config, storage, begun.ledger)
+        if plan is None:
+            names = TopicNames(config.table.name)
+            facts = table_facts(
+                read_table_config(storage),
+                config.table.path,
+                kafka,
+                names.data,
+                names.index,
+            )
+            plan = task_planner(facts)
+        return plan(begun, slots)
+
+    return plan_tasks

@@ -1,0 +1,144 @@
+"""What the driver asks of the coordinator, as a port, and over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
+from tidemark.stream_runtime.config.model import Address
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
+from tidemark.stream_writer.task_outcome import TaskSucceeded
+
+# Over the wait itself: the coordinator answers "nothing" when the wait is over.
+_LONG_POLL_MARGIN_S: Final = 5.0
+_PART_BYTES: Final = 1 << 20
+"""A report is sent in parts of about so much: the coordinator takes no larger request than 4 MiB."""
+_REPORT_S: Final = 60.0
+
+
+class PlannedEpoch(NamedTuple):
+    """An attempt at an epoch that is planned and not reported yet."""
+
+    epoch: int
+    attempt: int
+    instant: str
+
+
+class Coordinator(Protocol):
+    """The writer's half of tidemark.commit.v1. Every call raises RpcError: RETRYABLE when there was no
+    answer, FENCED when the attempt is no longer wanted.
+    """
+
+    def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
+        """The epoch to write, or None when none came within `wait_s`."""
+        ...
+
+    def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
+        """What the epoch covers. Nobody writes before this answer."""
+        ...
+
+    def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        """What all tasks together published."""
+        ...
+
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None: ...
+
+
+class GrpcCoordinator:
+    """The port over a gRPC channel. `message_bytes_max` bounds messages both ways."""
+
+    def __init__(
+        self,
+        address: Address,
+        table: str,
+        writer_id: str,
+        message_bytes_max: int,
+        security: ClientSecurity = IN_THE_CLEAR,
+    ) -> None:
+        self._channel = open_channel(address, message_bytes_max=message_bytes_max, security=security)
+        self._stub = commit_pb2_grpc.CommitCoordinatorStub(self._channel)
+        self._table = table
+        self._writer_id = writer_id
+
+    def next_epoch(self, wait_s: float) -> PlannedEpoch | None:
+        request = commit_pb2.NextEpochRequest(
+            table=self._table, writer_id=self._writer_id, wait_ms=int(wait_s * 1_000)
+        )
+        answer = call(self._stub.NextEpoch, request, wait_s + _LONG_POLL_MARGIN_S)
+        return PlannedEpoch(answer.epoch, answer.attempt, answer.instant) if answer.available else None
+
+    def begin(self, planned: PlannedEpoch) -> commit_pb2.BeginResponse:
+        request = commit_pb2.BeginRequest(
+            table=self._table, writer_id=self._writer_id, epoch=planned.epoch, attempt=planned.attempt
+        )
+        return call(self._stub.Begin, request)
+
+    def report_written(self, planned: PlannedEpoch, written: TaskSucceeded) -> None:
+        index_files = [
+            commit_pb2.RecordIndexFile(
+                shard=file.shard, size=file.size, upserts=file.upserts, deletes=file.deletes
+            )
+            for file in written.record_index
+        ]
+        base = commit_pb2.ReportWrittenRequest(
+            table=self._table,
+            writer_id=self._writer_id,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant,
+            timings_ms=written.timings_ms,
+        )
+        parts = list(report_parts(base, written.write_stats, index_files))
+        if len(parts) == 1:
+            call(self._stub.ReportWritten, parts[0])
+        else:
+            call(self._stub.ReportWrittenInParts, iter(parts), _REPORT_S)
+
+    def report_failed(self, planned: PlannedEpoch, reason: str, checksum_mismatch: bool) -> None:
+        request = commit_pb2.ReportFailedRequest(
+            table=self._table,
+            writer_id=self._writer_id,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant,
+            reason=reason,
+            checksum_mismatch=checksum_mismatch,
+        )
+        call(self._stub.ReportFailed, request)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+def report_parts(
+    base: commit_pb2.ReportWrittenRequest,
+    write_stats: Sequence[bytes],
+    index_files: Iterable[commit_pb2.RecordIndexFile],
+) -> Iterator[commit_pb2.ReportWrittenRequest]:
+    """A report as messages of about `_PART_BYTES`, at least one. `base` names the attempt in each of them."""
+    part, held_bytes = _next_part(base, None), 0
+    for entry in chain[bytes | commit_pb2.RecordIndexFile](write_stats, index_files):
+        entry_bytes = len(entry) if isinstance(entry, bytes) else entry.ByteSize()
+        if held_bytes and held_bytes + entry_bytes > _PART_BYTES:
+            yield part
+            part, held_bytes = _next_part(base, part), 0
+        held_bytes += entry_bytes
+        if isinstance(entry, bytes):
+            part.write_stats.append(entry)
+        else:
+            part.record_index.append(entry)
+    yield part
+
+
+def _next_part(
+    base: commit_pb2.ReportWrittenRequest, former: commit_pb2.ReportWrittenRequest | None
+) -> commit_pb2.ReportWrittenRequest:
+    part = commit_pb2.ReportWrittenRequest()
+    part.CopyFrom(base)
+    if former is not None:
+        # Said once, in the first one.
+        part.ClearField("timings_ms")
+    return part

@@ -1,0 +1,86 @@
+"""Writes the record index entries of one index partition: one RLI log file per touched shard.
+
+Rows arrive in (ledger order, sequence); of each key the last location or delete holds. Rows of unchanged
+locations carry ordering values for assigners and never reach the record index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.epoch_protocol.batches import FILE_ID, KEY, OP, PARTITION, SHARD, IndexOp
+from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
+from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
+from tidemark.hudi_format.model import RecordLocation, instant_to_ms
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.ledger_client.named_batches import NamedBatch
+from tidemark.stream_writer.epoch_tasks import EpochTask
+from tidemark.stream_writer.publishing import Publishers, publish_file
+from tidemark.stream_writer.task_outcome import RecordIndexFile
+
+
+def write_index_partition(
+    task: EpochTask, storage: Storage, publishers: Publishers, batches: Sequence[NamedBatch]
+) -> list[Future[RecordIndexFile]]:
+    """Makes one log file per shard that changed, and has them published."""
+    rows = _changes(batches)
+    if rows is None:
+        return []
+    shards = rows.column(SHARD).to_numpy()
+    instant_ms = instant_to_ms(task.instant)
+    files: list[Future[RecordIndexFile]] = []
+    for shard in np.unique(shards):
+        entries = _entries(rows.take(np.flatnonzero(shards == shard)), instant_ms)
+        data = write_record_index_log(entries, task.instant)
+        deletes = int((entries.location_ids < 0).sum())
+        made = RecordIndexFile(int(shard), len(data), len(entries) - deletes, deletes)
+        files.append(publishers.submit(_publish, task, storage, made, data))
+    return files
+
+
+def _publish(task: EpochTask, storage: Storage, made: RecordIndexFile, data: bytes) -> RecordIndexFile:
+    path = record_index_log_path(task.instant, made.shard)
+    return msgspec.structs.replace(made, size=publish_file(storage, task.staging_dir, path, data))
+
+
+def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:
+    """The last change per key, in arrival order; None when there is none."""
+    tables = []
+    for each in batches:
+        table = pa.Table.from_batches([each.batch]).select([KEY, SHARD, PARTITION, FILE_ID, OP])
+        tables.append(table.filter(pc.not_equal(table.column(OP), IndexOp.UNCHANGED)))
+    if not any(table.num_rows for table in tables):
+        return None
+    rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    codes = pc.dictionary_encode(rows.column(KEY).combine_chunks()).indices.to_numpy(zero_copy_only=False)
+    _, from_end = np.unique(codes[::-1], return_index=True)
+    return rows.take(np.sort(len(codes) - 1 - from_end))
+
+
+def _entries(rows: pa.Table, instant_ms: int) -> RecordIndexEntries:
+    partitions = rows.column(PARTITION).combine_chunks()
+    files = rows.column(FILE_ID).combine_chunks()
+    width = len(files.dictionary)
+    pair = partitions.indices.to_numpy(zero_copy_only=False).astype(
+        np.int64
+    ) * width + files.indices.to_numpy(zero_copy_only=False)
+    distinct, location_ids = np.unique(pair, return_inverse=True)
+    locations = [
+        RecordLocation(
+            partitions.dictionary[int(p // width)].as_py(), files.dictionary[int(p % width)].as_py()
+        )
+        for p in distinct
+    ]
+    is_delete = pc.equal(rows.column(OP), IndexOp.DELETE).to_numpy()
+    return RecordIndexEntries(
+        keys=rows.column(KEY).combine_chunks(),
+        location_ids=np.where(is_delete, -1, location_ids).astype(np.int32),
+        locations=locations,
+        instant_ms=np.where(is_delete, 0, instant_ms).astype(np.int64),
+    )

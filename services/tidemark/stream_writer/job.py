@@ -1,0 +1,255 @@
+"""The Spark session of the writer and the one kind of job it runs: tasks in, outcomes out.
+
+A job is one stage of Python tasks over an RDD of task bytes. Spark places them, retries them and, if asked
+to, runs them speculatively; what they do is `task_entry`'s business. Settings were chosen by measurement
+(docs/adr/0003-writer-engine.md); a table's `spark:` section is laid over them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from tidemark.stream_runtime.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
+from tidemark.stream_runtime.platform.java import JavaRuntime
+from tidemark.stream_runtime.platform.spark_env import (
+    JAVA_OPTIONS,
+    REDACTION,
+    hide_secrets,
+    spark_environment,
+    spark_settings,
+)
+from tidemark.stream_writer import cluster
+from tidemark.stream_writer.errors import EngineFailedError, EngineLostError, EngineSettingError
+from tidemark.stream_writer.executor_archive import write_archive
+from tidemark.stream_writer.task_entry import TaskEntry
+
+TASK_ATTEMPTS_MAX: Final = 4
+JOB_TIMEOUT_S: Final = 600.0
+_LOCAL_MASTER: Final = re.compile(r"local\[(\d+|\*)\]")
+_HEAP: Final = re.compile(r"(\d+)([kmgt]?)", re.IGNORECASE)
+_HEAP_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# Spark refuses to start below (UnifiedMemoryManager: 1.5 times what it reserves).
+_HEAP_MIN: Final = 450 << 20
+_SPARKS_MEMORY_KEY: Final = re.compile(
+    r"memory \d+ must be at least (\d+).*?(spark\.\w+\.memory)", re.DOTALL | re.I
+)
+_GROUP: Final = "tidemark-epoch"
+_MESSAGE_CHARS_MAX: Final = 4_000
+
+WRITER_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "tidemark-writer",
+    "spark.master": DEFAULT_MASTER,
+    "spark.python.daemon.module": "tidemark.stream_writer.spark_daemon",
+    # The driver's JVM only hands tasks out: the first-tier compiler is enough and quicker to be warm.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Wait for nothing: the tasks read Kafka, no executor is nearer to it than another.
+    "spark.locality.wait": "0",
+    # The status store keeps every job until these are reached, with the web page off as well.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.minBatchesToRetain": "5",
+}
+# The writer's own invariants; the spark: section may not touch them.
+_OURS: Final[Mapping[str, str]] = {
+    # Connections to Kafka live in the workers; a worker per task would open them anew each time.
+    "spark.python.worker.reuse": "true",
+    "spark.task.maxFailures": str(TASK_ATTEMPTS_MAX),
+}
+
+
+def session_settings(section: Mapping[str, str], jars: Sequence[Path], scratch: Path) -> dict[str, str]:
+    """All settings of the session: the platform's, the writer's, then the table's `spark:` section.
+
+    `local[N]` becomes `local[N,F]`, since local mode takes the limit of task failures from there alone. For
+    every other master our code's archive is named, which `start_engine` makes.
+    Raises EngineSettingError for a key that the writer rests on, a master that it cannot use, and a heap that
+    Spark could not start with.
+    """
+    for key in sorted(_OURS.keys() & section.keys()):
+        raise EngineSettingError(f"spark.{key.removeprefix('spark.')} is set by Tidemark: remove it")
+    ours = spark_settings(jars, scratch)
+    settings = {**ours, **WRITER_SETTINGS, **section, **_OURS}
+    if REDACTION in section:
+        settings[REDACTION] = f"(?:{section[REDACTION]})|{ours[REDACTION]}"
+    if JAVA_OPTIONS in section:
+        # Behind ours, or Java's own temporary files would leave the state folder; the last one counts.
+        settings[JAVA_OPTIONS] = f"{ours[JAVA_OPTIONS]} {section[JAVA_OPTIONS]}"
+    _check_heap(settings["spark.driver.memory"])
+    master = read_master(section)
+    if not master.is_local:
+        settings = cluster.lay_over(settings, section, master, scratch / cluster.ARCHIVE)
+    local = _LOCAL_MASTER.fullmatch(settings["spark.master"])
+    if local:
+        settings["spark.master"] = f"local[{local[1]},{TASK_ATTEMPTS_MAX}]"
+    if not settings["spark.jars"]:
+        del settings["spark.jars"]
+    return settings
+
+
+def read_master(section: Mapping[str, str]) -> SparkMaster:
+    """Raises EngineSettingError for a master that the writer cannot use."""
+    try:
+        return parse_master(section.get("spark.master", DEFAULT_MASTER))
+    except ValueError as error:
+        raise EngineSettingError(f"spark.master: {error}") from None
+
+
+class SparkEngine:
+    """One session. `run_epoch_job` is called by one thread; `cancel` may be called by another."""
+
+    def __init__(self, session: SparkSession, runner: str) -> None:
+        """`runner` names the task function as `module:function`; the workers import it."""
+        self._session = session
+        self._context: SparkContext = session.sparkContext
+        self._entry = TaskEntry(runner, TASK_ATTEMPTS_MAX)
+        self._description = "tidemark epoch"
+
+    def describe(self, text: str) -> None:
+        """What Spark's page says of the jobs from now on."""
+        self._description = text
+
+    @property
+    def session(self) -> SparkSession:
+        return self._session
+
+    @property
+    def slots(self) -> int:
+        """How many tasks run at once."""
+        return int(self._context.defaultParallelism)
+
+    def run_epoch_job(
+        self, tasks: Sequence[bytes], partitions: int, timeout_s: float = JOB_TIMEOUT_S
+    ) -> list[bytes]:
+        """Runs every task and returns its encoded TaskOutcome, in the tasks' order.
+
+        `partitions` Spark tasks share the tasks evenly. Raises EngineFailedError when Spark gave up or
+        `timeout_s` passed, EngineLostError when the session is gone.
+        """
+        if not tasks:
+            return []
+        expired = threading.Event()
+        timer = threading.Timer(timeout_s, self._expire, (expired,))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._context.setJobGroup(_GROUP, self._description, interruptOnCancel=True)
+            slices = self._context.parallelize(tasks, min(partitions, len(tasks)))
+            outcomes: list[bytes] = slices.mapPartitions(self._entry).collect()
+        except (Py4JError, OSError) as error:
+            when = f" after {timeout_s:.0f} s{self._executors()}" if expired.is_set() else ""
+            raise self._failure(error, when) from error
+        finally:
+            timer.cancel()
+        if len(outcomes) != len(tasks):
+            raise EngineFailedError(f"Spark answered {len(outcomes)} of {len(tasks)} tasks")
+        return outcomes
+
+    def cancel(self) -> None:
+        """Ends the running job, if any; its `run_epoch_job` raises EngineFailedError."""
+        self._context.cancelJobGroup(_GROUP)
+
+    def stop(self) -> None:
+        self._session.stop()
+
+    def _expire(self, expired: threading.Event) -> None:
+        expired.set()
+        self.cancel()
+
+    def _executors(self) -> str:
+        """What a job that never ran has to say: that nobody was there to run it."""
+        try:
+            # The driver is one of them.
+            known = int(self._context._jsc.sc().getExecutorMemoryStatus().size())
+        except (Py4JError, OSError, AttributeError):
+            return ""
+        is_local = (self._context.master or "local").startswith("local")
+        return "" if is_local or known > 1 else ", with no executor: look at the master's page and logs"
+
+    def _failure(self, error: Exception, when: str) -> EngineFailedError | EngineLostError:
+        text = str(error)[:_MESSAGE_CHARS_MAX]
+        if isinstance(error, Py4JJavaError) and not self._is_stopped():
+            return EngineFailedError(f"Spark gave the job up{when}: {text}")
+        return EngineLostError(f"the Spark session is gone: {text or type(error).__name__}")
+
+    def _is_stopped(self) -> bool:
+        try:
+            return bool(self._context._jsc.sc().isStopped())
+        except (Py4JNetworkError, OSError, AttributeError):
+            return True
+
+
+def start_engine(
+    section: Mapping[str, str],
+    java: JavaRuntime,
+    scratch: Path,
+    runner: str,
+    *,
+    jars: Sequence[Path] = (),
+    log: Path | None = None,
+) -> SparkEngine:
+    """Starts the session (3 s) and lays Spark's variables over this process's environment.
+
+    `section` is the table's `spark:` section, `scratch` a folder for Spark's temporary files and our code's
+    archive, `log` takes Spark's warnings (None: stderr). Raises EngineSettingError.
+    """
+    settings = session_settings(section, jars, scratch)
+    os.environ.update(_environment(section, java, scratch, log))
+    configuration = SparkConf()
+    for key, value in hide_secrets(settings, scratch).items():
+        configuration.set(key, value)
+    try:
+        session: Any = SparkSession.builder.config(conf=configuration).getOrCreate()
+    except Py4JJavaError as error:
+        refused = refused_setting(str(error))
+        if refused is None:
+            raise
+        raise refused from error
+    if not read_master(section).is_local:
+        cluster.put_first_on_path(session.sparkContext.environment)
+    return SparkEngine(session, runner)
+
+
+def _environment(
+    section: Mapping[str, str], java: JavaRuntime, scratch: Path, log: Path | None
+) -> dict[str, str]:
+    """The driver's; for executors elsewhere the archive of our code is made anew."""
+    master = read_master(section)
+    if master.is_local:
+        return spark_environment(java, scratch, log)
+    cluster.check_surroundings(master, section, os.environ)
+    write_archive(scratch / cluster.ARCHIVE)
+    python = cluster.executor_python(section, os.environ)
+    return spark_environment(java, scratch, log, python=python, loopback=master.is_loopback)
+
+
+def refused_setting(text: str) -> EngineSettingError | None:
+    """The error for Spark's refusal of too little memory; None for any other text."""
+    found = _SPARKS_MEMORY_KEY.search(text)
+    if found is None:
+        return None
+    return EngineSettingError(
+        f"{found[2]} is too small for Spark, which needs {int(found[1]) >> 20} MiB of it: set it to 512m or "
+        "more in the spark: section"
+    )
+
+
+def _check_heap(memory: str) -> None:
+    """A JVM that ends before Spark can speak says nothing of the setting. Raises EngineSettingError."""
+    found = _HEAP.fullmatch(memory.strip())
+    if found is None or int(found[1]) * _HEAP_UNITS[found[2].lower()] < _HEAP_MIN:
+        raise EngineSettingError(
+            f"spark.driver.memory: {memory} is no size of a Java heap that Spark can start with: set it to "
+            "512m or more in the spark: section"
+        )

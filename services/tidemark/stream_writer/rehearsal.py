@@ -1,0 +1,34 @@
+"""What the writer asks of the configuration and of its machine before it starts Spark: for `tidemark config
+check` and `tidemark doctor`. The checks are those of the start itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.stream_writer import cluster
+from tidemark.stream_writer.java_kafka import java_settings
+from tidemark.stream_writer.job import read_master, session_settings
+
+
+def check_spark_settings(section: Mapping[str, str]) -> None:
+    """Of `spark:` alone. Raises EngineSettingError."""
+    session_settings(section, (), Path("spark"))
+
+
+def check_kafka_settings(section: Mapping[str, str]) -> None:
+    """Of `kafka:` alone. Raises EngineSettingError."""
+    java_settings(section)
+
+
+def rehearse_start(config: TableConfigFile) -> None:
+    """With this machine's environment and files. Raises EngineSettingError."""
+    check_spark_settings(config.spark)
+    check_kafka_settings(config.kafka.settings)
+    master = read_master(config.spark)
+    if not master.is_local:
+        cluster.check_surroundings(master, config.spark, os.environ)
+        cluster.with_certificates(config.kafka.settings)

@@ -1,0 +1,182 @@
+"""One epoch after the other: ask, begin, one Spark job, report. It keeps nothing of an epoch.
+
+The coordinator is the only truth: what is planned and unreported is handed out again after any failure
+here, and files that an earlier try published are found by the tasks. So every step may fail and be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from tidemark.commit.v1 import commit_pb2
+from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
+from tidemark.stream_runtime.logging import bound
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.coordinator_client import Coordinator, PlannedEpoch
+from tidemark.stream_writer.errors import EngineFailedError, FileGroupReplacedError
+from tidemark.stream_writer.failpoints import WriterFailpoint
+from tidemark.stream_writer.observer import NOBODY, WriterObserver, WrittenEpoch
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
+
+ASK_WAIT_S: Final = 2.0
+PAUSE_S: Final = 0.2
+PAUSE_MAX_S: Final = 1.0
+_REASON_CHARS_MAX: Final = 6_000
+
+# No answer, or an answer that this attempt is void: the coordinator says what is to be done now.
+_ASK_AGAIN: Final = (ErrorKind.RETRYABLE, ErrorKind.FENCED, ErrorKind.CONFLICT)
+
+# What counting entries name is not there, or not as they say, or goes where nobody reads: only tagging it
+# anew helps.
+_TAGS_DO_NOT_HOLD: Final = (
+    IncompleteRangeError.__name__,
+    OffsetOutOfRangeError.__name__,
+    FileGroupReplacedError.__name__,
+)
+
+_log: Final = logging.getLogger("tidemark.writer")
+
+PlanTasks = Callable[[commit_pb2.BeginResponse, int], list[bytes]]
+"""(what the epoch covers, how many tasks run at once) -> task bytes, one per Spark task."""
+
+
+class Engine(Protocol):
+    """What the loop needs of Spark (`job.SparkEngine`)."""
+
+    @property
+    def slots(self) -> int: ...
+
+    def run_epoch_job(self, tasks: Sequence[bytes], partitions: int) -> list[bytes]: ...
+
+
+class WriterService:
+    """Runs in one thread. Raises EngineLostError, and RpcError of a kind that asking again cannot cure."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        engine: Engine,
+        plan_tasks: PlanTasks,
+        clock: Clock,
+        reached: Callable[[WriterFailpoint], None] = lambda _: None,
+        observer: WriterObserver = NOBODY,
+        describe: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`reached` is told each step that is done: the place for failpoints. `describe` is told what the
+        next job of the engine is, in words for people.
+        """
+        self._observer = observer
+        self._describe = describe
+        self._reached = reached
+        self._coordinator = coordinator
+        self._engine = engine
+        self._plan_tasks = plan_tasks
+        self._clock = clock
+
+    def run(self, stop: threading.Event) -> None:
+        """Writes epoch after epoch until `stop` is set, which is looked at between two questions."""
+        while not stop.is_set():
+            self.write_one(stop)
+
+    def write_one(self, stop: threading.Event) -> None:
+        """Returns when one epoch was written and its report taken, or when `stop` is set."""
+        pause_s = PAUSE_S
+        while not stop.is_set():
+            try:
+                if self.run_once(ASK_WAIT_S):
+                    return
+                pause_s = PAUSE_S
+            except RpcError as error:
+                if error.kind not in _ASK_AGAIN:
+                    raise
+                _log.warning("%s; asking again in %.1f s", error, pause_s)
+                stop.wait(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def run_once(self, wait_s: float) -> bool:
+        """Whether an epoch was planned within `wait_s`, written, and its report taken."""
+        planned = self._coordinator.next_epoch(wait_s)
+        self._observer.asked()
+        if planned is None:
+            return False
+        with bound(epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant):
+            return self._write(planned)
+
+    def _write(self, planned: PlannedEpoch) -> bool:
+        began_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
+        begun = self._coordinator.begin(planned)
+        self._reached(WriterFailpoint.WRITER_BEGUN)
+        tasks = self._plan_tasks(begun, self._engine.slots)
+        self._describe(describe_job(begun, len(tasks)))
+        job_ms, job_s = self._clock.now_ms(), self._clock.monotonic_s()
+        outcomes = self._run_job(planned, tasks)
+        ended_s, job_ended_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        timings_ms = {"job": (ended_s - job_s) * 1_000, "write": (ended_s - started_s) * 1_000}
+        taken = outcomes is not None and self._report(planned, outcomes, timings_ms)
+        times_ms = (began_ms, job_ms, job_ended_ms, self._clock.now_ms())
+        self._observer.ended(WrittenEpoch(planned, *times_ms, outcomes or (), taken))
+        if taken:
+            took_ms = {step: round(ms, 1) for step, ms in timings_ms.items()}
+            _log.info("written: %s", describe_job(begun, len(tasks)), extra={"took_ms": took_ms})
+        return taken
+
+    def _run_job(self, planned: PlannedEpoch, tasks: Sequence[bytes]) -> list[TaskOutcome] | None:
+        """None when Spark gave up, which is reported."""
+        try:
+            return [task_outcome.decode(data) for data in self._engine.run_epoch_job(tasks, len(tasks))]
+        except EngineFailedError as error:
+            _log.error("%s", error)
+            self._coordinator.report_failed(planned, str(error)[:_REASON_CHARS_MAX], checksum_mismatch=False)
+            return None
+
+    def _report(
+        self, planned: PlannedEpoch, outcomes: Sequence[TaskOutcome], timings_ms: dict[str, float]
+    ) -> bool:
+        failures = [outcome for outcome in outcomes if isinstance(outcome, TaskFailed)]
+        if failures:
+            self._report_failed(planned, failures)
+            return False
+        written = merge_outcomes([each for each in outcomes if isinstance(each, TaskSucceeded)])
+        written.timings_ms.update(timings_ms)
+        self._reached(WriterFailpoint.WRITER_WRITTEN)
+        self._coordinator.report_written(planned, written)
+        self._reached(WriterFailpoint.WRITER_REPORTED)
+        return True
+
+    def _report_failed(self, planned: PlannedEpoch, failures: Sequence[TaskFailed]) -> None:
+        """One report for the epoch. Tags that do not hold outweigh all else: only they rewind."""
+        torn = next((each for each in failures if each.error in _TAGS_DO_NOT_HOLD), None)
+        worst = torn or next((each for each in failures if each.kind is ErrorKind.CORRUPT), failures[0])
+        for failed in failures:
+            _log.error("task failed at its attempt %d: %s", failed.attempt + 1, failed.traceback)
+        reason = f"{len(failures)} tasks failed, first {worst.error}: {worst.message}"
+        self._coordinator.report_failed(
+            planned, reason[:_REASON_CHARS_MAX], checksum_mismatch=torn is not None
+        )
+
+
+def describe_job(begun: commit_pb2.BeginResponse, tasks: int) -> str:
+    """For Spark's page and the log: `epoch 12 attempt 1, 4000 rows in 2 tasks`."""
+    rows = sum(each.records for partition in begun.data for each in partition.ranges)
+    return f"epoch {begun.epoch} attempt {begun.attempt}, {rows} rows in {tasks} tasks"
+
+
+def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
+    """All files, and per step the longest time of any task: the one the epoch waited for."""
+    timings_ms: dict[str, float] = {}
+    for outcome in outcomes:
+        for step, took_ms in outcome.timings_ms.items():
+            timings_ms[step] = max(timings_ms.get(step, 0.0), took_ms)
+    return TaskSucceeded(
+        tuple(stat for outcome in outcomes for stat in outcome.write_stats),
+        tuple(file for outcome in outcomes for file in outcome.record_index),
+        timings_ms,
+        worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
+    )

@@ -1,0 +1,97 @@
+"""Where a task enters a Python worker, and where its errors become values.
+
+A task is bytes, its runner a function named as `module:function`, called with (task bytes, WorkerContext) and
+returning a TaskSucceeded. Runs in Spark's workers; on the driver it is only named (pickled by reference).
+
+Who retries: an error that another run may cure is raised, so Spark runs the task again, in a new worker
+with new connections. One that says it is FENCED, CONFLICT, INVALID or CORRUPT is an answer and goes back at
+once, as does the last attempt's error whatever it is. So a job fails as a whole only when workers die.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, cast
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_writer import task_outcome
+from tidemark.stream_writer.failpoints import WriterFailpoint, worker_failpoints
+from tidemark.stream_writer.task_outcome import TaskOutcome, TaskSucceeded
+from tidemark.stream_writer.worker_context import WorkerContext, worker_context
+
+TaskRunner = Callable[[bytes, WorkerContext], TaskSucceeded]
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_runners: dict[str, TaskRunner] = {}
+_failpoints: FailpointRegistry | None = None
+
+
+class TaskEntry(msgspec.Struct, frozen=True):
+    """What `mapPartitions` calls. `attempts_max` is Spark's own limit (`spark.task.maxFailures`)."""
+
+    runner: str
+    attempts_max: int
+
+    def __call__(self, tasks: Iterable[bytes]) -> Iterator[bytes]:
+        context = TaskContext.get()
+        attempt = context.attemptNumber() if context is not None else 0
+        runner = find_runner(self.runner)
+        for task in tasks:
+            yield task_outcome.encode(run_one(runner, task, worker_context(), attempt, self.attempts_max))
+
+
+def run_one(
+    runner: TaskRunner, task: bytes, worker: WorkerContext, attempt: int, attempts_max: int
+) -> TaskOutcome:
+    """Runs a task and returns what came of it, or raises what Spark should try again."""
+    reached = failpoints().hit if attempt == 0 else _pass
+    try:
+        reached(WriterFailpoint.FIRST_TASK_ATTEMPT)
+        succeeded = runner(task, worker)
+        reached(WriterFailpoint.FIRST_TASK_PUBLISHED)
+    except Exception as error:
+        worker.drop_readers()
+        failed = task_outcome.failure_of(error, attempt)
+        may_be_cured = failed.kind in (None, ErrorKind.RETRYABLE)
+        if may_be_cured and attempt + 1 < attempts_max:
+            raise
+        return failed
+    finally:
+        # Back to the system: the next task of this worker may come much later, or be much smaller.
+        pa.default_memory_pool().release_unused()
+    return msgspec.structs.replace(succeeded, worker_pid=os.getpid(), worker_rss_bytes=_resident_bytes())
+
+
+def failpoints() -> FailpointRegistry:
+    """This worker process's own, armed by its environment when it is first asked."""
+    global _failpoints
+    if _failpoints is None:
+        _failpoints = worker_failpoints(os.environ)
+    return _failpoints
+
+
+def _pass(_: WriterFailpoint) -> None:
+    return
+
+
+def find_runner(name: str) -> TaskRunner:
+    """The function that `module:function` names. Raises ImportError or AttributeError when there is none."""
+    if name not in _runners:
+        module, _, function = name.partition(":")
+        _runners[name] = cast(TaskRunner, getattr(importlib.import_module(module), function))
+    return _runners[name]
+
+
+def _resident_bytes() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as statm:
+            return int(statm.read().split()[1]) * _PAGE_BYTES
+    except OSError:  # no /proc on this system
+        return 0

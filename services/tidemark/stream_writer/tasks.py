@@ -1,0 +1,78 @@
+"""What a Spark task does: read the ranges that the epoch names, write the files, say what was published."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import msgspec
+
+from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline.avro_records import WriteStat
+from tidemark.ledger_client.named_batches import NamedBatch, collect_named, covering_range
+from tidemark.stream_runtime.kafka.ports import RangeReader, TopicPartition
+from tidemark.stream_writer.data_task import DataPartitionWriter
+from tidemark.stream_writer.epoch_tasks import EpochTask, PartitionWork, decode_task
+from tidemark.stream_writer.errors import TableNotSeenError
+from tidemark.stream_writer.index_task import write_index_partition
+from tidemark.stream_writer.publishing import Publishers
+from tidemark.stream_writer.task_outcome import RecordIndexFile, TaskSucceeded
+from tidemark.stream_writer.worker_context import Worker
+
+
+def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
+    """Runs in Spark's Python workers; repeatable: a second run finds the first one's files."""
+    task = decode_task(data)
+    storage = open_storage(task.table.base_uri)
+    clock = worker.clock
+    started_s = clock.monotonic_s()
+    read = _read(task, worker.range_reader(task.table.kafka))
+    read_s = clock.monotonic_s()
+    write_stats, record_index = _write(task, storage, read)
+    return TaskSucceeded(
+        write_stats=tuple(write_stats),
+        record_index=tuple(record_index),
+        timings_ms={
+            "task_read": (read_s - started_s) * 1_000,
+            "task_write": (clock.monotonic_s() - read_s) * 1_000,
+        },
+    )
+
+
+def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, list[NamedBatch]]]:
+    topics = {Topic.DATA: task.table.data_topic, Topic.INDEX: task.table.index_topic}
+    wanted = [
+        covering_range(TopicPartition(topics[work.topic], work.partition), work.ranges) for work in task.work
+    ]
+    found = reader.read_many(wanted)
+    return [
+        (work, collect_named(messages, work.ranges)) for work, messages in zip(task.work, found, strict=True)
+    ]
+
+
+def _write(
+    task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
+) -> tuple[list[bytes], list[RecordIndexFile]]:
+    view = TableView.load(storage)
+    stats: list[Future[WriteStat]] = []
+    shards: list[Future[RecordIndexFile]] = []
+    if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
+        # Else its staging folder would be missed first, as if the attempt were void.
+        raise TableNotSeenError(
+            f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
+            "on every machine that runs Spark executors"
+        )
+    with Publishers() as publishers:
+        for work, batches in read:
+            if work.topic is Topic.DATA:
+                writer = DataPartitionWriter(task, storage, view, publishers, work.partition)
+                stats += writer.write(batches)
+            else:
+                shards += write_index_partition(task, storage, publishers, batches)
+        write_stats = [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
+        return write_stats, [shard.result() for shard in shards]

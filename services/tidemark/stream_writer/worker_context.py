@@ -1,0 +1,70 @@
+"""What one Python worker process keeps from task to task, above all its connections to Kafka.
+
+A worker serves many epochs. Opening a consumer costs 6 ms, a cached one 2 ms and less; but a client must be
+made in the process that uses it, never before a fork. Spark ends workers that were idle for a minute, and
+with them what is kept here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from tidemark.stream_runtime.clock import Clock, SystemClock
+from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
+from tidemark.stream_runtime.kafka.ports import RangeReader
+
+READERS_MAX: Final = 4
+
+
+class Worker(Protocol):
+    """What a task needs of the process that it runs in."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
+        """A read_committed reader of the cluster that the `kafka:` section names."""
+        ...
+
+
+class WorkerContext:
+    """One per process. Used by one thread, as Spark runs one task at a time in a worker."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._pid = os.getpid()
+        self._readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
+
+    def range_reader(self, kafka: Mapping[str, str]) -> RangeReader:
+        """A read_committed reader of the cluster that the `kafka:` section names, made once.
+
+        Raises RuntimeError when this context came through a fork.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this worker context belongs to process {self._pid}: clients do not survive a fork"
+            )
+        key = tuple(sorted(kafka.items()))
+        if key not in self._readers:
+            if len(self._readers) >= READERS_MAX:
+                self.drop_readers()
+            self._readers[key] = ConfluentKafkaClient(kafka, self.clock).range_reader()
+        return self._readers[key]
+
+    def drop_readers(self) -> None:
+        """Closes every reader; a failed task's successor starts with fresh connections."""
+        while self._readers:
+            self._readers.popitem()[1].close()
+
+
+_context: WorkerContext | None = None
+
+
+def worker_context() -> WorkerContext:
+    """This process's context, made at the first call."""
+    global _context
+    if _context is None:
+        _context = WorkerContext(SystemClock())
+    return _context

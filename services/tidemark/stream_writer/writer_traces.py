@@ -1,0 +1,42 @@
+"""An attempt as the writer's spans: the write, and in it the Spark job with an event a task."""
+
+from __future__ import annotations
+
+from tidemark.stream_runtime.tracing import AttemptKey, SpanEvent, SpanFacts, Traces
+from tidemark.stream_writer.observer import WriterObserver, WrittenEpoch
+from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome
+
+
+class WriterTraces(WriterObserver):
+    """Sends a span for every attempt that was run."""
+
+    def __init__(self, table: str, traces: Traces) -> None:
+        self._table, self._traces = table, traces
+
+    def ended(self, written: WrittenEpoch) -> None:
+        planned = written.planned
+        failures = [each for each in written.outcomes if isinstance(each, TaskFailed)]
+        failed = None if written.taken else failures[0].message if failures else "Spark gave the job up"
+        job = SpanFacts(
+            "spark job",
+            written.job_began_ms,
+            written.job_ended_ms,
+            {"tidemark.tasks": len(written.outcomes)},
+            [_event(number, each, written.job_ended_ms) for number, each in enumerate(written.outcomes)],
+        )
+        parts = (
+            SpanFacts("begin", written.began_ms, written.job_began_ms),
+            job,
+            SpanFacts("report", written.job_ended_ms, written.ended_ms),
+        )
+        span = SpanFacts("write", written.began_ms, written.ended_ms, failed=failed, children=parts)
+        self._traces.part(AttemptKey(self._table, planned.epoch, planned.attempt, planned.instant), span)
+
+
+def _event(number: int, outcome: TaskOutcome, at_ms: int) -> SpanEvent:
+    """When a task ended is not known to the driver: the events stand at the job's end and say how long."""
+    if isinstance(outcome, TaskFailed):
+        return SpanEvent("task failed", at_ms, {"tidemark.task": number, "error": outcome.error})
+    took = {f"tidemark.{step}_ms": round(ms, 3) for step, ms in outcome.timings_ms.items()}
+    files = len(outcome.write_stats) + len(outcome.record_index)
+    return SpanEvent("task", at_ms, {"tidemark.task": number, "tidemark.files": files, **took})
