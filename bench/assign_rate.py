@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from testing.ids import SeededIds
 from tidemark.epoch_protocol.batches import (
     KEYED_COLUMNS,
     KeyedOp,
@@ -46,9 +47,8 @@ from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS: Final = 8
 LANES: Final = 8

@@ -27,7 +27,7 @@ from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.index_assigner.assign.wiring import open_cache, table_identity
+from tidemark.index_assigner.assign_stage import open_cache, table_identity
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
 from tidemark.index_assigner.index.ports import Tier

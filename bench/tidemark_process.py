@@ -14,8 +14,8 @@ import yaml
 
 from bench.feeder import PARTITIONS
 from bench.hudi_settings import INDEX_SHARDS
+from tidemark.config.run_file import read_run_file
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config.run_file import read_run_file
 from tidemark.stream_runtime.platform import child
 
 TABLE: Final = "bench"

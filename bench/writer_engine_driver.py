@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from bench.writer_engine_tasks import RUNNER, BenchTask, run_in_arrow
+from tidemark.config.model import Address
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config.model import Address
 from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator

@@ -21,25 +21,25 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from testing.clock import ManualClock
 from tests import hostile_avro, hostile_debezium, hostile_protobuf
 from tests.hostile_avro import Made
+from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.avro_rows import column_defaults
-from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decode_avro import AvroDecoder
-from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
-from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
-from tidemark.index_assigner.formats.protobuf_message import message_class
-from tidemark.index_assigner.formats.source_position import EnvelopeOrdering
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows, joined, shifted
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.avro_rows import column_defaults
+from tidemark.record_formats.debezium_avro import DebeziumAvro
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decode_avro import AvroDecoder
+from tidemark.record_formats.decode_protobuf import ProtobufDecoder
+from tidemark.record_formats.decoder import RecordDecoder, RowTarget
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.protobuf_message import message_class
+from tidemark.record_formats.source_position import EnvelopeOrdering
 from tidemark.stream_runtime.kafka.ports import Message
 from tidemark.stream_runtime.schema_registry.ports import StoredSchema, UnknownSchemaError
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidemark.cli.main import build_parser
-from tidemark.stream_runtime.config.reference import known_keys
+from tidemark.config.reference import known_keys
 
 LINK: Final = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")

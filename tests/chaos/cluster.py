@@ -22,8 +22,8 @@ from tests.chaos.brokers import Brokers
 from tests.chaos.seat import Seat
 from tests.faults.link import Address, Link
 from tests.input_model import DELETE_FIELD, SCHEMA
-from tidemark.cli.admin_client import AdminClient
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
+from tidemark.console.admin_client import AdminClient
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec

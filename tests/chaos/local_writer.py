@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2
+from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.logging import configure_logging
 from tidemark.stream_runtime.rpc.health import wait_until_serving
 from tidemark.stream_writer import task_outcome

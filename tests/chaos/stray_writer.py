@@ -6,8 +6,8 @@ import contextlib
 from typing import Final
 
 from tests.chaos.cluster import TABLE, Cluster
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.config import load_config
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator, PlannedEpoch
 

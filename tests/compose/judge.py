@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.interop.spark_session import start_spark
-from tidemark.cli.demo.comparison import TableDifference, compare_tables
-from tidemark.cli.demo.flights import EventStream
-from tidemark.cli.demo.model import TableModel
-from tidemark.cli.demo.proofs import read_with_hudi_rs
+from tidemark.demo.comparison import TableDifference, compare_tables
+from tidemark.demo.flights import EventStream
+from tidemark.demo.model import TableModel
+from tidemark.demo.proofs import read_with_hudi_rs
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.stream_runtime.platform.jars import ensure_jars
 from tidemark.table_verification.verify import verify_table

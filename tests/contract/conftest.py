@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.contract.fault_cluster import (
     HASTY_TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -15,10 +18,9 @@ from tests.contract.fault_cluster import (
 )
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import KafkaProxy
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import JavaRuntime

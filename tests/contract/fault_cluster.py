@@ -11,16 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from testing.kafka import ClientRequest, EndFault, MemoryBroker, MessageFault, RequestFault
 from tests.contract.kafka_cluster import KafkaCluster
 from tests.faults.kafka_proxy import OK, Fault, KafkaProxy, Rule
 from tests.faults.kafka_wire import Api
-from tidemark.stream_runtime.kafka.memory import (
-    ClientRequest,
-    EndFault,
-    MemoryBroker,
-    MessageFault,
-    RequestFault,
-)
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.retry import Deadline

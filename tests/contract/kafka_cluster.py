@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from testing.kafka import MemoryBroker
 from tests.grown_topic import grow_topic
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.kafka.memory import MemoryBroker
 from tidemark.stream_runtime.kafka.ports import (
     Admin,
     Delivery,

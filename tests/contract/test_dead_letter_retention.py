@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
 from tests.contract.kafka_cluster import KafkaCluster, commit
-from tidemark.commit_coordinator.dead_letter_retention import LetterRetention, keep_retention, retention_now
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.commit_coordinator.dead_letters.retention import (
+    LetterRetention,
+    keep_retention,
+    retention_now,
+)
+from tidemark.config import TableConfigFile, load_config
+from tidemark.ledger_client.topics import TopicNames, dead_letter_settings, topic_specs
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames, dead_letter_settings, topic_specs
 
 DAY_MS = 86_400_000
 

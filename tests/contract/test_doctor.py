@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka

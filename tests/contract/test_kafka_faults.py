@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from testing.kafka import ClientRequest, EndFault, MessageFault, RequestFault
 from tests.contract.fault_cluster import FaultCluster
 from tests.contract.kafka_cluster import send
 from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError, ProducerFatalError
@@ -19,7 +20,6 @@ from tidemark.stream_runtime.kafka.ledger_transaction import (
     TransactionOutcome,
     TransactionResult,
 )
-from tidemark.stream_runtime.kafka.memory import ClientRequest, EndFault, MessageFault, RequestFault
 from tidemark.stream_runtime.kafka.ports import TransactionalProducer
 
 COMMITTED, ABORTED, UNKNOWN = TransactionOutcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.kafka_cluster import KafkaCluster, commit
-from tidemark.commit_coordinator.open_transactions import OpenTransactions
+from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
 from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
 
 

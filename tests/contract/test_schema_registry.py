@@ -13,7 +13,7 @@ import pytest
 
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import DictRegistry
-from tidemark.stream_runtime.config.model import SchemaRegistryConfig
+from tidemark.config.model import SchemaRegistryConfig
 from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark.stream_runtime.schema_registry.ports import (
     JSON,

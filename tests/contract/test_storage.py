@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from testing.faulty_storage import FaultyStorage
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     FileMissingError,
     InvalidPathError,
     StagingGoneError,
 )
-from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage, Storage
-from tidemark.hudi_format.storage.faulty import FaultyStorage
+from tidemark.hudi_format.storage import LocalStorage, Storage
 
 
 @pytest.fixture(params=["local", "memory", "faulty-over-memory"])

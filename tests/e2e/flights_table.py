@@ -14,8 +14,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from tests.e2e.running_table import RunningTable
-from tidemark.cli.demo.flights import EventStream
-from tidemark.cli.demo.folder import prepare_folder
+from tidemark.demo.flights import EventStream
+from tidemark.demo.folder import prepare_folder
 
 _MONTHS = 2
 _PIECE = 100

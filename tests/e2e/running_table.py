@@ -24,9 +24,9 @@ import pyarrow as pa
 from confluent_kafka import Producer
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from tidemark.cli.admin_client import AdminClient
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.config import load_config
+from tidemark.config.run_file import resolve_addresses
+from tidemark.console.admin_client import AdminClient
 from tidemark.stream_runtime.errors import StreamRuntimeError
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")

@@ -17,7 +17,7 @@ import pytest
 from tests.chromium import Chromium, find_chromium
 from tests.e2e.flights_table import FlightsTable
 from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
-from tidemark.cli.demo.flights import EventStream
+from tidemark.demo.flights import EventStream
 from tidemark.stream_runtime.kafka.errors import KafkaError
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]

@@ -16,7 +16,7 @@ from typing import Final
 from tests.faults.kafka_proxy import Fault, KafkaProxy, Rule
 from tests.faults.kafka_wire import Api, Request
 from tests.faults.link import Way
-from tidemark.stream_runtime.kafka.topics import TopicNames
+from tidemark.ledger_client.topics import TopicNames
 
 SERVICES: Final = ("assign-0", "shuffle-0", "coordinator")
 _LATE_S: Final = 1.2

@@ -9,13 +9,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
 from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, read_log_blocks
 from tidemark.hudi_format.metadata_table.record_index import decode_entries
 from tidemark.hudi_format.metadata_table.shard import decode_block
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.storage.base import name_of, parent_of
 
 _ARCHIVE: Final = "record_index/mor_global"

@@ -7,19 +7,24 @@ from typing import Final
 
 import msgspec
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
-from tidemark.commit_coordinator import (
-    input_starts,
-    new_ledger_inputs,
-    reader_death_record,
-    table_creation,
-    topics_setup,
+from tidemark.commit_coordinator.calls import reader_death_record
+from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS
+from tidemark.commit_coordinator.commit.staging import SERVED_BY, shown_owner
+from tidemark.commit_coordinator.input import starts as input_starts
+from tidemark.commit_coordinator.input.watch import read_record
+from tidemark.commit_coordinator.offline import new_ledger_inputs
+from tidemark.commit_coordinator.opening import table_creation, topics_setup
+from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS, _recorded
+from tidemark.commit_coordinator.opening.ledger_record import (
+    LEDGER_RECORD,
+    LedgerRecord,
+    read_ledger_record,
 )
-from tidemark.commit_coordinator.configured_columns import CONFIGURED_COLUMNS, _recorded
-from tidemark.commit_coordinator.input_watch import read_record
-from tidemark.commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord, read_ledger_record
-from tidemark.commit_coordinator.reader_death_record import READER_DEATHS
-from tidemark.commit_coordinator.staging import SERVED_BY, shown_owner
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,
@@ -27,15 +32,11 @@ from tidemark.epoch_protocol.input_topics import (
     encode_input_topics,
 )
 from tidemark.epoch_protocol.state import Committed
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.storage.documents import read_document
 from tidemark.hudi_format.table_config import TableDefinition, TableType
-from tidemark.index_assigner.shuffle.input_positions import recorded_starts
-from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.index_assigner.input.positions import recorded_starts
+from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'
 _STARTS: Final = b'{"orders:0": 17, "orders:1": 4}'

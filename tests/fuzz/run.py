@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from testing.memory_storage import InMemoryStorage
 from tests.fuzz.memory_bound import memory_bound, out_of_memory
 from tests.fuzz.mutations import mutated
 from tests.fuzz.target import Target
-from tidemark.hudi_format.errors import ErrorKind
-from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.storage.base import name_of
 
 # Generous: a slow, loaded machine. What must not be is a reading that takes minutes, or has no end.

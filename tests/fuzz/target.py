@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemark.hudi_format.storage import InMemoryStorage
+from testing.memory_storage import InMemoryStorage
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from testing.memory_storage import InMemoryStorage
 from tests.fuzz.avro_examples import clean_metadata, clustering_plan, replaced_files
 from tests.fuzz.index_files import index_files
 from tests.fuzz.own_documents import own_documents
@@ -38,7 +39,6 @@ from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.log_file import BlockType, decode_deletes, read_blocks
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.table_schema import read_commit_schema
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline

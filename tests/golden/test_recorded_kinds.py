@@ -14,14 +14,15 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.golden.recipes.recorded_state import read_lines
 from tests.recorded_table import Recording, recordings, unpack
-from tidemark.commit_coordinator import commit_metadata
-from tidemark.commit_coordinator.configured_columns import CONFIGURED_COLUMNS
-from tidemark.commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecord
-from tidemark.commit_coordinator.reader_death_record import READER_DEATHS, ReaderDeaths
-from tidemark.commit_coordinator.staging import ROOT
-from tidemark.commit_coordinator.table_creation import CREATION, Creation, create_or_finish
+from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
+from tidemark.commit_coordinator.commit import commit_metadata
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS
+from tidemark.commit_coordinator.opening.ledger_record import LEDGER_RECORD, LedgerRecord
+from tidemark.commit_coordinator.opening.table_creation import CREATION, Creation, create_or_finish
 from tidemark.epoch_protocol import batches, dead_letter_headers
 from tidemark.epoch_protocol.entries import AttemptVoided, Decision, LedgerEntry, decode_decision
 from tidemark.epoch_protocol.input_topics import INPUT_TOPICS_PATH, InputTopics
@@ -31,12 +32,11 @@ from tidemark.hudi_format.metadata_table.checked_index import (
     checked_replacecommits,
     keep_checked,
 )
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.index_assigner.index import rocks_layout
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 REPOSITORY = Path(__file__).parents[2]
 TOPICS = TopicNames("accounts")

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidemark.cli.main import main
-from tidemark.index_assigner.formats.plain_json import PlainJson
-from tidemark.index_assigner.shuffle import careful_child, careful_lanes, decode_bound
+from tidemark.index_assigner.input import careful_lanes
+from tidemark.index_assigner.shuffle import careful_child
+from tidemark.record_formats import decode_bound
+from tidemark.record_formats.plain_json import PlainJson
 from tidemark.stream_runtime.kafka.ports import Message
 
 MODULE: Final = "tests.integration.hanging_reader"

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.table_creation import CREATION
+from tidemark.commit_coordinator.opening.table_creation import CREATION
 from tidemark.hudi_format.storage import local
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 

@@ -11,20 +11,20 @@ from typing import Final
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
 from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.config import TableConfigFile, load_config
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.index_assigner.bootstrap import AssignerService, Ports
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.main import FACTORIES
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 _END_S: Final = 120.0
 _RESTART_S: Final = 0.5

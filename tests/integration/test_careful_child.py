@@ -14,11 +14,11 @@ import pytest
 
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
 from tidemark.cli.tables import create_table
-from tidemark.index_assigner.shuffle import careful_lanes
-from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings, Setup
-from tidemark.index_assigner.shuffle.careful_lanes import ChildReader, Found
+from tidemark.config import load_config
+from tidemark.index_assigner.input import careful_lanes
+from tidemark.index_assigner.input.careful_frames import CarefulSettings, Setup
+from tidemark.index_assigner.input.careful_lanes import ChildReader, Found
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import load_config
 from tidemark.stream_runtime.kafka.confluent import batch_probe
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec

@@ -9,16 +9,16 @@ import pytest
 
 from tests.unit.index_assigner.shuffle_world import order, rules
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
-from tidemark.index_assigner.shuffle.keyed_source import Budget
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.kafka]

@@ -17,24 +17,24 @@ import yaml
 from tests.integration.input_formats import SCHEMA, Format, Row, formats
 from tests.schema_registry import RegistryServer
 from tidemark.cli.main import main
+from tidemark.config import TableConfigFile, load_config
 from tidemark.epoch_protocol.batches import KeyedOp, decode_batch
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.formats.choose import record_decoder
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.keyed_source import Budget
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.choose import record_decoder
+from tidemark.record_formats.errors import InputWaitsError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile, load_config
+from tidemark.ledger_client.topics import TopicNames, input_topic_specs, topic_specs
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.errors import MessageTooLargeError
@@ -18,7 +19,6 @@ from tidemark.stream_runtime.kafka.ledger_transaction import (
     TransactionOutcome,
 )
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = pytest.mark.kafka

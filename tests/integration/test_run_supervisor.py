@@ -16,12 +16,12 @@ import pytest
 
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.commands.admin import add_run
-from tidemark.cli.errors import CliError
 from tidemark.cli.run.supervised_process import ServiceStoppedError
 from tidemark.cli.run.supervisor import SERVICES, Supervisor
+from tidemark.config import Address, load_config
+from tidemark.config.run_file import RunFile, read_run_file, run_file_path, why_silent
+from tidemark.console.errors import CliError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, load_config
-from tidemark.stream_runtime.config.run_file import RunFile, read_run_file, run_file_path, why_silent
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.simulation.shuffle_cluster import FakeLease
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
@@ -49,18 +52,15 @@ from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.pace import TransactionLimits
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.shuffle.shuffle_batch import EncodedBatch
-from tidemark.index_assigner.slot import SlotLoop, SlotParts
+from tidemark.index_assigner.slots.pace import TransactionLimits
+from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named
-from tidemark.stream_runtime.clock import ManualClock
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 ALL_LANES = frozenset(str(lane) for lane in range(LANES))
 

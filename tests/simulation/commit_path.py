@@ -15,19 +15,22 @@ import msgspec
 import pyarrow as pa
 from hudi import HudiTableBuilder
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.attempt_effects import tick_lock
-from tidemark.commit_coordinator.commit_service import begin_response
-from tidemark.commit_coordinator.context import Context, RecordIndexFile, Report, TableFacts
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.service import begin_response
+from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
+from tidemark.commit_coordinator.commit.context import Context, RecordIndexFile, Report, TableFacts
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.staging import load_document
 from tidemark.commit_coordinator.coordinator import Coordinator
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Limits
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.schemas import SchemaRegistry
-from tidemark.commit_coordinator.staging import load_document
-from tidemark.commit_coordinator.takeover import take_over
+from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
+from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
@@ -40,12 +43,9 @@ from tidemark.hudi_format.table_config import TableDefinition, TableType, read_t
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.stream_runtime.clock import ManualClock
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import RangeReader, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_writer.epoch_tasks import table_facts, task_planner
 from tidemark.stream_writer.errors import WriterError
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskSucceeded, failure_of

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from testing.kafka import MemoryKafkaClient
 from tidemark.epoch_protocol.batches import (
     DATA_COLUMNS,
     FILE_ID,
@@ -33,9 +34,8 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TransactionalProducer
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS = 2
 TABLE = "t"

@@ -12,6 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.index_assigner.shuffle_world import ORDERS
 from tidemark.epoch_protocol.entries import BatchShuffled
 from tidemark.epoch_protocol.fold import Verdict
@@ -20,23 +23,20 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.lease import Lease, StageReport
-from tidemark.index_assigner.pace import TransactionLimits
-from tidemark.index_assigner.shuffle.deleted_input import read_by
-from tidemark.index_assigner.shuffle.input_positions import StartOf, earliest
+from tidemark.index_assigner.input.deleted_input import read_by
+from tidemark.index_assigner.input.positions import StartOf, earliest
+from tidemark.index_assigner.input.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.keyed_source import Budget
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from tidemark.index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slot import SlotLoop, SlotParts
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.lease import Lease, StageReport
+from tidemark.index_assigner.slots.pace import TransactionLimits
+from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
-from tidemark.stream_runtime.clock import ManualClock
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 INPUT = "orders-in"
 PARTITIONS, LANES, SHARDS = 4, 2, 4

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock as InstantClock
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
@@ -61,7 +64,6 @@ from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
 from tidemark.hudi_format.ordering import OrderingField
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
@@ -76,8 +78,6 @@ from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
 
 TTL_MS = 60_000
 MARGIN_MS = 10_000

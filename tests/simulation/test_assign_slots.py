@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from testing.kafka import EndFault
 from tests.simulation.assign_cluster import ALL_LANES, AssignCluster, Assigner
 from tests.unit.index_assigner.assign_rig import LANES, SHARDS, Event
 from tidemark.assigner.v1 import assigner_pb2 as pb
@@ -19,7 +20,6 @@ from tidemark.index_assigner.index.errors import LaneNotOpenError, SnapshotBehin
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.stream_runtime.failpoint import FailpointHitError
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
-from tidemark.stream_runtime.kafka.memory import EndFault
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(25))
 

@@ -18,17 +18,17 @@ from tests.simulation.scripted_epochs import check_end, check_traces, first_epoc
 from tests.simulation.scripted_tagger import TABLE
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.admin.refusals import EpochNotGivenUpError
+from tidemark.commit_coordinator.calls.inbox import Inbox
+from tidemark.commit_coordinator.calls.pausing import pause_of
+from tidemark.commit_coordinator.commit.trimming import Trimmer
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.domain.next_action import RETRY_MS_MAX, Limits, Observed
-from tidemark.commit_coordinator.inbox import Inbox
-from tidemark.commit_coordinator.pausing import pause_of
-from tidemark.commit_coordinator.table_loop import TableLoop
-from tidemark.commit_coordinator.trimming import Trimmer
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.loop import TableLoop
+from tidemark.commit_coordinator.refusals import EpochNotGivenUpError
+from tidemark.config.model import LimitsConfig
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.table_config import TableType
-from tidemark.stream_runtime.config.model import LimitsConfig
 
 LIMITS = LimitsConfig()
 REFUSALS = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row
-from tidemark.commit_coordinator.opening import free_lock
+from tidemark.commit_coordinator.service_parts import free_lock
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.commit.lock import (
     CLOCK_SKEW_MS,

@@ -13,12 +13,13 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, check_end, first_epoch, row, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_recover_and_new_ledger import CONFIG
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.staging import term_dir
 from tidemark.commit_coordinator.errors import DivergedError, SupersededError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.recovery import recover
-from tidemark.commit_coordinator.staging import term_dir
-from tidemark.commit_coordinator.takeover import take_over
+from tidemark.commit_coordinator.offline.recovery import recover
+from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.commit.lock import LOCK_PATH
@@ -26,7 +27,6 @@ from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
-from tidemark.stream_runtime.config import load_config
 
 
 def path_at_second_report(folder: Path) -> CommitPath:

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 from tidemark.commit_coordinator import bootstrap
-from tidemark.commit_coordinator.pausing import Pause
+from tidemark.commit_coordinator.calls.pausing import Pause
 
 _KEYS = 6
 _BEGUN = "".join(f"feed up k{n} d0 {n}\n" for n in range(_KEYS)) + "hurry\n" + 10 * "wait 1000\nround\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end
@@ -18,7 +19,6 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.hudi_format.commit.lock import LOCK_PATH
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
-from tidemark.stream_runtime.clock import ManualClock
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 
 PLACES_MAX = 60

@@ -12,9 +12,9 @@ from tests.simulation.world.actors import CoordinatorActor, StageActor
 from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
-from tidemark.commit_coordinator import members
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.calls import members
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.epoch_protocol import committing
 from tidemark.stream_runtime.kafka.errors import KafkaError

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-import tidemark.commit_coordinator.new_ledger as new_ledger_module
+import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
 from tests.simulation.test_foreign_engine import BEGIN, GO_ON, SECOND, TYPES, must_hold, script_of
 from tests.simulation.world.next_ledger import begin_new_ledger
 from tests.simulation.world.world import Outcome, World, run_world
-from tidemark.commit_coordinator.recovery import recover
-from tidemark.index_assigner.assign import wiring
+from tidemark.commit_coordinator.offline.recovery import recover
+from tidemark.index_assigner import assign_stage as wiring
 from tidemark.index_assigner.index.rocks_layout import POSITION_PREFIX
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
 from tests.simulation.commit_path import ATTEMPTS_MAX, CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import (
@@ -20,7 +21,6 @@ from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.commit.lock import LOCK_PATH, read_lock
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import Action, load_timeline
-from tidemark.stream_runtime.clock import ManualClock
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
@@ -15,8 +16,7 @@ from tidemark.epoch_protocol.input_topics import (
     encode_input_topics,
     lanes_of,
 )
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 

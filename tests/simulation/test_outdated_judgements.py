@@ -9,13 +9,13 @@ import pytest
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
+from tidemark.commit_coordinator.calls.placement import Placement, SuspendedError, Want
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.errors import DivergedError
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.input_positions import InputPositions
 from tidemark.commit_coordinator.listeners import CommitFollowUp
-from tidemark.commit_coordinator.placement import Placement, SuspendedError, Want
-from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.lock import read_lock

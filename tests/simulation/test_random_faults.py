@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from testing.kafka import EndFault
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_traces
@@ -23,7 +24,6 @@ from tidemark.hudi_format.errors import LockLostError, StagingGoneError, Timelin
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import FailpointHitError
-from tidemark.stream_runtime.kafka.memory import EndFault
 from tidemark.stream_runtime.kafka.ports import KafkaError
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(6))

@@ -11,22 +11,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import tidemark.commit_coordinator.new_ledger as new_ledger_module
+import tidemark.commit_coordinator.offline.new_ledger as new_ledger_module
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.staging import term_dir
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.input_starts import INPUT_STARTS
-from tidemark.commit_coordinator.input_watch import read_record
-from tidemark.commit_coordinator.ledger_identity import MovedOrCopiedError, ledger_id, location_of
-from tidemark.commit_coordinator.ledger_record import LedgerRecorder
-from tidemark.commit_coordinator.moved_table import take_over_moved
-from tidemark.commit_coordinator.new_ledger import PendingWriteError, new_ledger
-from tidemark.commit_coordinator.recovery import recover
-from tidemark.commit_coordinator.staging import term_dir
-from tidemark.commit_coordinator.takeover import take_over
+from tidemark.commit_coordinator.input.starts import INPUT_STARTS
+from tidemark.commit_coordinator.input.watch import read_record
+from tidemark.commit_coordinator.offline.moved_table import take_over_moved
+from tidemark.commit_coordinator.offline.new_ledger import PendingWriteError, new_ledger
+from tidemark.commit_coordinator.offline.recovery import recover
+from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, ledger_id, location_of
+from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
+from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.config import InputStart, TableConfigFile, load_config
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
@@ -43,7 +44,6 @@ from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.validation import check_servable
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.table_id import known_ledger_id
-from tidemark.stream_runtime.config import InputStart, TableConfigFile, load_config
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 from tidemark.stream_runtime.kafka.ports import MissingTopicError, TopicPartition, TopicSpec
 from tidemark.table_verification.verify import verify_table

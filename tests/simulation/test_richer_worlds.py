@@ -10,15 +10,15 @@ from unittest.mock import patch
 
 import pytest
 
-import tidemark.commit_coordinator.members as members
-import tidemark.index_assigner.shuffle.careful_rule as careful_rule
+import tidemark.commit_coordinator.calls.members as members
+import tidemark.index_assigner.input.careful_rule as careful_rule
 import tidemark.index_assigner.shuffle.sharded_input_source as sharded_input_source
 from tests.simulation.world.generate import _Author, generate
 from tests.simulation.world.richer import QUOTED, richer
 from tests.simulation.world.script import Setup, parse
 from tests.simulation.world.world import Outcome, run_script
+from tidemark.index_assigner.input.lane_skips import LaneSkips
 from tidemark.index_assigner.shuffle import stage
-from tidemark.index_assigner.shuffle.lane_skips import LaneSkips
 
 FED = """
 feed up k0 d0 5

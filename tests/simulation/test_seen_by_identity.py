@@ -7,13 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from testing.clock import ManualClock
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.test_other_engines import planned_second, tag_anew
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.timeline_look import look
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_state import load_timelines
-from tidemark.commit_coordinator.timeline_look import look
 from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     EpochCommitted,
@@ -29,7 +30,6 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from tidemark.hudi_format.timeline.identity import judged_instants
-from tidemark.stream_runtime.clock import ManualClock
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 
 BOTH_TYPES = pytest.mark.parametrize("table_type", list(TableType))

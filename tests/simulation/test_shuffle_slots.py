@@ -8,16 +8,16 @@ import time
 
 import pytest
 
+from testing.kafka import EndFault
+from testing.memory_storage import InMemoryStorage
 from tests.simulation.shuffle_cluster import INPUT, PARTITIONS, ShuffleCluster
-from tidemark.commit_coordinator.input_ends import input_ends
+from tidemark.commit_coordinator.input.ends import input_ends
+from tidemark.config import InputStart
 from tidemark.epoch_protocol.entries import Skipped
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, start_of
-from tidemark.stream_runtime.config import InputStart
+from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD, start_of
 from tidemark.stream_runtime.failpoint import FailpointHitError
-from tidemark.stream_runtime.kafka.memory import EndFault
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 SEEDS = [int(os.environ["TIDEMARK_SEED"])] if "TIDEMARK_SEED" in os.environ else list(range(12))

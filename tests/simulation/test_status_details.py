@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from testing.clock import ManualClock
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import first_epoch
@@ -20,28 +21,27 @@ from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.commands.admin import add_run, status_lines
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.admin.messages import status_message
-from tidemark.commit_coordinator.asked_kafka import AskedKafka
-from tidemark.commit_coordinator.commit_service import Facts
+from tidemark.commit_coordinator.calls.farewells import Farewells
+from tidemark.commit_coordinator.calls.members import Members
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service import Facts
+from tidemark.commit_coordinator.calls.unreported import unreported
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
-from tidemark.commit_coordinator.farewells import Farewells
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.input_lag import InputLag
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.members import Members
-from tidemark.commit_coordinator.open_transactions import OpenTransaction, OpenTransactions
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.status import StatusSource, blocked_readers
-from tidemark.commit_coordinator.table_services import table_services
-from tidemark.commit_coordinator.unreported import unreported
-from tidemark.commit_coordinator.verification import PeriodicVerification
-from tidemark.commit_coordinator.view import ViewBoard, take_view
+from tidemark.commit_coordinator.input.lag import InputLag
+from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.document import StatusSource, blocked_readers
+from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.status.open_transactions import OpenTransaction, OpenTransactions
+from tidemark.commit_coordinator.status.table_services import table_services
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
+from tidemark.config import Address, load_config
+from tidemark.config.run_file import RunFile
 from tidemark.epoch_protocol.entries import Stage, TransactionBegun, encode_entry
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import Address, load_config
-from tidemark.stream_runtime.config.run_file import RunFile
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
 
@@ -137,7 +137,7 @@ def test_table_services_are_another_engines_and_shown_as_the_timelines_have_them
 
 
 def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.commit_coordinator.table_services._TIMELINE_FILES_WARN", 2)
+    monkeypatch.setattr("tidemark.commit_coordinator.status.table_services._TIMELINE_FILES_WARN", 2)
     first_epoch(path)
     path.run_until_idle()
     assert "the table's timeline has 3 files" in table_services(path.storage)["warnings"][0]

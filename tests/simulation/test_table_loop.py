@@ -10,14 +10,14 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tidemark.commit.v1 import commit_pb2 as pb
-from tidemark.commit_coordinator import trimming
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.commit_service import CommitService, Facts
-from tidemark.commit_coordinator.inbox import Inbox, PauseTagging
-from tidemark.commit_coordinator.pausing import Pause
-from tidemark.commit_coordinator.table_loop import TableLoop
-from tidemark.commit_coordinator.trimming import Trimmer
-from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging
+from tidemark.commit_coordinator.calls.pausing import Pause
+from tidemark.commit_coordinator.calls.service import CommitService, Facts
+from tidemark.commit_coordinator.commit import trimming
+from tidemark.commit_coordinator.commit.trimming import Trimmer
+from tidemark.commit_coordinator.commit.view import ViewBoard
+from tidemark.commit_coordinator.loop import TableLoop
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 

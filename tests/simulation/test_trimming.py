@@ -10,11 +10,11 @@ import pytest
 from tests.simulation.commit_path import CommitPath, MemoryWorker
 from tests.simulation.scripted_epochs import GROUP_A, row
 from tests.simulation.scripted_tagger import SHARDS, Tagged
-from tidemark.commit_coordinator import trimming
-from tidemark.commit_coordinator.commit_service import begin_response
-from tidemark.commit_coordinator.context import Report
-from tidemark.commit_coordinator.staging import STORE
-from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.commit_coordinator.calls.service import begin_response
+from tidemark.commit_coordinator.commit import trimming
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.staging import STORE
+from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged
 from tidemark.epoch_protocol.fold import Fold

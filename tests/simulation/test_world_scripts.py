@@ -12,9 +12,9 @@ from tests.simulation.world.checkers.model import replayed
 from tests.simulation.world.generate import generate
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
-from tidemark.commit_coordinator import attempt_effects
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.table_state import Rollbacks
+from tidemark.commit_coordinator.commit import attempt_effects
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 
 ROLLBACK_CUT = """

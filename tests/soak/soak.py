@@ -27,12 +27,12 @@ from tests.soak.gauges import Disk, Gauges, Roles
 from tests.soak.heaps import Heaps
 from tests.soak.latency import Latencies
 from tests.soak.stream import SoakStream
+from tidemark.config import load_config
+from tidemark.config.run_file import read_run_file
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.config.run_file import read_run_file
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.platform import child
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars

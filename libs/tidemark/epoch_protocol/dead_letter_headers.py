@@ -1,7 +1,7 @@
 """Headers of the messages in `<table>.dead-letter`, and of records that were produced again.
 
 What each means stands in `index_assigner.shuffle.dead_letters`, which writes letters;
-`commit_coordinator.dead_letters` reads them.
+`commit_coordinator.dead_letters.letters` reads them.
 """
 
 from __future__ import annotations

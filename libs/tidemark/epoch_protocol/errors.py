@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from tidemark.errors import ErrorKind, TidemarkError
 
 
-class ErrorKind(Enum):
-    """What the caller does next; the values match those of the other packages."""
-
-    RETRYABLE = "retryable"
-    FENCED = "fenced"
-    CONFLICT = "conflict"
-    INVALID = "invalid"
-    CORRUPT = "corrupt"
-
-
-class ProtocolError(Exception):
+class ProtocolError(TidemarkError):
     """Base of all protocol errors."""
 
     kind = ErrorKind.CORRUPT

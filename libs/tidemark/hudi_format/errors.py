@@ -11,28 +11,15 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum
-from typing import ClassVar, Final
+from typing import Final
+
+from tidemark.errors import ErrorKind, TidemarkError
 
 
-class ErrorKind(Enum):
-    """What the caller should do: try again, give way, decide anew, fix the input, or stop and look at the
-    data.
-    """
-
-    RETRYABLE = "retryable"
-    FENCED = "fenced"
-    CONFLICT = "conflict"
-    INVALID = "invalid"
-    CORRUPT = "corrupt"
-
-
-class HudiFormatError(Exception):
+class HudiFormatError(TidemarkError):
     """Base of all errors of `hudi_format`. The default kind is INVALID: the call as made can never
     succeed.
     """
-
-    kind: ClassVar[ErrorKind] = ErrorKind.INVALID
 
 
 class InvalidPathError(HudiFormatError):

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 EXIT_CODE: Final = 77
 ENVIRONMENT_VARIABLE: Final = "TIDEMARK_FAILPOINT"

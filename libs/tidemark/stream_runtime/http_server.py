@@ -29,8 +29,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from tidemark.stream_runtime.config.model import Address
-from tidemark.stream_runtime.config.security_model import SecurityConfig
+from tidemark.config.model import Address
+from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.http_messages import (
     Answer,
     BadRequestError,

@@ -15,34 +15,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, TextIO
 
-from tidemark.stream_runtime.secret_names import names_a_secret
+from tidemark.config.log_format import LogFormat
+from tidemark.redaction import REDACTED, names_a_secret, redact_text
 
 ROOT: Final = "tidemark"
-_REDACTED: Final = "***"
-# Not the names of our own settings, nor of files: what follows them is prose.
-_SECRET_IN_TEXT: Final = re.compile(
-    r"(?i)(?<![\w.\-/])((?!security\.token)[\w.\-]*(?:password|passwd|passphrase|(?<![a-z0-9])pwd|secret|token|credential|user\.info|api[_.\-]?key|access[_.\-]?key|private[_.\-]?key)[\w.\-]*[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
-)
-_USER_INFO: Final = re.compile(r"(\w+://)[^\s/@:]+:[^\s/@]+@")
-_TOKEN: Final = re.compile(r"(?i)tdm_[0-9a-f]{16,}|(?<=bearer )[\w.\-+/=]{16,}|(?<=basic )[\w+/=]{16,}")
 _PLAIN: Final = re.compile(r"[^\s=\"\\]+")
 _NOT_SHOWN: Final = re.compile(r"[^\x20-\x7e]")
-_PRIVATE_KEY: Final = re.compile(
-    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)", re.DOTALL
-)
 _OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 _NO_FIELDS: Final[Mapping[str, Any]] = MappingProxyType({})
 _fields: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("fields", default=_NO_FIELDS)
-
-
-class LogFormat(Enum):
-    TEXT = "text"
-    JSON = "json"
 
 
 @contextmanager
@@ -54,20 +39,6 @@ def bound(**fields: Any) -> Iterator[None]:
         yield
     finally:
         _fields.reset(token)
-
-
-def redact_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings for showing: values of secret-sounding keys replaced."""
-    return {key: _REDACTED if names_a_secret(key) else redact_text(value) for key, value in settings.items()}
-
-
-def redact_text(text: str) -> str:
-    """`password=x`, `api_key=x`, `scheme://user:x@`, `Bearer x` without the x; private keys (PEM) and our own
-    tokens wherever they stand.
-    """
-    text = _PRIVATE_KEY.sub(_REDACTED, text)
-    named = _SECRET_IN_TEXT.sub(rf"\1{_REDACTED}", _TOKEN.sub(_REDACTED, text))
-    return _USER_INFO.sub(rf"\1{_REDACTED}@", named)
 
 
 def configure_logging(
@@ -113,7 +84,7 @@ class _Formatter(logging.Formatter):
 
 def _safe(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: _REDACTED if names_a_secret(key) else redact_text(value) if isinstance(value, str) else value
+        key: REDACTED if names_a_secret(key) else redact_text(value) if isinstance(value, str) else value
         for key, value in fields.items()
     }
 

@@ -23,7 +23,8 @@ from prometheus_client import (
 )
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.security.refused_calls import RefusedCalls
 
 # When a counter began is the process's start; a series more for each would say the same.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ class RetryPolicy:
 
 def is_retryable(error: Exception) -> bool:
     """True for an error whose `kind` says that the same call may succeed later."""
-    return getattr(getattr(error, "kind", None), "name", None) == ErrorKind.RETRYABLE.name
+    return kind_of(error) is ErrorKind.RETRYABLE
 
 
 def retry(

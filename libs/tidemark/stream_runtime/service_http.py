@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from tidemark.config.model import Address, TableConfigFile
+from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config.model import Address, TableConfigFile
-from tidemark.stream_runtime.config.security_model import SecurityConfig
 from tidemark.stream_runtime.http_access import access_guard
 from tidemark.stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
 from tidemark.stream_runtime.metrics import Metrics

@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.hudi_format.errors import ErrorKind, FileMissingError, HudiFormatError, UnsupportedTableError
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot

@@ -1,6 +1,6 @@
 """Where the command line gets dead letters: from the table's coordinator, or from Kafka while none answers.
 
-Both are the same code (`commit_coordinator.dead_letter_desk`); the coordinator runs it beside its own work,
+Both are the same code (`commit_coordinator.dead_letters.desk`); the coordinator runs it beside its own work,
 for clients that cannot reach Kafka.
 """
 
@@ -14,17 +14,17 @@ from typing import Final, Protocol
 
 import grpc
 
-from tidemark.cli.admin_client import AdminClient, NobodyAnswersError, connect
-from tidemark.cli.errors import CliError
 from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
-from tidemark.commit_coordinator.dead_letter_desk import PAGE_MAX, DeadLetterDesk, LetterPage, all_letters
-from tidemark.commit_coordinator.dead_letter_retention import retention_now
-from tidemark.commit_coordinator.dead_letters import DeadLetter, LetterFilter, WholeLetter
+from tidemark.commit_coordinator.dead_letters.desk import PAGE_MAX, DeadLetterDesk, LetterPage, all_letters
+from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, WholeLetter
+from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.commit_coordinator.rehearsal import check_ledger
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.run_file import read_run_file
+from tidemark.console.admin_client import AdminClient, NobodyAnswersError, connect
+from tidemark.console.errors import CliError
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
-from tidemark.stream_runtime.config.run_file import read_run_file
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.rpc.errors import RpcError
 

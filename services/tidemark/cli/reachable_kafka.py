@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tidemark.cli.run.state_lock import state_lock
 from tidemark.cli.run.supervised_kafka import FOLDER, SupervisedKafka
+from tidemark.config import TableConfigFile
+from tidemark.config.run_file import read_run_file, resolve_addresses
+from tidemark.console.state_lock import state_lock
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.run_file import read_run_file, resolve_addresses
 
 
 def has_kafka(config: TableConfigFile) -> bool:

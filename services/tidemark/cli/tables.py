@@ -7,13 +7,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from tidemark.cli.errors import WRONG_USE, CliError
 from tidemark.cli.reachable_kafka import reachable_kafka
-from tidemark.commit_coordinator.moved_table import take_over_moved
-from tidemark.commit_coordinator.new_ledger import NewLedger, check_new_ledger, end_all_terms, new_ledger
-from tidemark.commit_coordinator.sign_of_life import WATCHED_S, is_served
-from tidemark.commit_coordinator.staging import ROOT
-from tidemark.commit_coordinator.table_open import OpenedTable, is_half_made_here, open_table, read_table
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.offline.moved_table import take_over_moved
+from tidemark.commit_coordinator.offline.new_ledger import (
+    NewLedger,
+    check_new_ledger,
+    end_all_terms,
+    new_ledger,
+)
+from tidemark.commit_coordinator.opening.sign_of_life import WATCHED_S, is_served
+from tidemark.commit_coordinator.opening.table_open import (
+    OpenedTable,
+    is_half_made_here,
+    open_table,
+    read_table,
+)
+from tidemark.config import TableConfigFile
+from tidemark.config.run_file import read_run_file
+from tidemark.console.errors import WRONG_USE, CliError
 from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -24,12 +36,10 @@ from tidemark.hudi_format.table_schema import check_no_schema_on_read
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
 from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.run_file import read_run_file
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from tidemark.stream_runtime.kafka.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.rpc.health import is_serving
 from tidemark.stream_runtime.security.client import client_security
 
@@ -122,7 +132,7 @@ def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -
 def move_ledger(
     config: TableConfigFile, clock: Clock, ids: IdSource, say: Callable[[str], None]
 ) -> list[str]:
-    """See `commit_coordinator.moved_table`. Raises CliError while services run."""
+    """See `commit_coordinator.offline.moved_table`. Raises CliError while services run."""
     refuse_while_serving(config)
     with reachable_kafka(config, clock, say, "tidemark table adopt --moved") as reachable:
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
@@ -137,7 +147,7 @@ def ready_for_new_ledger(
     """What keeps a new ledger from being begun is raised before the block, whose value begins the ledger.
 
     ``copied``: no topics of the name may be there. Raises CliError while services run, and what
-    `commit_coordinator.new_ledger` raises.
+    `commit_coordinator.offline.new_ledger` raises.
     """
     refuse_while_serving(config)
     storage = open_storage(config.table.path)

@@ -10,34 +10,52 @@ from typing import Final
 
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.flush import HoldsRecords
+from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
-from tidemark.commit_coordinator.admin_service import AdminService, AdminSources
-from tidemark.commit_coordinator.asked_kafka import AskedKafka
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.commit_service import CommitService
-from tidemark.commit_coordinator.context import Context, TableFacts
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.farewells import Farewell, Farewells
+from tidemark.commit_coordinator.calls.inbox import Inbox
+from tidemark.commit_coordinator.calls.lookups import KeyLookups
+from tidemark.commit_coordinator.calls.members import Members
+from tidemark.commit_coordinator.calls.pausing import pause_of
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service import CommitService
+from tidemark.commit_coordinator.calls.unreported import unreported
+from tidemark.commit_coordinator.commit.agreement import check_agreement
+from tidemark.commit_coordinator.commit.context import Context, TableFacts
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.commit.timeline_look import has_surprises
+from tidemark.commit_coordinator.commit.trimming import Trimmer
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.coordinator import Coordinator
-from tidemark.commit_coordinator.coordinator_metrics import CoordinatorMetrics
-from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
-from tidemark.commit_coordinator.dead_letter_retention import retention_now
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.farewells import Farewell, Farewells
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.hoodie_section import target_file_bytes, without_effect
-from tidemark.commit_coordinator.inbox import Inbox
-from tidemark.commit_coordinator.input_ends import holds_records, input_ends
-from tidemark.commit_coordinator.input_lag import InputLag
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.input_skips import InputSkips
-from tidemark.commit_coordinator.input_watch import InputView, InputWatch
-from tidemark.commit_coordinator.ledger_identity import check_identity, ledger_id
-from tidemark.commit_coordinator.ledger_record import LedgerRecorder
+from tidemark.commit_coordinator.input.ends import holds_records, input_ends
+from tidemark.commit_coordinator.input.lag import InputLag
+from tidemark.commit_coordinator.input.skips import InputSkips
+from tidemark.commit_coordinator.input.watch import InputView, InputWatch
 from tidemark.commit_coordinator.listeners import CommitFollowUp
-from tidemark.commit_coordinator.lookups import KeyLookups
-from tidemark.commit_coordinator.members import Members
-from tidemark.commit_coordinator.open_transactions import OpenTransactions
-from tidemark.commit_coordinator.opening import (
+from tidemark.commit_coordinator.loop import TableLoop
+from tidemark.commit_coordinator.opening.hoodie_section import target_file_bytes, without_effect
+from tidemark.commit_coordinator.opening.ledger_identity import check_identity, ledger_id
+from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
+from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
+from tidemark.commit_coordinator.opening.served import ServedTable
+from tidemark.commit_coordinator.opening.table_description import describe_table
+from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_beside_predecessor, open_table
+from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.commit_coordinator.opening.topics_setup import (
+    check_lane_source,
+    check_recorded,
+    ensure_topics,
+    open_inputs,
+)
+from tidemark.commit_coordinator.server import serve, show_health
+from tidemark.commit_coordinator.service_parts import (
     facts_of,
     free_lock,
     is_sharded,
@@ -47,32 +65,16 @@ from tidemark.commit_coordinator.opening import (
     planning_limits,
     stopped_by_topic,
 )
-from tidemark.commit_coordinator.pausing import pause_of
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.sampled_figures import SampledFigures
-from tidemark.commit_coordinator.schemas import SchemaRegistry
-from tidemark.commit_coordinator.served import ServedTable
-from tidemark.commit_coordinator.serving import serve, show_health
-from tidemark.commit_coordinator.staging import load_document
-from tidemark.commit_coordinator.status import StatusSource
-from tidemark.commit_coordinator.table_description import describe_table
-from tidemark.commit_coordinator.table_loop import TableLoop
-from tidemark.commit_coordinator.table_open import OpenedTable, open_beside_predecessor, open_table
-from tidemark.commit_coordinator.table_state import load_timelines
-from tidemark.commit_coordinator.takeover import check_agreement, take_over
-from tidemark.commit_coordinator.timeline_look import has_surprises
-from tidemark.commit_coordinator.topics_setup import (
-    check_lane_source,
-    check_recorded,
-    ensure_topics,
-    open_inputs,
-)
-from tidemark.commit_coordinator.trimming import Trimmer
-from tidemark.commit_coordinator.unreported import unreported
-from tidemark.commit_coordinator.verification import PeriodicVerification
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.document import StatusSource
+from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
+from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
+from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.commit_coordinator.web.open_page import Shown, open_page
 from tidemark.commit_coordinator.web.page import WebPage
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Topic
 from tidemark.hudi_format.errors import LockLostError, StagingGoneError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
@@ -80,12 +82,11 @@ from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.rpc.server import RpcServer
 from tidemark.stream_runtime.security.client import client_security
 from tidemark.stream_runtime.security.server import server_security

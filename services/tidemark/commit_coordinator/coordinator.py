@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
-from tidemark.commit_coordinator.attempt_effects import (
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.commit.attempt_effects import (
     clean_voided,
     close_empty,
     free_kept_lock,
@@ -23,8 +23,8 @@ from tidemark.commit_coordinator.attempt_effects import (
     tick_lock,
     void_attempt,
 )
-from tidemark.commit_coordinator.commit_effects import decide, finish
-from tidemark.commit_coordinator.context import Context, Report
+from tidemark.commit_coordinator.commit.commit_effects import decide, finish
+from tidemark.commit_coordinator.commit.context import Context, Report
 from tidemark.commit_coordinator.domain.actions import (
     Action,
     CleanVoided,
@@ -50,6 +50,7 @@ from tidemark.commit_coordinator.errors import AttemptLostError, SupersededError
 from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.state import FoldState
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.errors import (
     HudiFormatError,
@@ -58,7 +59,7 @@ from tidemark.hudi_format.errors import (
     StagingGoneError,
     UnsupportedTableError,
 )
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound
 
@@ -347,5 +348,4 @@ def is_curable(error: Exception) -> bool:
     """Whether trying again may help without anybody's decision: refused I/O, or a table that changed
     meanwhile.
     """
-    kind = getattr(getattr(error, "kind", None), "name", "")
-    return isinstance(error, OSError) or kind in (ErrorKind.RETRYABLE.name, ErrorKind.CONFLICT.name)
+    return isinstance(error, OSError) or kind_of(error) in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT)

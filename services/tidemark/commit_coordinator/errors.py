@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class CoordinatorError(StreamRuntimeError):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tidemark.commit_coordinator.commit_metadata import moved
-from tidemark.commit_coordinator.context import Report
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.trimming import Trimmer
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.commit_metadata import moved
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.trimming import Trimmer
+from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.epoch_protocol.committing import keyed_positions
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Fold

@@ -8,9 +8,9 @@ import threading
 
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.config import Address, TableConfigFile
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, TableConfigFile
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient

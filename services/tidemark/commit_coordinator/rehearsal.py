@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any, cast
 
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.index_shards import check_number
-from tidemark.commit_coordinator.ledger_identity import check_identity
-from tidemark.commit_coordinator.staging import load_document
-from tidemark.commit_coordinator.topics_setup import (
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.index_shards import check_number
+from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.opening.ledger_identity import check_identity
+from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,
     check_recorded,
     ensure_topics,
     open_inputs,
 )
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
 from tidemark.stream_runtime.kafka.ports import Admin, KafkaClient, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 
 def rehearse_start(config: TableConfigFile, storage: Storage, client: KafkaClient, clock: Clock) -> None:

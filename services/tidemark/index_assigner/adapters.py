@@ -8,15 +8,16 @@ from typing import Any, Final, cast
 
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc
+from tidemark.config import TableConfigFile
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import read_document
-from tidemark.index_assigner.errors import AssignerError, SetupError
+from tidemark.index_assigner.errors import AssignerError
 from tidemark.ledger_client.fold_reader import SnapshotLoader
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.ledger_client.topics import topic_specs
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import Admin
-from tidemark.stream_runtime.kafka.topics import topic_specs
 
 LOOKUP_SERVICE: Final = pb.DESCRIPTOR.services_by_name["IndexAssigner"].full_name
 # Written by the coordinator when the ledger began: topic -> partitions.

@@ -11,7 +11,7 @@ from typing import Final
 
 from tidemark.epoch_protocol.entries import EpochCommitted, EpochPlanned, Rewound, Stage
 from tidemark.epoch_protocol.fold import Verdict
-from tidemark.index_assigner.observer import AssignerObserver, CountedTransaction
+from tidemark.index_assigner.slots.observer import AssignerObserver, CountedTransaction
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.tracing import AttemptKey, SpanEvent, SpanFacts, Traces
 

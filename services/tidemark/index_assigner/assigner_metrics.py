@@ -9,13 +9,13 @@ from typing import Final, NamedTuple, Protocol
 
 from prometheus_client.metrics_core import Metric
 
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.dropped_fields import dropped_fields
 from tidemark.epoch_protocol.entries import TAG_OF_COUNT, Stage
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.index_assigner.lease import StageReport
-from tidemark.index_assigner.observer import AssignerObserver
 from tidemark.index_assigner.shuffle.dead_letters import REASON_FIGURE
-from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.index_assigner.slots.lease import StageReport
+from tidemark.index_assigner.slots.observer import AssignerObserver
 from tidemark.stream_runtime.metrics import LATENCY_BUCKETS_S, Metrics
 
 _TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt", "none")

@@ -15,36 +15,37 @@ from typing import Final
 
 from tidemark.assigner.v1 import assigner_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
+from tidemark.config import TableConfigFile
+from tidemark.config.model import Address, InputPartitioning
 from tidemark.epoch_protocol.entries import Stage
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import LOOKUP_SERVICE, LookupGate, check_topics, snapshot_loader
 from tidemark.index_assigner.assign_traces import AssignTraces
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.membership import Identity, JoinFacts, MembershipClient
-from tidemark.index_assigner.observer import AssignerObserver, Several
-from tidemark.index_assigner.pace import TransactionLimits
-from tidemark.index_assigner.same_table import check_same_table
-from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings
-from tidemark.index_assigner.shuffle.deleted_input import read_by
-from tidemark.index_assigner.shuffle.input_positions import start_of
-from tidemark.index_assigner.shuffle.same_topics import stale_by_record
+from tidemark.index_assigner.input.careful_frames import CarefulSettings
+from tidemark.index_assigner.input.deleted_input import read_by
+from tidemark.index_assigner.input.positions import start_of
+from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slot import SlotLoop, SlotParts
+from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
+from tidemark.index_assigner.slots.observer import AssignerObserver, Several
+from tidemark.index_assigner.slots.pace import TransactionLimits
+from tidemark.index_assigner.slots.same_table import check_same_table
+from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
+from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.index_assigner.stage_context import StageContext, StageFactory
-from tidemark.index_assigner.stage_work import StageWork
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.model import Address, InputPartitioning
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.errors import KafkaError
 from tidemark.stream_runtime.kafka.ports import KafkaClient
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.rpc.channel import open_channel
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.stream_runtime.security.client import client_security
@@ -285,8 +286,7 @@ class AssignerService:
 
 def _for_good(failure: BaseException | None) -> str:
     """What no other process could do better; empty for everything else."""
-    kind = getattr(getattr(failure, "kind", None), "name", "")
-    return str(failure) if kind in (ErrorKind.CORRUPT.name, ErrorKind.INVALID.name) else ""
+    return str(failure) if kind_of(failure) in (ErrorKind.CORRUPT, ErrorKind.INVALID) else ""
 
 
 def _wanted(config: TableConfigFile, factories: Mapping[Stage, StageFactory]) -> dict[Stage, StageFactory]:

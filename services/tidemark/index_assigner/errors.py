@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class AssignerError(StreamRuntimeError):
@@ -15,21 +16,3 @@ class InputLostError(AssignerError):
     """
 
     kind = ErrorKind.CORRUPT
-
-
-class SetupError(AssignerError):
-    """Topics, table and configuration do not fit together; the text says what to do."""
-
-    kind = ErrorKind.INVALID
-
-
-class InputWaitsError(AssignerError):
-    """Records cannot be decoded now, through no fault of theirs (the schema registry does not answer): they
-    are kept, and tried again later. ``before``: so many of those given, from the first on, need not wait.
-    """
-
-    kind = ErrorKind.RETRYABLE
-
-    def __init__(self, text: str, before: int = 0) -> None:
-        super().__init__(text)
-        self.before = before

@@ -9,15 +9,15 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tidemark.config import Address, TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.index_assigner.assign.wiring import assign_work
+from tidemark.index_assigner.assign_stage import assign_work
 from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings
+from tidemark.index_assigner.input.careful_frames import CarefulSettings
 from tidemark.index_assigner.stage_context import StageFactory
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, TableConfigFile
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient

@@ -7,18 +7,18 @@ table that nobody served yet.
 
 from __future__ import annotations
 
+from tidemark.config import TableConfigFile
+from tidemark.config.model import InputStart
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
-from tidemark.index_assigner.assign.wiring import check_cache_free
+from tidemark.index_assigner.assign_stage import check_cache_free
 from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
-from tidemark.index_assigner.shuffle.input_positions import recorded_starts
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.model import InputStart
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 

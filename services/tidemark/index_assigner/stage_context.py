@@ -7,31 +7,31 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidemark.commit.v1 import commit_pb2_grpc
+from tidemark.config import TableConfigFile
+from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.ordering import OrderingField, table_ordering
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.index_assigner.adapters import LookupGate
-from tidemark.index_assigner.membership import JoinFacts
-from tidemark.index_assigner.observer import AssignerObserver
-from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings, Setup
-from tidemark.index_assigner.shuffle.careful_lanes import CarefulLanes, ChildReader
+from tidemark.index_assigner.input.careful_frames import CarefulSettings, Setup
+from tidemark.index_assigner.input.careful_lanes import CarefulLanes, ChildReader
+from tidemark.index_assigner.input.deleted_input import read_by
+from tidemark.index_assigner.input.positions import start_of
+from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
-from tidemark.index_assigner.shuffle.deleted_input import read_by
-from tidemark.index_assigner.shuffle.input_positions import start_of
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSource
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from tidemark.index_assigner.shuffle.same_topics import stale_by_record
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from tidemark.index_assigner.stage_work import StageWork
+from tidemark.index_assigner.slots.membership import JoinFacts
+from tidemark.index_assigner.slots.observer import AssignerObserver
+from tidemark.index_assigner.slots.stage_work import StageWork
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.model import InputPartitioning
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import POLL_BYTES_MAX, KafkaClient
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 
 @dataclass(frozen=True)

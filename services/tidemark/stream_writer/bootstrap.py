@@ -7,13 +7,13 @@ import threading
 from typing import Final
 
 from tidemark.commit.v1 import commit_pb2
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.platform.jars import SPARK_KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import find_java
 from tidemark.stream_runtime.rpc.health import wait_until_serving

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tidemark.stream_runtime.config.spark_master import MasterKind, SparkMaster
+from tidemark.config.spark_master import MasterKind, SparkMaster
 from tidemark.stream_writer.errors import EngineSettingError
 
 ARCHIVE: Final = "tidemark-executor.zip"

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
-from tidemark.stream_runtime.config.model import Address
+from tidemark.config.model import Address
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 from tidemark.stream_writer.task_outcome import TaskSucceeded

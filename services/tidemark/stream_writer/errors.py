@@ -1,14 +1,12 @@
-"""Errors of the writer, grouped by what the caller must do (`kind`, as in stream_runtime.errors)."""
+"""Errors of the writer, grouped by what the caller must do (`tidemark.errors`)."""
 
 from __future__ import annotations
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind, TidemarkError
 
 
-class WriterError(Exception):
+class WriterError(TidemarkError):
     """Base of the writer's own errors."""
-
-    kind: ErrorKind = ErrorKind.INVALID
 
 
 class EngineFailedError(WriterError):

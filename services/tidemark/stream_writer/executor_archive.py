@@ -20,9 +20,12 @@ from tidemark.stream_writer.errors import EngineSettingError
 # What `spark_daemon.PRELOADED` brings in of ours.
 CODE: Final = (
     "tidemark.commit",
+    "tidemark.config",
     "tidemark.epoch_protocol",
+    "tidemark.errors",
     "tidemark.hudi_format",
     "tidemark.ledger_client",
+    "tidemark.redaction",
     "tidemark.stream_runtime",
     "tidemark.stream_writer",
 )
@@ -65,11 +68,11 @@ def _code() -> Iterator[tuple[str, Path]]:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise EngineSettingError(f"the package {package} is not installed as files: run `make setup`")
+        name = package.replace(".", "/")
         folder = Path(spec.origin).parent
         for file in folder.rglob("*"):
             if file.is_file() and _runs(file.as_posix()) and not file.name.startswith("."):
-                inside = file.relative_to(folder).as_posix()
-                yield f"{package.replace('.', '/')}/{inside}", file
+                yield f"{name}/{file.relative_to(folder).as_posix()}", file
 
 
 def _installed() -> Iterator[tuple[str, Path]]:

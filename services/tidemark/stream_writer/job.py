@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from tidemark.stream_runtime.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
+from tidemark.config.spark_master import DEFAULT_MASTER, SparkMaster, parse_master
 from tidemark.stream_runtime.platform.java import JavaRuntime
 from tidemark.stream_runtime.platform.spark_env import (
     JAVA_OPTIONS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
+from tidemark.config import Address, TableConfigFile
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, TableConfigFile
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.logging import bound

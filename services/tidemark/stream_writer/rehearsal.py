@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidemark.stream_runtime.config import TableConfigFile
+from tidemark.config import TableConfigFile
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.java_kafka import java_settings
 from tidemark.stream_writer.job import read_master, session_settings

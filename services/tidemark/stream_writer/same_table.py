@@ -8,9 +8,9 @@ another table while the writer runs.
 
 from __future__ import annotations
 
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.ledger_client.table_id import known_ledger_id
-from tidemark.stream_runtime.config import TableConfigFile
 from tidemark.stream_writer.errors import OtherTableError
 
 

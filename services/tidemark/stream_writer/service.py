@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from tidemark.commit.v1 import commit_pb2
 from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import ErrorKind
 from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
 from tidemark.stream_runtime.logging import bound
 from tidemark.stream_runtime.rpc.errors import RpcError

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.failpoints import WriterFailpoint, worker_failpoints

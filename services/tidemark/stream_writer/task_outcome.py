@@ -7,12 +7,11 @@ that a retry cannot cure says so here, so that Spark need not run it three times
 from __future__ import annotations
 
 import traceback
-from enum import Enum
 from typing import Final
 
 import msgspec
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind, kind_of
 
 TRACEBACK_CHARS_MAX: Final = 8_000
 
@@ -63,14 +62,6 @@ def decode(data: bytes) -> TaskOutcome:
     """Raises msgspec.DecodeError or msgspec.ValidationError for what is no outcome."""
     outcome: TaskOutcome = _decoder.decode(data)
     return outcome
-
-
-def kind_of(error: BaseException) -> ErrorKind | None:
-    """The `kind` of any of our packages' errors: each has its own enum, with the same values."""
-    kind = getattr(error, "kind", None)
-    if isinstance(kind, Enum):
-        kind = kind.value
-    return ErrorKind(kind) if kind in {each.value for each in ErrorKind} else None
 
 
 def failure_of(error: BaseException, attempt: int) -> TaskFailed:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from tidemark.commit_coordinator.table_creation import CREATION, create_or_finish
-from tidemark.commit_coordinator.table_open import definition_of
+from tidemark.commit_coordinator.opening.table_creation import CREATION, create_or_finish
+from tidemark.commit_coordinator.opening.table_open import definition_of
+from tidemark.config import load_config
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import FileContent
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import load_config
 
 
 class _DiesBeforeProperties(LocalStorage):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidemark.commit_coordinator.staging import load_document
+from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import TableConfigFile
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 
 def fold_reader(config: TableConfigFile) -> FoldReader:

@@ -37,18 +37,18 @@ from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
 from tests.interop.spark_session import start_spark
 from tests.raw_producer import Codec, RawProducer, RawRecord, batch
-from tidemark.cli.admin_client import AdminClient
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.run_file import resolve_addresses
+from tidemark.console.admin_client import AdminClient
 from tidemark.hudi_format.commit.lock import foreign_writer_options
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.index_assigner.assign.wiring import table_identity
-from tidemark.stream_runtime.config import TableConfigFile, load_config
-from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.index_assigner.assign_stage import table_identity
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicPartition, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 from tidemark.stream_runtime.platform.jars import KAFKA, ensure_jars
 from tidemark.stream_runtime.platform.java import find_java

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+from testing.memory_storage import InMemoryStorage
 from tests.simulation.planted.mutant import Ground, planted
-from tidemark.commit_coordinator import attempt_effects, commit_effects, commit_metadata, timeline_look
 from tidemark.commit_coordinator import coordinator as coordinator_module
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.context import Context, Report
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.commit import (
+    attempt_effects,
+    commit_effects,
+    commit_metadata,
+    timeline_look,
+)
+from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.timeline_look import TimelineLook
 from tidemark.commit_coordinator.domain.actions import Decide, Finish, Plan
-from tidemark.commit_coordinator.timeline_look import TimelineLook
 from tidemark.epoch_protocol.entries import EpochCommitted, EpochPlanned
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
 from tidemark.hudi_format.storage.base import FileContent, Storage, parent_of
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.hudi_format.timeline import Action, Instant
 
 

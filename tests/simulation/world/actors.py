@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
+from testing.kafka import MemoryKafkaClient
 from tests.simulation.world.deadly_input import SETTINGS
 from tests.simulation.world.edges import Edges, SwitchboardServer
 from tests.simulation.world.ports import PlaceFailpoints, gated_clock, gated_kafka, gated_storage
@@ -15,23 +16,23 @@ from tidemark.commit.v1 import commit_pb2, commit_pb2_grpc
 from tidemark.commit_coordinator.bootstrap import CoordinatorService
 from tidemark.commit_coordinator.bootstrap import Ports as CoordinatorPorts
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.table_loop import TableLoop
+from tidemark.commit_coordinator.loop import TableLoop
+from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Stage
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.index_assigner.assign.wiring import assign_work
+from tidemark.index_assigner.assign_stage import assign_work
 from tidemark.index_assigner.bootstrap import AssignerService, shuffle_work
 from tidemark.index_assigner.bootstrap import Ports as AssignerPorts
 from tidemark.index_assigner.failpoints import AssignerFailpoint
-from tidemark.index_assigner.membership import MembershipClient
-from tidemark.index_assigner.slot import SlotLoop
+from tidemark.index_assigner.slots.membership import MembershipClient
+from tidemark.index_assigner.slots.slot import SlotLoop
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.ids import IdSource
-from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import KafkaClient, RangeReader
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import GrpcCoordinator

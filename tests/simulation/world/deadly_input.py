@@ -16,11 +16,11 @@ from signal import SIGKILL
 from typing import Any, Final, cast
 from unittest.mock import patch
 
+from testing.kafka import MemoryKafkaClient
 from tests.simulation.world.process import Process
 from tidemark.index_assigner import stage_context
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.shuffle import careful_child, careful_lanes
-from tidemark.index_assigner.shuffle.careful_frames import (
+from tidemark.index_assigner.input import careful_lanes
+from tidemark.index_assigner.input.careful_frames import (
     Answer,
     CarefulSettings,
     Kind,
@@ -28,11 +28,12 @@ from tidemark.index_assigner.shuffle.careful_frames import (
     read_frame,
     write_frame,
 )
-from tidemark.index_assigner.shuffle.careful_lanes import ChildReader, Found
+from tidemark.index_assigner.input.careful_lanes import ChildReader, Found
+from tidemark.index_assigner.shuffle import careful_child
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.record_formats.errors import InputWaitsError
 from tidemark.stream_runtime.kafka.errors import KafkaError
-from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 
 FETCHED: Final = "fetched"

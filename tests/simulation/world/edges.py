@@ -24,14 +24,14 @@ from functools import cached_property, partial
 from typing import Any, Final
 from unittest.mock import patch
 
-import tidemark.commit_coordinator.serving as coordinator_serving
+import testing.kafka.readers as memory_readers
+import tidemark.commit_coordinator.server as coordinator_serving
 import tidemark.hudi_format.hfile.writer as hfile_writer
-import tidemark.index_assigner.assign.wiring as assign_wiring
+import tidemark.index_assigner.assign_stage as assign_wiring
 import tidemark.index_assigner.bootstrap as assigner_bootstrap
-import tidemark.index_assigner.formats.choose as choose
 import tidemark.index_assigner.index.limits as index_limits
-import tidemark.index_assigner.shuffle.lane_skips as lane_skips
-import tidemark.stream_runtime.kafka.memory.readers as memory_readers
+import tidemark.index_assigner.input.lane_skips as lane_skips
+import tidemark.record_formats.choose as choose
 import tidemark.stream_writer.coordinator_client as writer_client
 import tidemark.stream_writer.tasks as writer_tasks
 from tests.simulation.world.deadly_input import DeadlyInput
@@ -41,14 +41,14 @@ from tests.simulation.world.process import Process
 from tests.simulation.world.rocks import LightRocks
 from tests.simulation.world.script import Setup
 from tests.simulation.world.watched_caches import WatchedCaches
-from tidemark.commit_coordinator import trimming
+from tidemark.commit_coordinator.commit import trimming
+from tidemark.config.model import Address
 from tidemark.hudi_format.hfile.reader import HFileReader
 from tidemark.hudi_format.hfile.writer import HFileOptions
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.index.limits import IndexLimits
-from tidemark.stream_runtime.config.model import Address
 
 _READ_WAIT_S: Final = 3_600.0
 _RENEW: Final = "/tidemark.commit.v1.CommitCoordinator/Renew"

@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from testing.kafka import EndFault
 from tests.hudi_rules.timeline import parse_name
 from tests.simulation.world.actors import (
     CoordinatorActor,
@@ -24,12 +25,11 @@ from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
 from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, inputs_of
 from tests.simulation.world.town import Seat, Town
-from tidemark.commit_coordinator.attempt_effects import tick_lock
-from tidemark.commit_coordinator.inbox import HurryUp
+from tidemark.commit_coordinator.calls.inbox import HurryUp
+from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.hudi_format.commit.lock import CLOCK_SKEW_MS, read_lock
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.stream_runtime.kafka.memory import EndFault
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.errors import RpcError
 

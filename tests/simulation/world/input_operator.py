@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 from unittest.mock import patch
 
-import tidemark.commit_coordinator.input_skips as input_skips
-from tidemark.commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
-from tidemark.commit_coordinator.input_skips import InputSkips
+import tidemark.commit_coordinator.input.skips as input_skips
+from tidemark.commit_coordinator.input.skips import InputSkips
+from tidemark.commit_coordinator.refusals import LaneNotStoppedError, SkipFailedError
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.world.checkers.topics import Since
 from tests.simulation.world.world import World
-from tidemark.commit_coordinator.new_ledger import NewLedger, former_state, new_ledger
+from tidemark.commit_coordinator.offline.new_ledger import NewLedger, former_state, new_ledger
 
 
 def begin_new_ledger(before: World) -> NewLedger:

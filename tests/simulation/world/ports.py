@@ -6,11 +6,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Final, cast
 
+from testing.clock import ManualClock
+from testing.kafka import MemoryKafkaClient
 from tests.simulation.world.process import Process
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.stream_runtime.clock import Clock, ManualClock
+from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.kafka.memory import MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 _READING: Final = frozenset({"read", "read_range", "open_input", "stat", "exists", "list", "walk"})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeVar
 
-from tidemark.hudi_format.storage.faulty import InjectedFaultError
+from testing.faulty_storage import InjectedFaultError
 
 _T = TypeVar("_T")
 PLACES_KEPT: Final = 12

@@ -14,9 +14,9 @@ import yaml
 from tests.simulation.world.checkers.layout import Layout
 from tests.simulation.world.encoding import input_settings
 from tests.simulation.world.script import Setup
+from tidemark.config import InputStart, TableConfigFile, load_config
+from tidemark.config.model import InputPartitioning, TableType
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.stream_runtime.config import InputStart, TableConfigFile, load_config
-from tidemark.stream_runtime.config.model import InputPartitioning, TableType
 
 TABLE: Final = "t"
 INPUT: Final = "in"

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from testing.faulty_storage import FaultyStorage
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.storage.base import parent_of
-from tidemark.hudi_format.storage.faulty import FaultyStorage
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.stream_runtime.clock import Clock
 
 _CHANGED_PATHS: Final = {

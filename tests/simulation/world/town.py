@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import grpc
 
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.simulation.world.actors import (
     Actor,
     CoordinatorActor,
@@ -38,8 +40,6 @@ from tests.simulation.world.watched_entries import WatchedEntries
 from tests.simulation.world.watched_stops import WatchedStops
 from tests.simulation.world.watched_work import WatchedWork
 from tidemark.epoch_protocol.entries import Stage
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
 from tidemark.stream_runtime.rpc.errors import RpcError, status_of
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from testing.kafka import MemoryBroker
 from tests.simulation.world.actors import Actor, CoordinatorActor, StageActor
 from tests.simulation.world.checkers.judge import Judge
 from tests.simulation.world.deadly_input import DeadlyInput
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
-from tidemark.stream_runtime.kafka.memory import MemoryBroker
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 _DEATHS_REMEMBERED: Final = 2

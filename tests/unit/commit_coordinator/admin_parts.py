@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
+from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
-from tidemark.commit_coordinator.admin_service import AdminService, AdminSources
-from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.inbox import Inbox
-from tidemark.commit_coordinator.served import Served
-from tidemark.commit_coordinator.verification import PeriodicVerification
-from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.calls.inbox import Inbox
+from tidemark.commit_coordinator.commit.view import ViewBoard
+from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.opening.served import Served
+from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.clock import SystemClock
 
 
 def admin_service(table: str = "t", **given: Any) -> AdminService:

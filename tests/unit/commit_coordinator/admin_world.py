@@ -7,27 +7,28 @@ from typing import Any
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, SERVICE_NAME, longest_s
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
-from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.inbox import Inbox
-from tidemark.commit_coordinator.served import Served
-from tidemark.commit_coordinator.verification import PeriodicVerification
-from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.calls.inbox import Inbox
+from tidemark.commit_coordinator.commit.view import ViewBoard
+from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.opening.served import Served
+from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
+from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
 from tidemark.ledger_client.fold_reader import Applied
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.config.model import Address
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 from tidemark.stream_runtime.rpc.call_groups import CallGroups
 from tidemark.stream_runtime.rpc.channel import call, open_channel

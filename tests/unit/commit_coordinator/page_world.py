@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.web.key_story import KeyStories
 from tidemark.commit_coordinator.web.overview import Facts
 from tidemark.commit_coordinator.web.page import PageSources, WebPage
+from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.hudi_format.table_config import parse_table_config
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config.model import Address
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.ids import SystemIds

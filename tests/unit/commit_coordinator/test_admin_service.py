@@ -15,13 +15,13 @@ import pytest
 from tests.unit.commit_coordinator.admin_world import WAIT_S, World, answered, refused
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, longest_s, path
-from tidemark.commit_coordinator.admin_service import ANSWER_S, REASON_CHARACTERS_MAX
-from tidemark.commit_coordinator.dead_letter_desk import all_letters
-from tidemark.commit_coordinator.dead_letters import LetterFilter
-from tidemark.commit_coordinator.inbox import INBOX_MAX, HurryUp, PauseTagging
-from tidemark.commit_coordinator.view import CoordinatorView
-from tidemark.index_assigner.shuffle.refusals import Reason
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.commit_coordinator.admin.service import ANSWER_S, REASON_CHARACTERS_MAX
+from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, HurryUp, PauseTagging
+from tidemark.commit_coordinator.commit.view import CoordinatorView
+from tidemark.commit_coordinator.dead_letters.desk import all_letters
+from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
+from tidemark.errors import ErrorKind
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.rpc.channel import call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -190,7 +190,7 @@ def test_page_of_long_letters_ends_below_what_clients_take(world: World) -> None
     pages = world.desk.page(LetterFilter(), 10_000)
     assert (len(pages.letters), pages.older) == (20, None)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidemark.commit_coordinator.dead_letter_desk.PAGE_BYTES_MAX", 5_000)
+        patched.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 5_000)
         page = world.desk.page(LetterFilter(), 10_000)
         assert (len(page.letters), page.count) == (4, 20)
         assert all_letters(lambda below: world.desk.page(LetterFilter(), 7, below), 20) == pages

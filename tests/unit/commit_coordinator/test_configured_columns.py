@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.commit_coordinator.configured_columns import CONFIGURED_COLUMNS, MissingColumnsError
-from tidemark.commit_coordinator.table_open import OpenedTable, open_table
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from testing.clock import ManualClock
+from testing.memory_storage import InMemoryStorage
+from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS, MissingColumnsError
+from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_table
+from tidemark.config import TableConfigFile, load_config
 
 
 def configured(folder: Path, *columns: str, retired: str = "") -> TableConfigFile:

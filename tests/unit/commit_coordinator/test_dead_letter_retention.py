@@ -9,20 +9,20 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.dead_letter_desk import DeadLetterDesk
-from tidemark.commit_coordinator.dead_letter_retention import (
+from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
+from tidemark.commit_coordinator.dead_letters.retention import (
     LetterRetention,
     expiry_warning,
     keep_retention,
     retention_now,
 )
-from tidemark.commit_coordinator.dead_letters import LetterFilter
-from tidemark.commit_coordinator.topics_setup import ensure_topics
+from tidemark.commit_coordinator.opening.topics_setup import ensure_topics
+from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames, topic_specs
 
 SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
 LETTERS = TopicPartition("orders.dead-letter", 0)

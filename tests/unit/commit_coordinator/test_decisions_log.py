@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from testing.kafka import ClientRequest, EndFault, RequestFault
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, MemoryCluster
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.errors import OutOfPlaceError, SupersededError
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
@@ -21,7 +22,6 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import AbortableError, MissingTopicError
-from tidemark.stream_runtime.kafka.memory import ClientRequest, EndFault, RequestFault
 from tidemark.stream_runtime.kafka.ports import KafkaError
 
 NAME = "t-coordinator"

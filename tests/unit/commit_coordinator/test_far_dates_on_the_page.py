@@ -20,10 +20,10 @@ from tests.unit.commit_coordinator.page_world import PageWorld
 from tests.unit.commit_coordinator.test_page import ask
 from tidemark.admin.v1 import admin_pb2
 from tidemark.commit_coordinator.web.key_story import KeyStories
+from tidemark.config.model import Address
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
-from tidemark.stream_runtime.config.model import Address
 
 US = 1_000_000
 OF_2026_S = 1_767_225_600

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from tidemark.commit_coordinator.context import Report
+from testing.ids import SeededIds
+from tidemark.commit_coordinator.calls.placement import Placement, Want
+from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.file_groups import ASSUMED_RATIO, FileGroupPlanner
-from tidemark.commit_coordinator.placement import Placement, Want
 from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
 from tidemark.hudi_format.metadata_table.record_schema import encode_record, metadata_record_schema
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.avro_records import WriteStat
-from tidemark.stream_runtime.ids import SeededIds
 
 TARGET = 1_000_000
 ROW = 100  # Arrow bytes

@@ -6,10 +6,11 @@ import threading
 
 import pytest
 
+from testing.clock import ManualClock
 from tidemark.commit_coordinator.admin.flush import FlushWait
-from tidemark.commit_coordinator.inbox import Inbox
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.commit_coordinator.calls.inbox import Inbox
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import KafkaConfigError, LeaderChangingError
 

@@ -9,23 +9,23 @@ from typing import Any
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.commit_coordinator.admin_parts import admin_service as parts
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.admin_service import AdminService
+from tidemark.commit_coordinator.admin.service import AdminService
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
-from tidemark.commit_coordinator.input_ends import holds_records, input_ends
-from tidemark.commit_coordinator.input_lag import InputLag
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard, take_view
+from tidemark.commit_coordinator.input.ends import holds_records, input_ends
+from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import Committed, CountedTagged, FoldState, LaneState
-from tidemark.stream_runtime.clock import ManualClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 SHARDED = InputPositions("flights")

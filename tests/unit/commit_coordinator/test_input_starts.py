@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from testing.ids import SeededIds
+from testing.memory_storage import InMemoryStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.input_starts import INPUT_STARTS, DamagedStartsError, record_input_starts
-from tidemark.commit_coordinator.input_watch import InputWatch
+from tidemark.commit_coordinator.input.starts import INPUT_STARTS, DamagedStartsError, record_input_starts
+from tidemark.commit_coordinator.input.watch import InputWatch
+from tidemark.config import InputStart, load_config
 from tidemark.epoch_protocol.input_topics import InputTopic, InputTopics
 from tidemark.hudi_format.errors import StagingGoneError
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.shuffle.input_positions import start_of
-from tidemark.stream_runtime.config import InputStart, load_config
+from tidemark.index_assigner.input.positions import start_of
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 LANES = ["in:0", "in:1"]

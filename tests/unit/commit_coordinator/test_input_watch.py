@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.input_starts import INPUT_STARTS
-from tidemark.commit_coordinator.input_watch import (
+from tidemark.commit_coordinator.input.starts import INPUT_STARTS
+from tidemark.commit_coordinator.input.watch import (
     InputStoppedError,
     InputView,
     InputWatch,
     TopicNotAcceptedError,
     read_record,
 )
-from tidemark.commit_coordinator.topics_setup import (
+from tidemark.commit_coordinator.opening.topics_setup import (
     RECORD,
     TopicsChangedError,
     check_recorded,
@@ -25,10 +26,9 @@ from tidemark.commit_coordinator.topics_setup import (
     open_inputs,
     remove_topic,
 )
+from tidemark.config import InputPartitioning, InputStart, TableConfigFile, load_config
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.hudi_format.errors import StagingGoneError
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.stream_runtime.config import InputPartitioning, InputStart, TableConfigFile, load_config
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 FOLDER = ".hoodie/.aux/tidemark/terms/1"

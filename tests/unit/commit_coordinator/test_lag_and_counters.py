@@ -7,12 +7,14 @@ from typing import Any, cast
 
 import pytest
 
-from tidemark.commit_coordinator.epoch_counters import EpochCounters
-from tidemark.commit_coordinator.input_age import SAMPLES_MAX, InputAge
-from tidemark.commit_coordinator.open_transactions import OpenTransaction
-from tidemark.commit_coordinator.sampled_figures import SampledFigures
-from tidemark.commit_coordinator.status import StatusSource
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from testing.clock import ManualClock
+from testing.memory_storage import InMemoryStorage
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.input.age import SAMPLES_MAX, InputAge
+from tidemark.commit_coordinator.status.document import StatusSource
+from tidemark.commit_coordinator.status.epoch_counters import EpochCounters
+from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
+from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CommitDecided,
@@ -23,9 +25,7 @@ from tidemark.epoch_protocol.entries import (
     Stage,
 )
 from tidemark.epoch_protocol.fold import Verdict
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.ledger_client.fold_reader import Applied
-from tidemark.stream_runtime.clock import ManualClock
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 

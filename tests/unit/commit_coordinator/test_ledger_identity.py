@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from testing.ids import SeededIds
+from testing.memory_storage import InMemoryStorage
+from tidemark.commit_coordinator.commit.index_shards import check_number
 from tidemark.commit_coordinator.errors import DivergedError
-from tidemark.commit_coordinator.index_shards import check_number
-from tidemark.commit_coordinator.ledger_identity import (
+from tidemark.commit_coordinator.opening.ledger_identity import (
     MovedOrCopiedError,
     check_belongs,
     check_topics_there,
@@ -18,7 +20,11 @@ from tidemark.commit_coordinator.ledger_identity import (
     ledger_id,
     location_of,
 )
-from tidemark.commit_coordinator.ledger_record import LEDGER_RECORD, LedgerRecorder, read_ledger_record
+from tidemark.commit_coordinator.opening.ledger_record import (
+    LEDGER_RECORD,
+    LedgerRecorder,
+    read_ledger_record,
+)
 from tidemark.epoch_protocol.entries import (
     CoordinatorClaimed,
     LanesClaimed,
@@ -32,11 +38,9 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.fold import Fold, Verdict
 from tidemark.epoch_protocol.state import Committed, FoldState
 from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.table_id import known_ledger_id
-from tidemark.stream_runtime.ids import SeededIds
 
 THERE = TableLocation("/a", "1:1")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.members import Members, transactional_id
+from tidemark.commit_coordinator.calls.members import Members, transactional_id
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.state import FoldState, LaneState
 from tidemark.hudi_format.storage.local import LocalStorage

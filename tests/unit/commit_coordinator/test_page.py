@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.web.answers import FOLDER, page_files
 from tidemark.commit_coordinator.web.cached import Cached
 from tidemark.commit_coordinator.web.group_sizes import LARGEST, PARTITIONS, group_sizes
 from tidemark.commit_coordinator.web.key_story import AT_ONCE_MAX, StoryBusyError
-from tidemark.stream_runtime.config.model import Address
+from tidemark.config.model import Address
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.kafka.errors import KafkaError

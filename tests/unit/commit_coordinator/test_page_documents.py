@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.commit_coordinator.page_world import EVIL, FACTS, PageWorld
-from tidemark.commit_coordinator.view import CoordinatorView
+from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.web.letters import READ_MAX, SHOWN_MAX, newest_letters
 from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, overview, steps
 from tidemark.commit_coordinator.web.plain_values import TEXT_MAX, plain, user_columns
 from tidemark.commit_coordinator.web.rates import SAMPLES_MAX, Rates
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 RATES: dict[str, Any] = {"every_s": 1.0, "now": {}, "series": {}}

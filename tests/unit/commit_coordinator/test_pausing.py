@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.epoch_protocol.builders import shuffled
+from tidemark.commit_coordinator.calls.pausing import Pause, pause_of
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.view import CoordinatorView, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.pausing import Pause, pause_of
-from tidemark.commit_coordinator.view import CoordinatorView, take_view
+from tidemark.config.model import LimitsConfig
 from tidemark.epoch_protocol.entries import Counts, Stage, TransactionTagged
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.state import CountedShuffle, CountedTagged, FoldState
-from tidemark.stream_runtime.config.model import LimitsConfig
 
 LIMITS = LimitsConfig(
     uncommitted_entries=10, shuffled_transactions=3, uncommitted_transactions=4, uncommitted_bytes=1_000

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tidemark.commit_coordinator.calls.members import Members
+from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, DeathRecord, ReaderDeaths
 from tidemark.commit_coordinator.domain.reader_deaths import DeathsAt, after_death, is_suspect
-from tidemark.commit_coordinator.members import Members
-from tidemark.commit_coordinator.reader_death_record import READER_DEATHS, DeathRecord, ReaderDeaths
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.state import FoldState, LaneState
 from tidemark.hudi_format.storage.local import LocalStorage

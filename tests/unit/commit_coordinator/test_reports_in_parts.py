@@ -13,9 +13,9 @@ import pytest
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
-from tidemark.commit_coordinator.commit_service import SERVICE_NAME, CommitService, Facts
-from tidemark.stream_runtime.config import Address
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.commit_coordinator.calls.service import SERVICE_NAME, CommitService, Facts
+from tidemark.config import Address
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server

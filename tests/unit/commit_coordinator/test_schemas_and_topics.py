@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.schemas import IncompatibleSchemaError, SchemaRegistry
-from tidemark.commit_coordinator.staging import ROOT
-from tidemark.commit_coordinator.topics_setup import (
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.opening.schemas import IncompatibleSchemaError, SchemaRegistry
+from tidemark.commit_coordinator.opening.topics_setup import (
     LANE_SOURCE,
     RECORD,
     TopicsChangedError,
@@ -20,11 +21,10 @@ from tidemark.commit_coordinator.topics_setup import (
     check_recorded,
     ensure_topics,
 )
+from tidemark.config import InputPartitioning, TableConfigFile, load_config
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline import Timeline
-from tidemark.stream_runtime.config import InputPartitioning, TableConfigFile, load_config
 
 EMPTY = Timeline(())
 BASE = TableSchema.from_arrow("t", pa.schema([("id", pa.string()), ("v", pa.int64())]))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.commit_coordinator import sign_of_life
-from tidemark.commit_coordinator.sign_of_life import SIGN, WATCHED_S, SignOfLife, is_served
-from tidemark.commit_coordinator.staging import end_older_terms, open_term, term_dir
+from testing.clock import ManualClock
+from tidemark.commit_coordinator.commit.staging import end_older_terms, open_term, term_dir
+from tidemark.commit_coordinator.opening import sign_of_life
+from tidemark.commit_coordinator.opening.sign_of_life import SIGN, WATCHED_S, SignOfLife, is_served
 from tidemark.hudi_format.errors import StagingGoneError
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.stream_runtime.clock import ManualClock
 
 
 class Watch(ManualClock):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark.commit_coordinator import staging
-from tidemark.commit_coordinator.staging import (
+from testing.memory_storage import InMemoryStorage
+from tidemark.commit_coordinator.commit import staging
+from tidemark.commit_coordinator.commit.staging import (
     ENDED,
     TERMS,
     attempt_dir,
@@ -24,7 +25,6 @@ from tidemark.hudi_format.errors import (
     FileMissingError,
     StagingGoneError,
 )
-from tidemark.hudi_format.storage import InMemoryStorage
 
 
 @pytest.fixture

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from tidemark.commit_coordinator.table_creation import (
+from testing.clock import ManualClock
+from testing.memory_storage import InMemoryStorage
+from tidemark.commit_coordinator.opening.table_creation import (
     CREATION,
     CreationError,
     create_or_finish,
     is_half_made,
 )
-from tidemark.commit_coordinator.table_open import TableMismatchError, open_table
+from tidemark.commit_coordinator.opening.table_open import TableMismatchError, open_table
+from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableDefinition, TableType
 from tidemark.hudi_format.validation import check_servable
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
 
 DEFINITION = TableDefinition(name="t", table_type=TableType.MERGE_ON_READ, record_key_fields=("id",))
 SHARDS = 3

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from tidemark.commit_coordinator.table_open import OpenedTable, open_beside_predecessor
+from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_beside_predecessor
 from tidemark.hudi_format.errors import UnsupportedTableError
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import write_archive
-from tidemark.commit_coordinator.table_state import Rollbacks, load_timelines
-from tidemark.commit_coordinator.timeline_look import TimelineLook, look
+from tidemark.commit_coordinator.commit.table_state import Rollbacks, load_timelines
+from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
 from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.errors import CorruptFileError
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline.service_records import RollbackPlan, encode_rollback_plan
 
 

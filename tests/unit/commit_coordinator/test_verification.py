@@ -13,13 +13,13 @@ import pytest
 
 from tests.unit.table_verification.damage import DAYS, Damage
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
-from tidemark.commit_coordinator.context import Report
-from tidemark.commit_coordinator.verdict import Verdict, VerdictFile
-from tidemark.commit_coordinator.verification import PeriodicVerification
-from tidemark.commit_coordinator.verify_process import VerifyProcess
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.verification.process import VerifyProcess
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
+from tidemark.commit_coordinator.verification.verdict import Verdict, VerdictFile
+from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import load_config
 
 PLANNED = EpochPlanned(0, 1, 1, 0, 10, "T11", "0", "", 100)
 REPORT = Report((), ())

@@ -9,17 +9,17 @@ import pytest
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.admin.refusals import LaneStoppedError
-from tidemark.commit_coordinator.admin_service import AdminService
-from tidemark.commit_coordinator.asked_kafka import AskedKafka, KafkaFacts
-from tidemark.commit_coordinator.attempt_desk import AttemptDesk, OpenAttemptView
-from tidemark.commit_coordinator.context import Report
+from tidemark.commit_coordinator.admin.service import AdminService
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.calls.inbox import HurryUp, Inbox, PauseTagging
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
-from tidemark.commit_coordinator.history import EPOCHS_MAX, EpochHistory
-from tidemark.commit_coordinator.inbox import HurryUp, Inbox, PauseTagging
-from tidemark.commit_coordinator.input_positions import InputPositions
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard, take_view
+from tidemark.commit_coordinator.refusals import LaneStoppedError
+from tidemark.commit_coordinator.status.asked_kafka import AskedKafka, KafkaFacts
+from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CommitDecided,

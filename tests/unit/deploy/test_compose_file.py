@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tidemark.cli.demo import feed
 from tidemark.cli.main import build_parser
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
+from tidemark.demo import feed
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENT = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.unit.deploy.kustomized import FOLDER, OVERLAYS, Object, build, config_file, kustomize
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile, load_config
 from tidemark.stream_writer.cluster import check_surroundings
 from tidemark.stream_writer.job import read_master, session_settings
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.fuzz.run import MEMORY_MAX, Outcome, campaign, read_bytes, summary
 from tests.fuzz.target import Target
 from tests.fuzz.targets import targets
-from tidemark.hudi_format.errors import CorruptFileError, ErrorKind, FileMissingError
-from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 
 SEEDS = range(120)
 

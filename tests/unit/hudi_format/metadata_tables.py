@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
@@ -35,7 +36,6 @@ from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata

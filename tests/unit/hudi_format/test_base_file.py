@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.bloom import BloomSpec, bloom_filter_text
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
 from tidemark.hudi_format.file_group.base_file import (
@@ -19,7 +20,6 @@ from tidemark.hudi_format.file_group.base_file import (
     write_base_file,
 )
 from tidemark.hudi_format.schema import META_COLUMNS, SchemaError, TableSchema, cast_rows
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 
 RECORD = pa.struct([pa.field("a", pa.string()), pa.field("n", pa.decimal128(20, 3))])
 SCHEMA = TableSchema.from_arrow(

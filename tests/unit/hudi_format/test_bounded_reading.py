@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from testing.memory_storage import InMemoryStorage
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format import parsed_avro
 from tidemark.hudi_format.columnar import zigzag_varint
-from tidemark.hudi_format.errors import CorruptFileError, ErrorKind
+from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.avro_rows import decode_avro_rows
 from tidemark.hudi_format.hfile import HFileReader
 from tidemark.hudi_format.hfile.key_values import encode_entries
@@ -24,7 +26,6 @@ from tidemark.hudi_format.hfile.layout import BlockType, Codec, Trailer, hadoop_
 from tidemark.hudi_format.index_definitions import INDEX_DEFINITIONS_PATH, read_index_definitions
 from tidemark.hudi_format.parquet_files import open_parquet, parquet_damage
 from tidemark.hudi_format.parsed_avro import parsed_container, parsed_record, parsed_schema
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 
 SYNC = bytes(16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import (
@@ -30,7 +31,6 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.metadata_table.delta_commit import publish_files_log
 from tidemark.hudi_format.metadata_table.files_partition import FileChange
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 
 T, C, LATER = "20260101000000001", "20260101000000002", "20260101000000003"

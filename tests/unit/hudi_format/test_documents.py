@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
-from tidemark.hudi_format.storage import InMemoryStorage, documents
+from tidemark.hudi_format.storage import documents
 from tidemark.hudi_format.storage.documents import read_document, read_text
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.hudi_format.errors import ErrorKind, UnsupportedTableError
-from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage, open_storage
-from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
+from testing.memory_storage import InMemoryStorage
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.storage import LocalStorage, open_storage
 
 
 def test_a_fault_before_leaves_no_effect_and_one_after_leaves_it() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, HudiFormatError
 from tidemark.hudi_format.hfile import (
     AMBIGUOUS_BLOCK,
@@ -21,7 +22,7 @@ from tidemark.hudi_format.hfile import (
     write_hfile,
 )
 from tidemark.hudi_format.hfile.block_search import BlockSearch
-from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage
+from tidemark.hudi_format.storage import LocalStorage
 
 SCHEMA = '{"type":"record","name":"R","fields":[]}'
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.test_slice_reader import (
     COMMIT,
     EVENT,
@@ -22,7 +23,6 @@ from tests.unit.hudi_format.test_slice_reader import (
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.file_group.key_versions import KeyReader
 from tidemark.hudi_format.file_group.slice_reader import read_slice
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.hudi_format.table_config import MergeMode
 
 BASE: list[Row] = [("a", 1, "a1", False), ("b", 1, "b1", False), ("c", 1, "c1", False)]

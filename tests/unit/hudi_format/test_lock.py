@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.lock import LOCK_PATH, TableLock, foreign_writer_options, read_lock
-from tidemark.hudi_format.errors import ErrorKind, LockHeldError, LockLostError, StagingGoneError
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from tidemark.hudi_format.errors import LockHeldError, LockLostError, StagingGoneError
 
 SPARKS_LOCK = b""
 

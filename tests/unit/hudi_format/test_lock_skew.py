@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
 from tidemark.hudi_format.commit.lock import (
     CLOCK_SKEW_MS,
@@ -17,7 +18,6 @@ from tidemark.hudi_format.commit.lock import (
     read_lock,
 )
 from tidemark.hudi_format.errors import LockLostError
-from tidemark.hudi_format.storage import InMemoryStorage
 
 TERM_DIR = ".hoodie/.aux/tidemark/terms/1"
 LATER_MS = CLOCK_SKEW_MS + 1

@@ -9,10 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from testing.ids import SeededIds
 from tests.unit.table_verification.damage import changed_table
 from tests.unit.tidemark_cli.table_files import table_schema
-from tidemark.commit_coordinator.opening import lease_listed
-from tidemark.commit_coordinator.placement import Placement
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.service_parts import lease_listed
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.file_group.log_blocks import check_log_blocks, read_data_log, read_log_deletes
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
@@ -24,7 +25,6 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import MergeMode, TableType
 from tidemark.hudi_format.table_view import TableView
-from tidemark.stream_runtime.ids import SeededIds
 from tidemark.table_verification.verify import verify_table
 
 SCHEMA = table_schema()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, plain, write_archive
 from tidemark.hudi_format.commit.instants import complete
@@ -22,7 +23,7 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.storage import InMemoryStorage, Listing
+from tidemark.hudi_format.storage import Listing
 from tidemark.hudi_format.table_config import read_properties
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.test_slice_reader import deletes_of, instant
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
@@ -26,7 +27,6 @@ from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, frame_block
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import MergeMode
 
 FIELDS = ("a", "b")

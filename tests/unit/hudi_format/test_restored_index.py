@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.hudi_rules.documents import encode
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline import Action, Instant, State, Timeline
 from tidemark.hudi_format.timeline.service_records import decode_restored_instants
 

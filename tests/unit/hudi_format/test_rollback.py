@@ -6,6 +6,8 @@ import itertools
 
 import pytest
 
+from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
@@ -13,8 +15,7 @@ from tidemark.hudi_format.commit.markers import MarkerType, create_marker
 from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.storage import InMemoryStorage, Storage
-from tidemark.hudi_format.storage.faulty import FaultyStorage, InjectedFaultError, When
+from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes
@@ -24,7 +25,6 @@ from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.log_file.blocks import BlockType, HeaderKey, frame_block
 from tidemark.hudi_format.ordering import NO_ORDERING, OrderingField
 from tidemark.hudi_format.schema import META_COLUMNS, TableSchema
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.hudi_format.table_config import MergeMode
 
 SCHEMA = TableSchema.from_arrow(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
@@ -17,7 +18,7 @@ from tidemark.hudi_format.errors import (
     UnsupportedTableError,
 )
 from tidemark.hudi_format.properties import format_properties, parse_properties
-from tidemark.hudi_format.storage import InMemoryStorage, LocalStorage
+from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.table_config import (
     BACKUP_PATH,
     PROPERTIES_PATH,

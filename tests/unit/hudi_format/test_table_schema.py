@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.schema import SchemaError, TableSchema, left_out, newer_union, union
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import (
     TableConfig,
     TableDefinition,

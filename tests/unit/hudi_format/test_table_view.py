@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_container import encode_container

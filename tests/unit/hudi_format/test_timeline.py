@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError, UnsupportedTableError
-from tidemark.hudi_format.storage import InMemoryStorage, Listing
+from tidemark.hudi_format.storage import Listing
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, State, load_timeline
 from tidemark.hudi_format.timeline.archived import ArchivedTimeline
 

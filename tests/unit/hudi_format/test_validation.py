@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import ManualClock
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
-from tidemark.hudi_format.errors import ErrorKind, FileMissingError, UnsupportedTableError
+from tidemark.hudi_format.errors import FileMissingError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.index_definitions import (
     INDEX_DEFINITIONS_PATH,
@@ -20,7 +22,6 @@ from tidemark.hudi_format.index_definitions import (
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
 from tidemark.hudi_format.metadata_table.missing_index import FOLDER
 from tidemark.hudi_format.model import instant_from_ms
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.table_config import (
     TableDefinition,
     TableType,

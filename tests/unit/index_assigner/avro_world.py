@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from fastavro import parse_schema, schemaless_writer
 
+from testing.clock import ManualClock
+from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.avro_rows import column_defaults
-from tidemark.index_assigner.formats.decode_avro import AvroDecoder
-from tidemark.index_assigner.formats.decoder import DecodedRecords, RecordDecoder, RowTarget
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.avro_rows import column_defaults
+from tidemark.record_formats.decode_avro import AvroDecoder
+from tidemark.record_formats.decoder import DecodedRecords, RecordDecoder, RowTarget
 from tidemark.stream_runtime.kafka.ports import Message
 from tidemark.stream_runtime.schema_registry.ports import (
     AVRO,

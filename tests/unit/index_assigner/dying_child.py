@@ -12,14 +12,7 @@ import signal
 import sys
 import time
 
-from tidemark.index_assigner.shuffle.careful_frames import (
-    Answer,
-    Kind,
-    Setup,
-    Task,
-    read_frame,
-    write_frame,
-)
+from tidemark.index_assigner.input.careful_frames import Answer, Kind, Setup, Task, read_frame, write_frame
 from tidemark.stream_runtime.kafka.ports import Message
 
 END = 700

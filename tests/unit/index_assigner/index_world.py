@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from testing.clock import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 from tidemark.epoch_protocol.batches import INDEX_COLUMNS, TOMBSTONE_COLUMNS, IndexOp
 from tidemark.epoch_protocol.seen import Known
@@ -35,7 +36,6 @@ from tidemark.index_assigner.index.ports import LookupAnswer, StagedChanges, Tie
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.slice_values import OrderingParts
 from tidemark.index_assigner.index.tiered import TieredIndex
-from tidemark.stream_runtime.clock import ManualClock
 
 SCHEMA = TableSchema.from_arrow(
     "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("ts", pa.int64())])

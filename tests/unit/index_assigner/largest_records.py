@@ -18,25 +18,25 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from google.protobuf import descriptor_pb2
 
+from testing.clock import ManualClock
 from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
+from tidemark.config.model import LimitsConfig, UnknownFields
 from tidemark.epoch_protocol.batches import decode_batch
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.avro_rows import column_defaults
-from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decode_avro import AvroDecoder
-from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
-from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
-from tidemark.index_assigner.formats.protobuf_message import message_class
 from tidemark.index_assigner.shuffle.configured_keyer import ROWS_PER_INPUT_BYTE
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
 from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import LimitsConfig, UnknownFields
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.avro_rows import column_defaults
+from tidemark.record_formats.debezium_avro import DebeziumAvro
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decode_avro import AvroDecoder
+from tidemark.record_formats.decode_protobuf import ProtobufDecoder
+from tidemark.record_formats.decoder import RecordDecoder, RowTarget
+from tidemark.record_formats.protobuf_message import message_class
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message
 
 LIMITS: Final = LimitsConfig()

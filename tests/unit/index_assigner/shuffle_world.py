@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tidemark.epoch_protocol.entries import (
     BatchShuffled,
     Consumed,
@@ -23,7 +26,6 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.keyed_source import Budget
 from tidemark.index_assigner.shuffle.shuffle_batch import (
     EncodedBatch,
     encode_lanes,
@@ -31,13 +33,11 @@ from tidemark.index_assigner.shuffle.shuffle_batch import (
     produced_ranges,
 )
 from tidemark.index_assigner.shuffle.stage import ShuffleWork
-from tidemark.index_assigner.stage_work import PreparedTransaction
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import PreparedTransaction
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec, TransactionalProducer
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 SHARDS, LANES = 4, 2
 RECORD_BYTES_MAX = 1 << 20

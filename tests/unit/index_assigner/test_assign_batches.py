@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
 from tests.unit.index_assigner.assign_rig import (
     DATA_PARTITIONS,
     KEYED_SCHEMA,
@@ -38,15 +40,13 @@ from tidemark.index_assigner.assign.keyed_batch import keyed_batch
 from tidemark.index_assigner.assign.placement import Lease, NoPlaceError, Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
-from tidemark.index_assigner.errors import SetupError
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 TTL_MS = 60_000
 NAMES = TopicNames("orders")

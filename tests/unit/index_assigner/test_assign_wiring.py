@@ -10,12 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.index_assigner.assign.placement import CoordinatorLeases, Lease, Want
-from tidemark.index_assigner.assign.wiring import open_cache, table_identity
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
+from tidemark.index_assigner.assign_stage import open_cache, table_identity
 from tidemark.stream_runtime.rpc.errors import RpcError
 
 MEMORY = 8 << 20

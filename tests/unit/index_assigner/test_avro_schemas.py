@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.index_assigner.avro_world import TABLE, ZOO, Reads, decode, framed, messages, record_schema
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.formats import schema_cache
-from tidemark.index_assigner.formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_byte
-from tidemark.index_assigner.formats.avro_rows import column_defaults
-from tidemark.index_assigner.formats.avro_schema import AvroSchemaError, read_avro_schema
-from tidemark.index_assigner.formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.record_formats import schema_cache
+from tidemark.record_formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_byte
+from tidemark.record_formats.avro_rows import column_defaults
+from tidemark.record_formats.avro_schema import AvroSchemaError, read_avro_schema
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
 
 
 def nested_schema(levels: int) -> Any:

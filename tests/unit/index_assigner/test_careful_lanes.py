@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.index_assigner.dying_child import END
-from tidemark.index_assigner.shuffle import careful_lanes
-from tidemark.index_assigner.shuffle.careful_frames import CarefulSettings, Setup
-from tidemark.index_assigner.shuffle.careful_lanes import ChildReader, Found
+from tidemark.index_assigner.input import careful_lanes
+from tidemark.index_assigner.input.careful_frames import CarefulSettings, Setup
+from tidemark.index_assigner.input.careful_lanes import ChildReader, Found
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 
 PLACE, OTHER = TopicPartition("in", 3), TopicPartition("in", 4)

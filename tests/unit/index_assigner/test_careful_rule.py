@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tidemark.index_assigner.shuffle.careful_rule import (
+from tidemark.index_assigner.input.careful_rule import (
     RECORDS_ALONE,
     CarefulLane,
     decoding,

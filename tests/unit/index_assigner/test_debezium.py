@@ -13,21 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from testing.clock import ManualClock
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
+from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KeyedOp
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
-from tidemark.index_assigner.formats.source_position import EnvelopeOrdering
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.debezium_avro import DebeziumAvro
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decoder import RecordDecoder, RowTarget
+from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.source_position import EnvelopeOrdering
 from tidemark.stream_runtime.kafka.ports import Message
 
 TABLE = TableSchema.from_avro(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.index_assigner.avro_world import Reads, decode, framed, messages, record_schema
-from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.schema_registry.ports import JSON, StoredSchema
 
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from tidemark.index_assigner.shuffle.decode_bound import DecodeBound
-from tidemark.stream_runtime.clock import ManualClock
+from testing.clock import ManualClock
+from tidemark.record_formats.decode_bound import DecodeBound
 
 HANG = """
 import re
-from tidemark.index_assigner.shuffle.decode_bound import DecodeBound
+from tidemark.record_formats.decode_bound import DecodeBound
 from tidemark.stream_runtime.clock import SystemClock
 bound = DecodeBound(SystemClock(), {limit_s})
 with bound:

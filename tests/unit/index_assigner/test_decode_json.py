@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.schema import SchemaError, TableSchema
-from tidemark.index_assigner.formats.decoder import DecodedRecords
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
-from tidemark.index_assigner.shuffle.refusals import Reason
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decoder import DecodedRecords
+from tidemark.record_formats.refusals import Reason
 
 NESTED = pa.struct(
     [

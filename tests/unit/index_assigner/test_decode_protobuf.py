@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.index_assigner.avro_world import decode
+from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
-from tidemark.index_assigner.formats.decoder import DecodedRecords, RowTarget
-from tidemark.index_assigner.formats.protobuf_message import message_class, message_indexes
-from tidemark.index_assigner.shuffle.refusals import Reason
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.decode_protobuf import ProtobufDecoder
+from tidemark.record_formats.decoder import DecodedRecords, RowTarget
+from tidemark.record_formats.errors import SetupError
+from tidemark.record_formats.protobuf_message import message_class, message_indexes
+from tidemark.record_formats.refusals import Reason
 
 Field = descriptor_pb2.FieldDescriptorProto
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)

@@ -21,12 +21,12 @@ from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order,
 from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
-from tidemark.index_assigner.formats.json_memory import JsonMemory
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.record_formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
+from tidemark.record_formats.json_memory import JsonMemory
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 
 POINTS = {

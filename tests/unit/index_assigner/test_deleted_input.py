@@ -17,14 +17,14 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StopReason
+from tidemark.errors import ErrorKind
 from tidemark.index_assigner.errors import InputLostError
-from tidemark.index_assigner.shuffle.deleted_input import LedgerRead, always_read, read_by
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.deleted_input import LedgerRead, always_read, read_by
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.stage_work import ClaimFacts
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.index_assigner.slots.stage_work import ClaimFacts
 from tidemark.stream_runtime.kafka.errors import KafkaError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 

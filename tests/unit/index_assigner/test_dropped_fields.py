@@ -11,24 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from testing.clock import ManualClock
 from tests.unit.index_assigner.shuffle_world import ORDERS, World, order, rules
+from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.dropped_fields import DroppedField, dropped_fields
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.avro_columns import fields_beyond
-from tidemark.index_assigner.formats.avro_schema import read_avro_schema
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decoder import DROPPED_MAX, MORE_FIELDS, DecodedRecords
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, field_counts
-from tidemark.index_assigner.shuffle.input_positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.keyed_source import Budget
-from tidemark.index_assigner.shuffle.refusals import Reason
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.record_formats.avro_columns import fields_beyond
+from tidemark.record_formats.avro_schema import read_avro_schema
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, DecodedRecords
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 
 INNER = pa.struct([pa.field("n", pa.int64()), pa.field("deep", pa.struct([pa.field("m", pa.int64())]))])

@@ -20,8 +20,8 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message
 
 SCHEMA = TableSchema.from_avro(json.dumps(HOSTILE_SCHEMA))

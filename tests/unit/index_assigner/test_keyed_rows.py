@@ -19,12 +19,12 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.index_assigner.errors import InputWaitsError
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 KEYER = RecordKeyer(rules())

@@ -6,14 +6,15 @@ from itertools import pairwise
 
 import pytest
 
+from testing.kafka.client import MemoryAdmin
 from tests.unit.index_assigner.shuffle_world import HandShuffler, World
 from tidemark.epoch_protocol.batches import decode_batch
 from tidemark.epoch_protocol.errors import IncompleteRangeError, UnknownEntryError
 from tidemark.index_assigner.errors import InputLostError
-from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.shuffle.shuffle_batch import keyed_messages
-from tidemark.stream_runtime.kafka.memory.client import MemoryAdmin
+from tidemark.index_assigner.slots.budget import Budget
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 PLENTY = Budget(1_000_000, 1 << 30)

@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.kafka.readers import MemoryPartitionReader
 from tidemark.epoch_protocol.batches import TOMBSTONE_COLUMNS, BatchHeader, encode_batch
 from tidemark.epoch_protocol.errors import UnknownEntryError
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
-from tidemark.stream_runtime.kafka.memory.readers import MemoryPartitionReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 NAMES = TopicNames("orders")
 TOMBSTONES = TopicPartition(NAMES.tombstones, 1)

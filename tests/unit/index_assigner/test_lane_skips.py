@@ -8,11 +8,11 @@ import textwrap
 import threading
 import time
 
+from testing.clock import ManualClock
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
-from tidemark.index_assigner.shuffle.lane_skips import LaneSkips
-from tidemark.index_assigner.shuffle.lane_stops import LaneStops
-from tidemark.stream_runtime.clock import ManualClock
+from tidemark.index_assigner.input.lane_skips import LaneSkips
+from tidemark.index_assigner.input.lane_stops import LaneStops
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 

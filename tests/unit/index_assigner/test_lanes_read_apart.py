@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from testing.clock import ManualClock
 from tests.unit.index_assigner.shuffle_world import LANES, World, order
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StopReason
 from tidemark.index_assigner.assign.work import AssignWork
-from tidemark.index_assigner.shuffle.careful_lanes import Found
-from tidemark.index_assigner.shuffle.input_positions import earliest
-from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice
+from tidemark.index_assigner.input.careful_lanes import Found
+from tidemark.index_assigner.input.positions import earliest
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.stream_runtime.clock import ManualClock
+from tidemark.index_assigner.slots.budget import Budget
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 

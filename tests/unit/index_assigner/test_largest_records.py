@@ -20,11 +20,11 @@ from tests.unit.index_assigner.largest_records import (
     Content,
     json_record,
 )
-from tidemark.index_assigner.formats.decoder import DecodedRecords, Int64Array
-from tidemark.index_assigner.formats.plain_json import PlainJson
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
+from tidemark.config.model import UnknownFields
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decoder import DecodedRecords, Int64Array
+from tidemark.record_formats.plain_json import PlainJson
 from tidemark.stream_runtime.kafka.ports import Message
 
 CONTAINER_MIB = 768

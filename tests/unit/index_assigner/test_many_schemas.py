@@ -13,26 +13,26 @@ import pytest
 
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 from tests.unit.index_assigner.shuffle_world import LANES, ORDERS, SHARDS, World, order, rules
+from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.formats import schema_cache
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decode_avro import AvroDecoder
-from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
-from tidemark.index_assigner.formats.plain_json import FramedJson, PlainJson
+from tidemark.index_assigner.input.careful_frames import Answer, CarefulSettings, Kind, Task, read_frame
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle import keyed_parts
 from tidemark.index_assigner.shuffle.careful_child import _Reading
-from tidemark.index_assigner.shuffle.careful_frames import Answer, CarefulSettings, Kind, Task, read_frame
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
-from tidemark.index_assigner.shuffle.input_positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
-from tidemark.index_assigner.shuffle.keyed_source import Budget
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.record_formats import schema_cache
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.debezium_avro import DebeziumAvro
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decode_avro import AvroDecoder
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decoder import RecordDecoder, RowTarget
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.plain_json import FramedJson, PlainJson
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 from tidemark.stream_runtime.schema_registry.ports import JSON, StoredSchema
 

@@ -10,14 +10,15 @@ import pytest
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Stage
+from tidemark.errors import ErrorKind
 from tidemark.index_assigner.assign.rewind_wish import RewindWish
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.lease import StageReport
-from tidemark.index_assigner.membership import Identity, JoinFacts, MembershipClient
+from tidemark.index_assigner.slots.lease import StageReport
+from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config.model import Address
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.rpc.channel import open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from testing.clock import ManualClock
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 from tests.unit.index_assigner.largest_records import (
     FORMATS,
@@ -21,26 +22,25 @@ from tests.unit.index_assigner.largest_records import (
     keyer,
 )
 from tests.unit.index_assigner.shuffle_world import order, rules
+from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import decode_batch
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.formats.avro_keys import AvroKeys
-from tidemark.index_assigner.formats.avro_schema import SYMBOL_CHARACTERS_MAX
-from tidemark.index_assigner.formats.debezium_avro import DebeziumAvro
-from tidemark.index_assigner.formats.debezium_json import DebeziumJson
-from tidemark.index_assigner.formats.decode_avro import AvroDecoder
-from tidemark.index_assigner.formats.decode_protobuf import ProtobufDecoder
-from tidemark.index_assigner.formats.decoded_memory import MEMORY_MAX, memory_max
-from tidemark.index_assigner.formats.decoder import RecordDecoder, RowTarget
-from tidemark.index_assigner.formats.plain_json import FramedJson, PlainJson
-from tidemark.index_assigner.formats.protobuf_memory import ProtobufMemory
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows, large_rows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
 from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.avro_keys import AvroKeys
+from tidemark.record_formats.avro_schema import SYMBOL_CHARACTERS_MAX
+from tidemark.record_formats.debezium_avro import DebeziumAvro
+from tidemark.record_formats.debezium_json import DebeziumJson
+from tidemark.record_formats.decode_avro import AvroDecoder
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decode_protobuf import ProtobufDecoder
+from tidemark.record_formats.decoded_memory import MEMORY_MAX, memory_max
+from tidemark.record_formats.decoder import RecordDecoder, RowTarget
+from tidemark.record_formats.plain_json import FramedJson, PlainJson
+from tidemark.record_formats.protobuf_memory import ProtobufMemory
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message
 
 # A 34 is the byte of a quote.

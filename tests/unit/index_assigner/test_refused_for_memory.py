@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, rules
 from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
+from tidemark.record_formats.errors import InputWaitsError
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 

@@ -14,10 +14,10 @@ from tidemark.epoch_protocol.entries import CoordinatorClaimed, Stage, TableLoca
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.membership import JoinFacts
-from tidemark.index_assigner.same_table import check_same_ledger, check_same_table
+from tidemark.index_assigner.slots.membership import JoinFacts
+from tidemark.index_assigner.slots.same_table import check_same_ledger, check_same_table
 from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 

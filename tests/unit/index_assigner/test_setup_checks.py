@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.index_assigner.shuffle_world import ORDERS
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.model import InputPartitioning
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -20,16 +25,11 @@ from tidemark.index_assigner.adapters import (
     snapshot_loader,
 )
 from tidemark.index_assigner.bootstrap import AssignerService, Ports, shuffle_work
-from tidemark.index_assigner.errors import SetupError
 from tidemark.index_assigner.failpoints import AssignerFailpoint, failpoint_of
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
-from tidemark.stream_runtime.config.model import InputPartitioning
+from tidemark.ledger_client.topics import topic_specs
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicSpec
-from tidemark.stream_runtime.kafka.topics import topic_specs
 
 
 class Setup:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.index_assigner.shuffle_world import LANES, SHARDS, World, order
+from tidemark.config.model import InputStart
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.hudi_format.storage import InMemoryStorage
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD, StartOf, earliest, start_of
-from tidemark.index_assigner.shuffle.keyed_source import Budget
+from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD, StartOf, earliest, start_of
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from tidemark.stream_runtime.config.model import InputStart
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 PLENTY = Budget(1_000_000, 1 << 30)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import write_archive
 from tidemark.epoch_protocol.seen import Known
-from tidemark.hudi_format.storage import InMemoryStorage
 from tidemark.hudi_format.timeline import load_timeline
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testing.clock import ManualClock
+from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.hudi_format.test_slice_reader import (
     EVENT,
@@ -29,12 +31,10 @@ from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.file_group.log_blocks import read_log_deletes
 from tidemark.hudi_format.file_group.slice_reader import merge_columns, read_slice
 from tidemark.hudi_format.ordering import NO_ORDERING
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 from tidemark.hudi_format.timeline import Action
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.slice_deletes import DeletedKeys, SliceDeletes
 from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValues
-from tidemark.stream_runtime.clock import ManualClock
 
 COLUMNS = merge_columns(pa.schema([]), SCHEMA, ORDERING)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.formats.source_position import EnvelopeOrdering, SourcePosition
+from tidemark.record_formats.errors import SetupError
+from tidemark.record_formats.source_position import EnvelopeOrdering, SourcePosition
 
 SEEN = pa.timestamp("us", "UTC")
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123000, UTC)

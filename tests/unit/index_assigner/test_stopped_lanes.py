@@ -16,11 +16,11 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
-from tidemark.index_assigner.shuffle.input_positions import earliest
+from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.stage_work import ClaimFacts
+from tidemark.index_assigner.slots.stage_work import ClaimFacts
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = TopicPartition("orders-in", 1)

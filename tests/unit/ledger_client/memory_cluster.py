@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tidemark.epoch_protocol.batches import BatchHeader, encode_batch
 from tidemark.epoch_protocol.entries import Decision, LedgerEntry, encode_entry
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 LEDGER = TopicPartition("t.ledger", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from testing.kafka.readers import MemoryPartitionReader
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, LEDGER, MemoryCluster
 from tidemark.epoch_protocol.entries import (
@@ -20,7 +21,6 @@ from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
-from tidemark.stream_runtime.kafka.memory.readers import MemoryPartitionReader
 
 
 @pytest.fixture

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 from prometheus_client.core import Metric
 
+from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.commit_coordinator.context import Report
-from tidemark.commit_coordinator.coordinator_metrics import STEPS, CoordinatorMetrics
-from tidemark.commit_coordinator.dead_letter_retention import LetterRetention
-from tidemark.commit_coordinator.sampled_figures import Lags, SampledFigures, TableFigures
-from tidemark.commit_coordinator.status import StatusSource
-from tidemark.commit_coordinator.verdict import Verdict
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
+from tidemark.commit_coordinator.status.document import StatusSource
+from tidemark.commit_coordinator.status.metrics import STEPS, CoordinatorMetrics
+from tidemark.commit_coordinator.status.sampled_figures import Lags, SampledFigures, TableFigures
+from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import EpochPlanned, Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
-from tidemark.index_assigner.lease import StageReport
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import load_config
+from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.observer import WrittenEpoch

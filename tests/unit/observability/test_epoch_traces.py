@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
 from tests.otlp_receiver import Received, receiving
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark.commit_coordinator.epoch_traces import EpochTraces
-from tidemark.commit_coordinator.step_times import StepTimes
+from tidemark.commit_coordinator.commit.step_times import StepTimes
+from tidemark.commit_coordinator.status.epoch_traces import EpochTraces
+from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import AttemptVoided, EpochCommitted, EpochPlanned, Rewound, Stage
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.assign_traces import AssignTraces
-from tidemark.index_assigner.observer import CountedTransaction
+from tidemark.index_assigner.slots.observer import CountedTransaction
 from tidemark.ledger_client.fold_reader import Applied
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import load_config
 from tidemark.stream_runtime.tracing import (
     NO_TRACES,
     AttemptKey,

@@ -7,18 +7,23 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from tidemark.commit_coordinator.admin.refusals import LaneNotStoppedError, SkipFailedError
-from tidemark.commit_coordinator.commit_service import stopped_lane
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from tidemark.commit_coordinator.calls.service import stopped_lane
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.domain.membership import Member
-from tidemark.commit_coordinator.input_skips import _WAYS_ON, InputSkips
-from tidemark.commit_coordinator.stopped_lanes import StoppedLanes, stopped_documents, stopped_warnings
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.input.skips import _WAYS_ON, InputSkips
+from tidemark.commit_coordinator.input.stopped_lanes import (
+    StoppedLanes,
+    stopped_documents,
+    stopped_warnings,
+)
+from tidemark.commit_coordinator.refusals import LaneNotStoppedError, SkipFailedError
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
-from tidemark.index_assigner.membership import _stopped_message
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
+from tidemark.index_assigner.slots.membership import _stopped_message
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.ids import SeededIds
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 BROKEN = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 1_000)

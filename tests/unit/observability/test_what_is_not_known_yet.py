@@ -10,16 +10,16 @@ from typing import Any, cast
 
 from prometheus_client import generate_latest
 
+from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.commit_coordinator.coordinator_metrics import CoordinatorMetrics
-from tidemark.commit_coordinator.sampled_figures import SampledFigures
-from tidemark.commit_coordinator.status import StatusSource
-from tidemark.commit_coordinator.verdict import Verdict
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.status.document import StatusSource
+from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
+from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
+from tidemark.commit_coordinator.verification.verdict import Verdict
+from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import Counts
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import load_config
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.writer_metrics import WriterMetrics
 

@@ -15,7 +15,7 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.kafka.ports import Message
 
 ROW = {"id": "key-1", "region": "region-1", "ts": 5, "name": "a", "amount": 0.5}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.unit.stream_runtime.rpc_world import LOOPBACK, World
-from tidemark.stream_runtime.config import Address
+from tidemark.config import Address
 from tidemark.stream_runtime.http_access import access_guard
 from tidemark.stream_runtime.http_server import start_http_server, text_answer
 

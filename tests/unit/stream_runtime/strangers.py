@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from tidemark.stream_runtime.config import Address
+from tidemark.config import Address
 from tidemark.stream_runtime.platform.open_files import allow_open_files
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.stream_runtime.config import (
+from tidemark.config import (
     Address,
     ConfigError,
     IndexKind,

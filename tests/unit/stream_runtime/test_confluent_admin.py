@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException
 from confluent_kafka import KafkaError as ClientError
 
-from tidemark.stream_runtime.clock import ManualClock
+from testing.clock import ManualClock
 from tidemark.stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from tidemark.stream_runtime.kafka.confluent.refused_login import RefusedLogin
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings

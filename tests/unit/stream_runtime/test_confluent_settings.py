@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import load_config
+from testing.clock import ManualClock
+from tidemark.config import load_config
 from tidemark.stream_runtime.kafka.confluent import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.confluent.connection_log import ConnectionLog, Repeats
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from tidemark.config.model import Address
 from tidemark.stream_runtime import http_server
-from tidemark.stream_runtime.config.model import Address
 from tidemark.stream_runtime.http_server import (
     Answer,
     HttpServer,

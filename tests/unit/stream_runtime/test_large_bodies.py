@@ -15,10 +15,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
+from testing.ids import SeededIds
 from tests.unit.stream_runtime.rpc_world import CHECK, COMMIT, READER, RENEW, SERVICE, STATUS, until
 from tests.unit.stream_runtime.serving_process import ServingProcess, serving_process
-from tidemark.stream_runtime.config import Address
-from tidemark.stream_runtime.ids import SeededIds
+from tidemark.config import Address
 from tidemark.stream_runtime.rpc.admission import OF_A_SERVICE
 from tidemark.stream_runtime.rpc.health import is_serving
 from tidemark.stream_runtime.rpc.server import REQUEST_BYTES_MAX

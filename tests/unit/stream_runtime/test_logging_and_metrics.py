@@ -9,13 +9,9 @@ import logging
 import pytest
 from prometheus_client import generate_latest
 
-from tidemark.stream_runtime.logging import (
-    LogFormat,
-    bound,
-    configure_logging,
-    redact_settings,
-    redact_text,
-)
+from tidemark.config.log_format import LogFormat
+from tidemark.redaction import redact_settings, redact_text
+from tidemark.stream_runtime.logging import bound, configure_logging
 from tidemark.stream_runtime.metrics import Metrics, MetricsError
 
 

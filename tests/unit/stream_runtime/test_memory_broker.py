@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import EndFault, MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.errors import (
     AbortableError,
     FencedError,
@@ -19,7 +20,6 @@ from tidemark.stream_runtime.kafka.ledger_transaction import (
     OutgoingMessage,
     TransactionOutcome,
 )
-from tidemark.stream_runtime.kafka.memory import EndFault, MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
 
 LEDGER = TopicPartition("ledger", 0)

@@ -12,8 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.faults.link import Address as LinkAddress
 from tests.faults.link import Link
-from tidemark.stream_runtime.config import Address
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.config import Address
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
 from tidemark.stream_runtime.rpc.handler_interceptor import HandlerInterceptor

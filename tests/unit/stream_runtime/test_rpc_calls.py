@@ -13,10 +13,12 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import Address
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
-from tidemark.stream_runtime.logging import LogFormat, bound, configure_logging
+from testing.clock import ManualClock
+from tidemark.config import Address
+from tidemark.config.log_format import LogFormat
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
+from tidemark.stream_runtime.logging import bound, configure_logging
 from tidemark.stream_runtime.rpc.deadlines import Deadlines, is_wanted, left_s
 from tidemark.stream_runtime.rpc.error_details import decode_details, encode_details, reason_of
 from tidemark.stream_runtime.rpc.errors import StatusError, from_grpc

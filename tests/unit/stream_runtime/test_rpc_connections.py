@@ -18,7 +18,7 @@ import pytest
 from tests.unit.stream_runtime.rpc_world import PREFACE, RENEW, SERVICE, STATUS, World, until
 from tests.unit.stream_runtime.serving_process import serving_process
 from tests.unit.stream_runtime.strangers import strangers
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc import connections, server
 from tidemark.stream_runtime.rpc.connections import Bounds, Connection, bounds, peer_of, superfluous
 from tidemark.stream_runtime.rpc.errors import RpcError

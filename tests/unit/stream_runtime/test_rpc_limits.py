@@ -26,7 +26,7 @@ from tests.unit.stream_runtime.rpc_world import (
     World,
     until,
 )
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc import reading, server
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.health import is_serving

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tidemark.stream_runtime.clock import ManualClock
+from testing.clock import ManualClock
 from tidemark.stream_runtime.rpc.reading import SlowCallers
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark.stream_runtime.config import Address, ConfigError, load_config
-from tidemark.stream_runtime.config.run_file import (
+from tidemark.config import Address, ConfigError, load_config
+from tidemark.config.run_file import (
     RunFile,
     read_run_file,
     resolve_addresses,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tidemark.stream_runtime.config import SchemaRegistryConfig
+from tidemark.config import SchemaRegistryConfig
 from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark.stream_runtime.schema_registry.ports import RegistryUnavailableError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.stream_runtime.config import ConfigError
-from tidemark.stream_runtime.config.errors import Problems
-from tidemark.stream_runtime.config.spark_master import MasterKind, check_spark, parse_master
+from tidemark.config import ConfigError
+from tidemark.config.errors import Problems
+from tidemark.config.spark_master import MasterKind, check_spark, parse_master
 
 IMAGE = {"spark.kubernetes.container.image": "tidemark:1"}
 

@@ -7,9 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from tidemark.stream_runtime.clock import SKEW_VARIABLE, ManualClock, SystemClock
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
-from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.clock import SKEW_VARIABLE, SystemClock
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
+from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.retry import Deadline, RetryPolicy, retry
 
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tidemark.stream_runtime.config import TableConfigFile, load_config
-from tidemark.stream_runtime.kafka.topics import TopicNames, input_topic_specs, topic_specs
+from tidemark.config import TableConfigFile, load_config
+from tidemark.ledger_client.topics import TopicNames, input_topic_specs, topic_specs
 
 CONFIG = """
 table:

@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from testing.clock import ManualClock
+from tidemark.config.spark_master import parse_master
 from tidemark.hudi_format.table_config import MergeMode
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config.spark_master import parse_master
 from tidemark.stream_runtime.platform.spark_env import hide_secrets
 from tidemark.stream_writer import cluster
 from tidemark.stream_writer.epoch_tasks import EpochTask, TableFacts

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import grpc
 import pytest
 
+from testing.clock import ManualClock
 from tidemark.commit.v1 import commit_pb2
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import PlannedEpoch

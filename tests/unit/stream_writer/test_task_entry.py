@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from testing.clock import ManualClock
 from tidemark.epoch_protocol.errors import IncompleteRangeError
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, StagingGoneError
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
 from tidemark.stream_writer import task_entry, task_outcome
 from tidemark.stream_writer.failpoints import WriterFailpoint, worker_failpoints

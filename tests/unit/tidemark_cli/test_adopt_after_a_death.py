@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark.cli.errors import CliError
 from tidemark.cli.main import main
 from tidemark.cli.tables import adopt_table, check_moved
-from tidemark.commit_coordinator.staging import open_term, term_dir
+from tidemark.commit_coordinator.commit.staging import open_term, term_dir
+from tidemark.config import TableConfigFile, load_config
+from tidemark.console.errors import CliError
 from tidemark.hudi_format.commit.lock import TableLock, read_lock
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import TableConfigFile, load_config
 from tidemark.stream_runtime.ids import SystemIds
 
 CLOCK, IDS = SystemClock(), SystemIds()

@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.cli import tables
-from tidemark.cli.errors import CliError
 from tidemark.cli.main import main
+from tidemark.console.errors import CliError
 
 KEY = "hoodie.table.metadata.partitions="
 

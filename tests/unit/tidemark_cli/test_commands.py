@@ -14,7 +14,7 @@ import pytest
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
 from tidemark.cli.commands.epoch import commit_ms, state_of
 from tidemark.cli.main import build_parser, main
-from tidemark.cli.output import columns
+from tidemark.console.output import columns
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
@@ -386,7 +386,7 @@ def test_lookup_tells_a_deleted_key_from_one_that_nobody_knows(
     absent = {"tier": "none", "partition_path": None, "file_id": None, "shard": 1, "ordering_exact": True}
     found = [{"key": "gone", **absent, "ordering": 7}, {"key": "never", **absent, "ordering": None}]
     client = SimpleNamespace(lookup=lambda keys: found)
-    monkeypatch.setattr("tidemark.cli.admin_client.connect", lambda config: nullcontext(client))
+    monkeypatch.setattr("tidemark.console.admin_client.connect", lambda config: nullcontext(client))
     assert main(["lookup", "gone", "never", "-c", "x.yaml"]) == 0
     _, gone, never = capsys.readouterr().out.splitlines()
     assert gone.split() == ["gone", "none", "(deleted)", "-", "1", "7"]

@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.config.model import LimitsConfig, TableConfigFile
+from tidemark.config import load_config
+from tidemark.config.model import LimitsConfig, TableConfigFile
 
 MORE = """\
 limits: &bounds {key_bytes: 4KiB, lease: "${LEASE:-90s}"}

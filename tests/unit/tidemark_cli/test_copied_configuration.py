@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.tidemark_cli.table_files import new_table, write_config
 from tidemark.cli import letters
-from tidemark.cli.admin_client import NobodyAnswersError
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.ledger_identity import ledger_id, location_of
-from tidemark.commit_coordinator.sign_of_life import SIGN
-from tidemark.commit_coordinator.staging import load_document
-from tidemark.commit_coordinator.topics_setup import ensure_topics, open_inputs
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.opening.ledger_identity import ledger_id, location_of
+from tidemark.commit_coordinator.opening.sign_of_life import SIGN
+from tidemark.commit_coordinator.opening.topics_setup import ensure_topics, open_inputs
+from tidemark.config import load_config
+from tidemark.console.admin_client import NobodyAnswersError
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopics,
@@ -28,15 +32,11 @@ from tidemark.epoch_protocol.input_topics import (
 )
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
 from tidemark.ledger_client.fold_reader import FoldReader
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.ids import SeededIds
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 COMMANDS = [("list",), ("show", "0"), ("replay", "--dry-run"), ("replay",)]
 

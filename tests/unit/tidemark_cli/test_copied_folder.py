@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
+from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.cli.main import main
 from tidemark.commit_coordinator import bootstrap
-from tidemark.commit_coordinator.admin_service import AdminService
+from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.config import load_config
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.stream_runtime.config import load_config
 from tidemark.stream_runtime.failpoint import FailpointRegistry
-from tidemark.stream_runtime.ids import SeededIds
 from tidemark.stream_runtime.platform.broker_files import free_ports
 
 COMMANDS = {

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.commit_coordinator.admin_world import World
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.dead_letters import DeadLetter, LetterFilter
-from tidemark.index_assigner.shuffle.refusals import Reason
+from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter
+from tidemark.record_formats.refusals import Reason
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_list_has_the_newest_of_all_pages_and_counts_all(
     world: World, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = [each.document() for each in letters(world)]
-    monkeypatch.setattr("tidemark.commit_coordinator.dead_letter_desk.PAGE_BYTES_MAX", 300)
+    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 300)
     listed = ask("list", "--limit", "6")
     assert (listed["count"], listed["by_reason"]) == (7, {"missing-key": 2, "not-json": 5})
     assert listed["dead_letters"] == everything[1:]
@@ -64,7 +64,7 @@ def test_show_has_the_whole_record(ask: Any) -> None:
 def test_replay_does_all_pages_and_tells_what_it_left_out(
     world: World, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.commit_coordinator.dead_letter_desk.PAGE_BYTES_MAX", 300)
+    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 300)
     tried = ask("replay", "--dry-run")
     assert (tried["replayed"], [each["id"] for each in tried["chosen"]]) == (0, list(range(7)))
     assert ask("replay", "3")["replayed"] == 1

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tidemark.cli.demo import feed
-from tidemark.cli.demo.feed import FeedError, Position
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
+from tidemark.demo import feed
+from tidemark.demo.feed import FeedError, Position
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 RECORDS = 1_750

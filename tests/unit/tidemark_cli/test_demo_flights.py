@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidemark.cli import demo
-from tidemark.cli.demo.events import KEY_FIELDS, ORDERING_FIELD, PARTITION_FIELD, TABLE_SCHEMA, key_texts
-from tidemark.cli.demo.flights import EventBatch, EventStream, StreamCounts, broken_by_kind, event_stream
-from tidemark.cli.demo.plan import BREAKAGES
-from tidemark.cli.demo.records import DELETE_FIELD, JSON_KEYED
-from tidemark.cli.demo.source import DemoSourceError, load_flights
+from tidemark import demo
+from tidemark.config import load_config
+from tidemark.demo.events import KEY_FIELDS, ORDERING_FIELD, PARTITION_FIELD, TABLE_SCHEMA, key_texts
+from tidemark.demo.flights import EventBatch, EventStream, StreamCounts, broken_by_kind, event_stream
+from tidemark.demo.plan import BREAKAGES
+from tidemark.demo.records import DELETE_FIELD, JSON_KEYED
+from tidemark.demo.source import DemoSourceError, load_flights
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.stream_runtime.config import load_config
 
 DEMO_FOLDER = Path(demo.__path__[0])
 JANUARY_FLIGHTS, JANUARY_CANCELLED, JANUARY_PAST_MIDNIGHT = 27_004, 521, 52

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.cli.demo.comparison import compare_tables
-from tidemark.cli.demo.events import EVENT_SCHEMA, KEY_FIELDS, TABLE_SCHEMA
-from tidemark.cli.demo.flights import EventStream
-from tidemark.cli.demo.model import TableModel
-from tidemark.cli.demo.source import load_flights
+from tidemark.demo.comparison import compare_tables
+from tidemark.demo.events import EVENT_SCHEMA, KEY_FIELDS, TABLE_SCHEMA
+from tidemark.demo.flights import EventStream
+from tidemark.demo.model import TableModel
+from tidemark.demo.source import load_flights
 
 SEED = 7
 

@@ -11,20 +11,21 @@ from random import Random
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.tidemark_cli.table_files import new_table, orders
-from tidemark.cli.demo.feeder import Feeder
-from tidemark.cli.demo.flights import EventStream
-from tidemark.cli.demo.folder import MARKER, prepare_folder
-from tidemark.cli.demo.progress import Progress, committed_records, tiers
-from tidemark.cli.demo.proofs import index_checks, read_with_hudi_rs, where_now
-from tidemark.cli.demo.session import DemoOptions, play
-from tidemark.cli.errors import CliError
-from tidemark.cli.run.state_lock import state_lock
+from tidemark.config import TableType, load_config
+from tidemark.console.errors import CliError
+from tidemark.console.state_lock import state_lock
+from tidemark.demo.feeder import Feeder
+from tidemark.demo.flights import EventStream
+from tidemark.demo.folder import MARKER, prepare_folder
+from tidemark.demo.progress import Progress, committed_records, tiers
+from tidemark.demo.proofs import index_checks, read_with_hudi_rs, where_now
+from tidemark.demo.session import DemoOptions, play
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.config import TableType, load_config
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition, TopicSpec
 from tidemark.table_verification.verify import verify_table
 

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from tidemark.cli.demo.comparison import TableDifference
-from tidemark.cli.demo.flights import StreamCounts
-from tidemark.cli.demo.model import LifeEvent
-from tidemark.cli.demo.report import Check, DemoReport, KeyStory, print_report, query_examples, table_checks
-from tidemark.cli.demo.terminal import CacheTierStats, DemoStats, DemoView, open_view, plain_line
-from tidemark.cli.demo.text import duration, grouped, instant, share, sparkline
+from tidemark.demo.comparison import TableDifference
+from tidemark.demo.flights import StreamCounts
+from tidemark.demo.model import LifeEvent
+from tidemark.demo.report import Check, DemoReport, KeyStory, print_report, query_examples, table_checks
+from tidemark.demo.terminal import CacheTierStats, DemoStats, DemoView, open_view, plain_line
+from tidemark.demo.text import duration, grouped, instant, share, sparkline
 
 KEY = "flight_date:2013-01-01,carrier:MQ,flight:3944,origin:JFK"
 SAME = TableDifference(26_483, 26_483, 0, 0, 0, 0, ())

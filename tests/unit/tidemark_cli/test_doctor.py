@@ -16,20 +16,21 @@ from typing import Any, cast
 
 import pytest
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka.broker import MemoryBroker
+from testing.kafka.client import MemoryKafkaClient
 from tests.unit.tidemark_cli.table_files import new_table, write_config
-from tidemark.cli.doctor import broker, files, machine, places, trial
-from tidemark.cli.doctor.checks import Check, Finding, SkippedError, Status, fails, ok, run_checks, warning
 from tidemark.cli.main import main
-from tidemark.index_assigner.shuffle.input_positions import INPUT_STARTS_RECORD
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.ids import SeededIds
+from tidemark.config import load_config
+from tidemark.doctor import broker, files, machine, places, trial
+from tidemark.doctor.checks import Check, Finding, SkippedError, Status, fails, ok, run_checks, warning
+from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD
+from tidemark.ledger_client.topics import topic_specs
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent import inspection
 from tidemark.stream_runtime.kafka.confluent.inspection import ClusterFacts, TopicFacts
-from tidemark.stream_runtime.kafka.memory.broker import MemoryBroker
-from tidemark.stream_runtime.kafka.memory.client import MemoryKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation
-from tidemark.stream_runtime.kafka.topics import topic_specs
 
 
 def statuses(findings: Iterator[Finding]) -> list[Status]:

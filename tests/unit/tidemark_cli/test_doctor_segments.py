@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark.cli.doctor import broker
-from tidemark.cli.doctor.checks import Status
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
+from tidemark.doctor import broker
+from tidemark.doctor.checks import Status
+from tidemark.ledger_client.topics import topic_specs
 from tidemark.stream_runtime.kafka.confluent.inspection import TopicFacts
-from tidemark.stream_runtime.kafka.topics import topic_specs
 
 
 def test_large_segments_of_a_former_version_s_topic_are_named_with_the_way_on(tmp_path: Path):

@@ -12,26 +12,22 @@ from typing import Any
 import pytest
 import yaml
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka.broker import MemoryBroker
+from testing.kafka.client import MemoryKafkaClient
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
-from tidemark.cli.errors import CliError
-from tidemark.cli.init.ask import Asker
-from tidemark.cli.init.candidates import (
-    Candidate,
-    key_candidates,
-    ordering_candidates,
-    partition_candidates,
-)
-from tidemark.cli.init.columns import infer_columns, infer_type
-from tidemark.cli.init.reading import read_topic
 from tidemark.cli.main import main
-from tidemark.stream_runtime.clock import ManualClock, SystemClock
-from tidemark.stream_runtime.config import load_config
-from tidemark.stream_runtime.config.reference import known_keys
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory.broker import MemoryBroker
-from tidemark.stream_runtime.kafka.memory.client import MemoryKafkaClient
+from tidemark.config import load_config
+from tidemark.config.reference import known_keys
+from tidemark.console.errors import CliError
+from tidemark.init.ask import Asker
+from tidemark.init.candidates import Candidate, key_candidates, ordering_candidates, partition_candidates
+from tidemark.init.columns import infer_columns, infer_type
+from tidemark.init.reading import read_topic
+from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import TopicSpec
 
 
@@ -210,7 +206,7 @@ ENVELOPE = {
 
 def test_change_events_with_a_registry_become_the_row_and_its_position(here: Path):
     """From the topic to the file, all but Kafka real: the registry's client, the schema, the decoder."""
-    from tidemark.cli.init.session import InitOptions, initialise
+    from tidemark.init.session import InitOptions, initialise
 
     memory = MemoryBroker(SystemClock(), SeededIds(1))
     client = MemoryKafkaClient(memory)
@@ -232,7 +228,7 @@ def test_change_events_with_a_registry_become_the_row_and_its_position(here: Pat
             registry={"url": registry.url},
         )
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("tidemark.cli.init.session.read_topic", lambda *_: messages)
+            patched.setattr("tidemark.init.session.read_topic", lambda *_: messages)
             written = initialise(options, SystemClock(), Asker(False, lambda _: None), {})
     assert (written.taken, written.refused) == (20, ())
     config = load_config(here / "people.yaml", {})

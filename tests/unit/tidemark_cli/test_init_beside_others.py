@@ -9,7 +9,7 @@ import pytest
 from tests.unit.tidemark_cli.table_files import new_table
 from tests.unit.tidemark_cli.test_init import init, order, sample_file
 from tidemark.cli.main import main
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
 
 
 @pytest.fixture

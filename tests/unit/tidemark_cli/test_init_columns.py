@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.tidemark_cli.test_init import here, init, sample_file
 from tidemark.cli.main import main
-from tidemark.stream_runtime.config import load_config
+from tidemark.config import load_config
 
 __all__ = ["here"]
 

@@ -17,27 +17,27 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from testing.clock import ManualClock
+from testing.ids import SeededIds
+from testing.kafka import MemoryBroker, MemoryKafkaClient
+from testing.memory_storage import InMemoryStorage
 from tests.schema_registry import RegistryServer
 from tests.unit.tidemark_cli.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
-from tidemark.cli.config_check import check_config_file
-from tidemark.cli.errors import CliError
-from tidemark.cli.init import session
-from tidemark.cli.init.ask import Asker
-from tidemark.cli.init.session import InitOptions, Written, initialise
-from tidemark.commit_coordinator.rehearsal import rehearse_start
-from tidemark.commit_coordinator.table_open import open_table, read_table
-from tidemark.commit_coordinator.topics_setup import (
+from tidemark.commit_coordinator.opening.table_open import open_table, read_table
+from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,
     check_recorded,
     ensure_topics,
     open_inputs,
 )
-from tidemark.hudi_format.storage import InMemoryStorage
+from tidemark.commit_coordinator.rehearsal import rehearse_start
+from tidemark.config import InputFormat, TableConfigFile, load_config
+from tidemark.console.errors import CliError
+from tidemark.doctor.config_check import check_config_file
 from tidemark.index_assigner import rehearsal as assigner
-from tidemark.stream_runtime.clock import ManualClock
-from tidemark.stream_runtime.config import InputFormat, TableConfigFile, load_config
-from tidemark.stream_runtime.ids import SeededIds
-from tidemark.stream_runtime.kafka.memory import MemoryBroker, MemoryKafkaClient
+from tidemark.init import session
+from tidemark.init.ask import Asker
+from tidemark.init.session import InitOptions, Written, initialise
 from tidemark.stream_writer import rehearsal as writer
 
 _USUAL = """

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.index_assigner.test_decode_protobuf import Field, descriptor_set, field, order_file
-from tidemark.cli.init.protobuf_sample import message_columns, message_rows
 from tidemark.cli.main import main
-from tidemark.index_assigner.formats.protobuf_message import message_class
+from tidemark.init.protobuf_sample import message_columns, message_rows
+from tidemark.record_formats.protobuf_message import message_class
 
 
 def test_messages_become_columns_of_every_kind_that_fits(tmp_path: Path):

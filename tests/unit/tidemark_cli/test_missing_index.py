@@ -13,11 +13,11 @@ import pytest
 
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.table_open import read_table
+from tidemark.commit_coordinator.opening.table_open import read_table
+from tidemark.config import load_config
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.missing_index import FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
-from tidemark.stream_runtime.config import load_config
 
 
 @pytest.fixture

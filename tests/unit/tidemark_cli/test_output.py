@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tidemark.cli.output import Output
+from tidemark.console.output import Output
 
 HOSTILE = "k\x1b[2J\x9b31m\u202e\x07\r\nforged line\x7f\U000e0001"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 from tidemark.cli.run.page_address import page_address, page_url
-from tidemark.stream_runtime.config import Address, ServicesConfig
-from tidemark.stream_runtime.config.security_model import SecurityConfig, TlsConfig
+from tidemark.config import Address, ServicesConfig
+from tidemark.config.security_model import SecurityConfig, TlsConfig
 
 
 def test_a_free_address_is_kept_and_off_is_off() -> None:

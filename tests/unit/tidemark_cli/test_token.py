@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.cli.main import main
-from tidemark.stream_runtime.logging import redact_settings, redact_text
+from tidemark.redaction import redact_settings, redact_text
 from tidemark.stream_runtime.security.roles import Role
 from tidemark.stream_runtime.security.tokens import TOKEN, parse_access_list
 

@@ -11,12 +11,10 @@ from tidemark.hudi_format.storage.base import (
 )
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.hudi_format.storage.memory import InMemoryStorage
 
 __all__ = [
     "FileContent",
     "FileInfo",
-    "InMemoryStorage",
     "Listing",
     "LocalStorage",
     "Storage",

@@ -6,7 +6,8 @@ counts").
 
 from __future__ import annotations
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class KafkaError(StreamRuntimeError):

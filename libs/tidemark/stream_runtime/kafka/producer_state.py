@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.kafka.errors import FencedError, KafkaError
 
 SLOW_END_S: Final = 1.0

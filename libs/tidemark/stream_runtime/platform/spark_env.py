@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tidemark.redaction import SECRET_NAME, names_a_secret
 from tidemark.stream_runtime.platform.java import JavaRuntime
-from tidemark.stream_runtime.secret_names import SECRET_NAME, names_a_secret
 
 DAEMON_MODULE: Final = "tidemark.stream_runtime.platform.spark_daemon"
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import grpc
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc.errors import StatusError
 
 CALLS_MAX: Final = 1_024

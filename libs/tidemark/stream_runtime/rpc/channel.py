@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from tidemark.stream_runtime.config.model import Address
+from tidemark.config.model import Address
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.rpc.call_details import CallDetails
 from tidemark.stream_runtime.rpc.errors import from_grpc

@@ -26,12 +26,12 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from tidemark.stream_runtime.errors import ErrorKind
+from tidemark.errors import ErrorKind, kind_of
 
 DOMAIN: Final = "tidemark"
 STATUS_KEY: Final = "grpc-status-details-bin"
 _RETRY_AFTER_S: Final = 1.0
-_RETRIED: Final = frozenset({ErrorKind.RETRYABLE.name, ErrorKind.CONFLICT.name})
+_RETRIED: Final = frozenset({ErrorKind.RETRYABLE, ErrorKind.CONFLICT})
 _BYTES_MAX: Final = 3_000
 """Metadata travels in the header block, of which peers take 8 KiB by default."""
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -89,7 +89,7 @@ def _status(error: BaseException, code: int, message: str, request_id: str | Non
     if request_id:
         _add(status, error_details_pb2.RequestInfo(request_id=request_id))
     retry_after_s = getattr(error, "retry_after_s", None)
-    if retry_after_s is None and getattr(getattr(error, "kind", None), "name", "") in _RETRIED:
+    if retry_after_s is None and kind_of(error) in _RETRIED:
         retry_after_s = _RETRY_AFTER_S
     if retry_after_s is not None:
         delay = Duration()

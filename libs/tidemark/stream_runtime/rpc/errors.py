@@ -20,7 +20,8 @@ from typing import Any, Final
 
 import grpc
 
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind, kind_of
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.rpc.error_details import ErrorDetails, decode_details
 
 _STATUS_OF_KIND: Final[Mapping[ErrorKind, grpc.StatusCode]] = {
@@ -80,10 +81,8 @@ def status_of(error: BaseException) -> grpc.StatusCode:
         return error.status
     if isinstance(error, DeadlineExceededError):
         return grpc.StatusCode.DEADLINE_EXCEEDED
-    name = getattr(getattr(error, "kind", None), "name", None)
-    if not isinstance(name, str) or name not in ErrorKind.__members__:
-        return grpc.StatusCode.INTERNAL
-    return _STATUS_OF_KIND[ErrorKind[name]]
+    kind = kind_of(error)
+    return grpc.StatusCode.INTERNAL if kind is None else _STATUS_OF_KIND[kind]
 
 
 def kind_of_status(status: grpc.StatusCode) -> ErrorKind:

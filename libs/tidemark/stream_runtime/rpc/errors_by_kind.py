@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import grpc
 
-from tidemark.stream_runtime.logging import redact_text
+from tidemark.redaction import redact_text
 from tidemark.stream_runtime.rpc.error_details import STATUS_KEY, encode_details, reason_of
 from tidemark.stream_runtime.rpc.errors import status_of
 from tidemark.stream_runtime.rpc.handler_interceptor import Handler, HandlerInterceptor

@@ -7,7 +7,7 @@ from typing import Final
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tidemark.stream_runtime.config.model import Address
+from tidemark.config.model import Address
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity

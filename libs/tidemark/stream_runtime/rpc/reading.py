@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import grpc
 
+from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import ErrorKind
 from tidemark.stream_runtime.rpc.admission import service_of
 from tidemark.stream_runtime.rpc.errors import StatusError
 

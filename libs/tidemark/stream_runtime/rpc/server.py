@@ -20,8 +20,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from tidemark.config.model import Address
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.config.model import Address
 from tidemark.stream_runtime.rpc.access import AccessInterceptor
 from tidemark.stream_runtime.rpc.admission import CALLS_MAX, OF_A_SERVICE, QUICK, Admission, Room
 from tidemark.stream_runtime.rpc.connections import CallsOfConnections, RoomForNewcomers, bounds

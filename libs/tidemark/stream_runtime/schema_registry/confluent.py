@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final
 
-from tidemark.stream_runtime.config.model import SchemaRegistryConfig
+from tidemark.config.model import SchemaRegistryConfig
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.schema_registry.bounded_http import bound_answers
 from tidemark.stream_runtime.schema_registry.ports import (

@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
+from tidemark.config.security_model import TlsConfig
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config.security_model import TlsConfig
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.secret_file import read_file, read_secret
 

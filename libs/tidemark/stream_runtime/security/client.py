@@ -17,9 +17,9 @@ from typing import Final
 
 import grpc
 
+from tidemark.config.model import Address, TableConfigFile
+from tidemark.config.security_model import SecretSource, TlsConfig
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.config.model import Address, TableConfigFile
-from tidemark.stream_runtime.config.security_model import SecretSource, TlsConfig
 from tidemark.stream_runtime.security.certificates import load_authority, load_own
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.listening import is_loopback

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 
 class SecurityConfigError(StreamRuntimeError):

@@ -8,9 +8,10 @@ import ipaddress
 import logging
 import socket
 
-from tidemark.stream_runtime.config.model import Address
-from tidemark.stream_runtime.config.security_model import SecurityConfig
-from tidemark.stream_runtime.errors import ErrorKind, StreamRuntimeError
+from tidemark.config.model import Address
+from tidemark.config.security_model import SecurityConfig
+from tidemark.errors import ErrorKind
+from tidemark.stream_runtime.errors import StreamRuntimeError
 
 _log = logging.getLogger("tidemark.security")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tidemark.stream_runtime.config.model import TableConfigFile
+from tidemark.config.model import TableConfigFile
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.roles import EVERYTHING

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import grpc
 
+from tidemark.config.model import TableConfigFile
+from tidemark.config.security_model import ClientAuth, SecurityConfig, TlsConfig
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.config.model import TableConfigFile
-from tidemark.stream_runtime.config.security_model import ClientAuth, SecurityConfig, TlsConfig
 from tidemark.stream_runtime.security.access import AccessControl
 from tidemark.stream_runtime.security.certificates import OwnCertificate, load_authority, load_own
 from tidemark.stream_runtime.security.errors import SecurityConfigError

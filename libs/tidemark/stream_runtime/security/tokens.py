@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.stream_runtime.config.security_model import SecretSource
+from tidemark.config.security_model import SecretSource
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.roles import GRANTS, Caller, Role

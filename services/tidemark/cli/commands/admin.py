@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, duration
-from tidemark.cli.output import Output, columns, printable
+from tidemark.console.arguments import Commands, add_command, duration
+from tidemark.console.output import Output, columns, printable
 
 if TYPE_CHECKING:
-    from tidemark.stream_runtime.config.run_file import RunFile
+    from tidemark.config.run_file import RunFile
 
 _FLUSH_MS: Final = 60_000
 
@@ -55,7 +55,7 @@ def add(commands: Commands) -> None:
 
 def run_flush(options: argparse.Namespace) -> int:
     """Exit code 1 when it is not all committed in time."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         done = client.flush(options.timeout)
@@ -67,9 +67,9 @@ def run_flush(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     """Prints the coordinator's document, or a page made of it."""
-    from tidemark.cli.admin_client import connect
-    from tidemark.stream_runtime.config import load_config
-    from tidemark.stream_runtime.config.run_file import read_run_file
+    from tidemark.config import load_config
+    from tidemark.config.run_file import read_run_file
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         document = client.status()
@@ -88,7 +88,7 @@ def add_run(document: dict[str, Any], running: RunFile | None) -> None:
 
 def run_lookup(options: argparse.Namespace) -> int:
     """Exit code 0 also for keys that are not there: that is an answer."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         found = client.lookup(options.keys)
@@ -110,7 +110,7 @@ def run_lookup(options: argparse.Namespace) -> int:
 
 def run_pause(options: argparse.Namespace) -> int:
     """Returns when the coordinator has taken the order."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         client.pause(options.reason)
@@ -120,7 +120,7 @@ def run_pause(options: argparse.Namespace) -> int:
 
 def run_resume(options: argparse.Namespace) -> int:
     """Returns when the coordinator has taken the order."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         client.resume()

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from tidemark.cli.commands.arguments import Commands, add_command
-from tidemark.cli.output import Output
+from tidemark.console.arguments import Commands, add_command
+from tidemark.console.output import Output
 
 _EXAMPLES: Final = """\
   tidemark archive -o env.zip --dependencies    all that a Python 3.11 without packages lacks

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Final
 
-from tidemark.cli.commands.arguments import Commands, add_command
+from tidemark.console.arguments import Commands, add_command
 
 ASKED_VARIABLE: Final = "_ARGCOMPLETE"
 _SHELLS: Final = ("bash", "zsh", "fish")

@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemark.cli.commands.arguments import Commands, add_command, add_group
-from tidemark.cli.output import Output, columns, printable
+from tidemark.console.arguments import Commands, add_command, add_group
+from tidemark.console.output import Output, columns, printable
 
 if TYPE_CHECKING:
-    from tidemark.stream_runtime.config.effective import Setting
+    from tidemark.config.effective import Setting
 
 
 def add(commands: Commands) -> None:
@@ -45,9 +45,9 @@ def add(commands: Commands) -> None:
 
 def run_show(options: argparse.Namespace) -> int:
     """Without --effective the file need only be YAML: what is wrong with it can be looked at."""
-    from tidemark.stream_runtime.config import load_config
-    from tidemark.stream_runtime.config.effective import effective_settings, hide_secrets
-    from tidemark.stream_runtime.config.origins import read_document
+    from tidemark.config import load_config
+    from tidemark.config.effective import effective_settings, hide_secrets
+    from tidemark.config.origins import read_document
 
     output = Output(options.json)
     if not options.effective:
@@ -64,7 +64,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     """Raises what is wrong; warnings are answered."""
-    from tidemark.cli.config_check import check_config_file
+    from tidemark.doctor.config_check import check_config_file
 
     config, warnings = check_config_file(options.config)
     output = Output(options.json)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, whole_number
+from tidemark.console.arguments import Commands, add_command, whole_number
 
 MONTHS_DEFAULT: Final = 7
 
@@ -48,6 +48,6 @@ def add(commands: Commands) -> None:
 
 def run_demo(options: argparse.Namespace) -> int:
     """Exit code 1 when anything did not hold."""
-    from tidemark.cli.demo.session import DemoOptions, play
+    from tidemark.demo.session import DemoOptions, play
 
     return play(DemoOptions(options.months, options.type, options.dir.absolute(), options.json, options.yes))

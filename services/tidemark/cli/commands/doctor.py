@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, duration
-from tidemark.cli.output import Output, printable
+from tidemark.console.arguments import Commands, add_command, duration
+from tidemark.console.output import Output, printable
 
 if TYPE_CHECKING:
-    from tidemark.cli.doctor.checks import Result
+    from tidemark.doctor.checks import Result
 
 _TIMEOUT_MS: Final = 20_000
 _NAME_WIDTH: Final = 15
@@ -52,8 +52,8 @@ def add(commands: Commands) -> None:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Prints each result as it comes."""
-    from tidemark.cli.doctor.checks import Status, run_checks
-    from tidemark.cli.doctor.plan import Patient, plan
+    from tidemark.doctor.checks import Status, run_checks
+    from tidemark.doctor.plan import Patient, plan
     from tidemark.stream_runtime.clock import SystemClock
     from tidemark.stream_runtime.ids import SystemIds
 

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, add_group, whole_number
-from tidemark.cli.output import Output, columns
+from tidemark.console.arguments import Commands, add_command, add_group, whole_number
+from tidemark.console.output import Output, columns
 
 _LIMIT: Final = 20
 _LIMIT_MAX: Final = 1_000
@@ -44,7 +44,7 @@ def add(commands: Commands) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Newest first."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         epochs = client.epochs(options.limit)
@@ -54,7 +54,7 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     """All that the coordinator remembers of the epoch."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         epoch = client.epoch(options.number)
@@ -64,7 +64,7 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_retry(options: argparse.Namespace) -> int:
     """Returns when the coordinator has taken the order; 2 when that epoch was not given up."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         attempt = client.retry(options.number)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, whole_number
-from tidemark.cli.output import Output, printable
+from tidemark.console.arguments import Commands, add_command, whole_number
+from tidemark.console.output import Output, printable
 
 if TYPE_CHECKING:
-    from tidemark.cli.init.session import InitOptions, Written
+    from tidemark.init.session import InitOptions, Written
 
 _RECORDS: Final = 1_000
 _FORMATS: Final = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
@@ -113,8 +113,8 @@ def _add_decisions(parser: argparse.ArgumentParser) -> None:
 
 def run_init(options: argparse.Namespace) -> int:
     """Exit code 2 for wrong use, 1 when no sample can be had."""
-    from tidemark.cli.init.ask import Asker
-    from tidemark.cli.init.session import initialise
+    from tidemark.init.ask import Asker
+    from tidemark.init.session import initialise
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)
@@ -125,9 +125,9 @@ def run_init(options: argparse.Namespace) -> int:
 
 
 def _understood(options: argparse.Namespace) -> InitOptions:
-    from tidemark.cli.errors import WRONG_USE, CliError
-    from tidemark.cli.init.session import InitOptions
-    from tidemark.stream_runtime.config.model import InputFormat
+    from tidemark.config.model import InputFormat
+    from tidemark.console.errors import WRONG_USE, CliError
+    from tidemark.init.session import InitOptions
 
     given = [name for name in ("sample", "table") if getattr(options, name) is not None]
     if len(given) > 1:
@@ -161,7 +161,7 @@ def _understood(options: argparse.Namespace) -> InitOptions:
 
 
 def _pairs(option: str, given: list[str]) -> dict[str, str]:
-    from tidemark.cli.errors import WRONG_USE, CliError
+    from tidemark.console.errors import WRONG_USE, CliError
 
     pairs = {}
     for each in given:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tidemark.cli.commands.arguments import Commands, add_command, add_group, whole_number
-from tidemark.cli.output import Output
+from tidemark.console.arguments import Commands, add_command, add_group, whole_number
+from tidemark.console.output import Output
 
 _MAX = 2**63 - 1
 
@@ -61,7 +61,7 @@ def add(commands: Commands) -> None:
 
 def run_accept(options: argparse.Namespace) -> int:
     """Asks the running coordinator."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         taken = client.accept_topic(options.topic, options.keep_positions)
@@ -74,10 +74,10 @@ def run_accept(options: argparse.Namespace) -> int:
 def run_remove(options: argparse.Namespace) -> int:
     """Writes the table's record; no service may run."""
     from tidemark.cli.tables import refuse_while_served_elsewhere, refuse_while_serving
-    from tidemark.commit_coordinator.topics_setup import remove_topic
+    from tidemark.commit_coordinator.opening.topics_setup import remove_topic
+    from tidemark.config import load_config
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.stream_runtime.clock import SystemClock
-    from tidemark.stream_runtime.config import load_config
 
     config, output = load_config(options.config), Output(options.json)
     refuse_while_serving(config)
@@ -95,7 +95,7 @@ def run_remove(options: argparse.Namespace) -> int:
 
 def run_skip(options: argparse.Namespace) -> int:
     """Returns when the ledger has it; 2 when the partition does not stand still at the offset."""
-    from tidemark.cli.admin_client import connect
+    from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
         done = client.skip_input(options.topic, options.partition, options.offset)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tidemark.cli.commands.arguments import Commands, add_command
-from tidemark.cli.output import Output
+from tidemark.console.arguments import Commands, add_command
+from tidemark.console.output import Output
 
 if TYPE_CHECKING:
-    from tidemark.stream_runtime.config import TableConfigFile
+    from tidemark.config import TableConfigFile
 
 
 def add(commands: Commands) -> None:
@@ -27,12 +27,12 @@ def add(commands: Commands) -> None:
 
 def run_recover(options: argparse.Namespace) -> int:
     """Exit code 1 while a coordinator answers, or another writer holds the lock."""
-    from tidemark.cli.errors import CliError
     from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
-    from tidemark.commit_coordinator.recovery import recover
+    from tidemark.commit_coordinator.offline.recovery import recover
+    from tidemark.config import load_config
+    from tidemark.console.errors import CliError
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.stream_runtime.clock import SystemClock
-    from tidemark.stream_runtime.config import load_config
     from tidemark.stream_runtime.ids import SystemIds
     from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
     from tidemark.stream_runtime.rpc.health import is_serving
@@ -62,7 +62,7 @@ def _never_ran(config: TableConfigFile, output: Output) -> int:
     """There is no ledger, so nothing was decided. Raises CliError when the table has something open all the
     same: its state folder was lost.
     """
-    from tidemark.cli.errors import CliError
+    from tidemark.console.errors import CliError
     from tidemark.hudi_format.commit.lock import read_lock
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.hudi_format.table_config import PROPERTIES_PATH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidemark.cli.commands.arguments import Commands, add_command
+from tidemark.console.arguments import Commands, add_command
 
 
 def add(commands: Commands) -> None:
@@ -24,11 +24,11 @@ def run(options: argparse.Namespace) -> int:
     import signal
     import threading
 
-    from tidemark.cli.errors import DONE, STOPPED
-    from tidemark.cli.output import Output
     from tidemark.cli.run.supervisor import Supervisor
+    from tidemark.config import load_config
+    from tidemark.console.errors import DONE, STOPPED
+    from tidemark.console.output import Output
     from tidemark.stream_runtime.clock import SystemClock
-    from tidemark.stream_runtime.config import load_config
     from tidemark.stream_runtime.ids import SystemIds
 
     config = load_config(options.config)

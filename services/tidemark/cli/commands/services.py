@@ -9,9 +9,9 @@ import argparse
 from dataclasses import replace
 from typing import Final
 
-from tidemark.cli.commands.arguments import Commands, add_command, address
-from tidemark.stream_runtime.config import TableConfigFile, load_config
-from tidemark.stream_runtime.config.run_file import resolve_addresses
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.run_file import resolve_addresses
+from tidemark.console.arguments import Commands, add_command, address
 from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
 STAGES: Final = ("shuffle", "assign")
@@ -123,7 +123,8 @@ def run_writer(options: argparse.Namespace) -> int:
 
 
 def _service_config(options: argparse.Namespace, service: str) -> TableConfigFile:
-    from tidemark.stream_runtime.logging import LogFormat, configure_logging
+    from tidemark.config.log_format import LogFormat
+    from tidemark.stream_runtime.logging import configure_logging
     from tidemark.stream_runtime.platform.state_folder import prepare_state_folder
 
     config = load_config(options.config)

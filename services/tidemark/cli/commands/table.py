@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from tidemark.cli.commands.arguments import Commands, add_command, add_group
-from tidemark.cli.errors import WRONG_USE, CliError
-from tidemark.cli.output import Output
+from tidemark.console.arguments import Commands, add_command, add_group
+from tidemark.console.errors import WRONG_USE, CliError
+from tidemark.console.output import Output
 
 
 def add(commands: Commands) -> None:
@@ -65,8 +65,8 @@ def add(commands: Commands) -> None:
 def run_create(options: argparse.Namespace) -> int:
     """Exit code 1 when there is a table already."""
     from tidemark.cli.tables import create_table
+    from tidemark.config import load_config
     from tidemark.stream_runtime.clock import SystemClock
-    from tidemark.stream_runtime.config import load_config
 
     table = create_table(load_config(options.config), SystemClock())
     Output(options.json).answer(
@@ -77,7 +77,6 @@ def run_create(options: argparse.Namespace) -> int:
 
 def run_adopt(options: argparse.Namespace) -> int:
     """Refuses while services of the table run."""
-    from tidemark.cli.confirmation import confirm
     from tidemark.cli.tables import (
         adopt_table,
         check_adoptable,
@@ -88,8 +87,9 @@ def run_adopt(options: argparse.Namespace) -> int:
         refuse_while_serving,
         what_adopt_deletes,
     )
+    from tidemark.config import load_config
+    from tidemark.console.confirmation import confirm
     from tidemark.stream_runtime.clock import SystemClock
-    from tidemark.stream_runtime.config import load_config
     from tidemark.stream_runtime.ids import SystemIds
 
     config, clock, ids = load_config(options.config), SystemClock(), SystemIds()
@@ -123,10 +123,10 @@ def run_adopt(options: argparse.Namespace) -> int:
 def run_describe(options: argparse.Namespace) -> int:
     """Reads files only."""
     from tidemark.cli.table_description import description_lines
-    from tidemark.commit_coordinator.table_description import describe_table
-    from tidemark.commit_coordinator.table_open import given_shards
+    from tidemark.commit_coordinator.opening.table_description import describe_table
+    from tidemark.commit_coordinator.opening.table_open import given_shards
+    from tidemark.config import load_config
     from tidemark.hudi_format.storage.locate import open_storage
-    from tidemark.stream_runtime.config import load_config
 
     config = load_config(options.config)
     table = config.table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from tidemark.cli.commands.arguments import Commands, add_command
-from tidemark.cli.output import Output
+from tidemark.console.arguments import Commands, add_command
+from tidemark.console.output import Output
 
 
 def add(commands: Commands) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tidemark.cli.commands.arguments import Commands, add_command
+from tidemark.console.arguments import Commands, add_command
 
 
 def add(commands: Commands) -> None:
@@ -31,9 +31,9 @@ def run_verify(options: argparse.Namespace) -> int:
     from tidemark.stream_runtime.platform.arrow_alone import use_arrow_alone
 
     use_arrow_alone()
-    from tidemark.cli.output import Output
+    from tidemark.config import load_config
+    from tidemark.console.output import Output
     from tidemark.hudi_format.storage.locate import open_storage
-    from tidemark.stream_runtime.config import load_config
     from tidemark.table_verification.remembering import verify_and_remember
     from tidemark.table_verification.report import document, lines
 

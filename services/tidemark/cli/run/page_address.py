@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from random import Random
 
-from tidemark.stream_runtime.config import Address, ServicesConfig
-from tidemark.stream_runtime.config.security_model import SecurityConfig
+from tidemark.config import Address, ServicesConfig
+from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.service_http import speaks_https
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from tidemark.cli.admin_client import AdminClient
 from tidemark.cli.run.supervised_process import SupervisedProcess
 from tidemark.cli.run.verification_metrics import VerificationMetrics
+from tidemark.config import Address, TableConfigFile
+from tidemark.console.admin_client import AdminClient
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, TableConfigFile
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import Answer, HttpServer, Request
 from tidemark.stream_runtime.metrics import Metrics

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from tidemark.cli.errors import ADDRESS_TAKEN, STOPPED, SUPERSEDED, WRONG_USE, CliError
 from tidemark.cli.run.console_log import ConsoleLog
+from tidemark.console.errors import ADDRESS_TAKEN, STOPPED, SUPERSEDED, WRONG_USE, CliError
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.platform import child
 

@@ -19,16 +19,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from tidemark.cli.errors import ADDRESS_TAKEN, WRONG_USE, CliError
 from tidemark.cli.run.console_log import ConsoleLog
 from tidemark.cli.run.page_address import page_address, page_url
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.cli.run.state_lock import state_lock
 from tidemark.cli.run.supervised_kafka import SupervisedKafka
 from tidemark.cli.run.supervised_process import ServiceStoppedError, SupervisedProcess
+from tidemark.config import Address, ServicesConfig, TableConfigFile
+from tidemark.config.run_file import RunFile, run_file_path, write_last_stop, write_run_file
+from tidemark.console.errors import ADDRESS_TAKEN, WRONG_USE, CliError
+from tidemark.console.state_lock import state_lock
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import Address, ServicesConfig, TableConfigFile
-from tidemark.stream_runtime.config.run_file import RunFile, run_file_path, write_last_stop, write_run_file
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.platform.broker_files import free_ports

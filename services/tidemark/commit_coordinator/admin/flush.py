@@ -7,9 +7,9 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from tidemark.commit_coordinator.admin.refusals import LaneStoppedError
-from tidemark.commit_coordinator.inbox import HurryUp, Inbox
-from tidemark.commit_coordinator.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.calls.inbox import HurryUp, Inbox
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.refusals import LaneStoppedError
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.stream_runtime.clock import Clock

@@ -12,9 +12,9 @@ from typing import Any, Final
 from google.protobuf.json_format import ParseDict
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.dead_letters import DeadLetter, LetterFilter, original_headers
-from tidemark.commit_coordinator.served import Served
-from tidemark.commit_coordinator.verdict import Verdict
+from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, original_headers
+from tidemark.commit_coordinator.opening.served import Served
+from tidemark.commit_coordinator.verification.verdict import Verdict
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.stream_runtime.kafka.ports import Message
 

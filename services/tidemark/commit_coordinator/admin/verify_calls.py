@@ -8,8 +8,8 @@ from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.messages import verification_message
-from tidemark.commit_coordinator.admin.refusals import StoppingError
-from tidemark.commit_coordinator.verification import PeriodicVerification
+from tidemark.commit_coordinator.refusals import StoppingError
+from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.rpc.deadlines import is_wanted

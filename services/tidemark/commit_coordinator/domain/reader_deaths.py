@@ -7,11 +7,11 @@ reads next dies as well, so the count goes with the lane, and not with a process
         ▲                          │ reader dies at another position           │
         └──a transaction counts────┴───────────────────────────────────────────┘ (1 at the new position)
 
-The counts outlive the coordinator (`commit_coordinator.reader_death_record`).
+The counts outlive the coordinator (`commit_coordinator.calls.reader_death_record`).
 
 Two deaths alone prove nothing: somebody may have killed the process twice, and another lane may be the one to
 blame. So a suspect lane does not stop. Its next owner reads it apart, in a process that may die
-(`index_assigner.shuffle.careful_lanes`), which finds the record, or finds none.
+(`index_assigner.input.careful_lanes`), which finds the record, or finds none.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ import numpy as np
 from tidemark.admin.v1 import admin_pb2
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.web.plain_values import plain, user_columns
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import COMMIT_SEQNO, COMMIT_TIME
@@ -33,7 +34,7 @@ from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Timeline
 from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.retry import Deadline
 
 AT_ONCE_MAX: Final = 2

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.hoodie_section import target_file_bytes
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.view import ViewBoard
+from tidemark.commit_coordinator.opening.hoodie_section import target_file_bytes
+from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.web.key_story import Found, KeyStories
 from tidemark.commit_coordinator.web.letters import newest_letters
 from tidemark.commit_coordinator.web.overview import Facts
 from tidemark.commit_coordinator.web.page import PageSources, WebPage
+from tidemark.config import TableConfigFile
+from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
-from tidemark.stream_runtime.config.model import InputPartitioning
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 from tidemark.stream_runtime.security.listening import check_listen_address
 from tidemark.stream_runtime.security.server import ServerSecurity

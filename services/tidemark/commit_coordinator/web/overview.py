@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidemark.commit_coordinator.status import KAFKA_SILENT
-from tidemark.commit_coordinator.stopped_lanes import STANDS_STILL
+from tidemark.commit_coordinator.input.stopped_lanes import STANDS_STILL
+from tidemark.commit_coordinator.status.document import KAFKA_SILENT
 from tidemark.commit_coordinator.web.plain_values import cut
 
 EPOCHS_SHOWN: Final = 48

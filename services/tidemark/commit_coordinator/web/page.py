@@ -15,19 +15,20 @@ from functools import partial
 from heapq import nlargest
 from typing import Any, Final
 
-from tidemark.commit_coordinator.history import EpochHistory
-from tidemark.commit_coordinator.placement import Placement
-from tidemark.commit_coordinator.view import ViewBoard
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.commit.view import ViewBoard
+from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.web.answers import error_answer, json_answer, own_pages_only, page_files
 from tidemark.commit_coordinator.web.cached import Cached
 from tidemark.commit_coordinator.web.group_sizes import group_sizes
 from tidemark.commit_coordinator.web.key_story import KeyStories
 from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, Facts, overview
 from tidemark.commit_coordinator.web.rates import Rates
+from tidemark.config.model import Address
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config.model import Address
-from tidemark.stream_runtime.errors import DeadlineExceededError, ErrorKind, StreamRuntimeError
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.http_server import Answer, HttpServer, Request, Route
 from tidemark.stream_runtime.security.listening import ListenError
 

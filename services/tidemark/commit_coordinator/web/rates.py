@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidemark.commit_coordinator.view import CoordinatorView
+from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.stream_runtime.clock import Clock
 
 EVERY_S: Final = 1.0

@@ -31,11 +31,11 @@ from tidemark.epoch_protocol.entries import Consumed, Produced, Topic, Transacti
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.assign.tagger import OutRows, TaggedBatch
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
-from tidemark.index_assigner.errors import SetupError
-from tidemark.index_assigner.stage_work import ClaimFacts
+from tidemark.index_assigner.slots.stage_work import ClaimFacts
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 # Kafka's own fields and our headers, beside the value. Less than the shuffle stage sets aside: whatever fits
 # into a keyed message must fit into a data message, which has a file id more.

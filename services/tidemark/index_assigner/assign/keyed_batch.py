@@ -12,8 +12,8 @@ from tidemark.epoch_protocol.batches import KEY, KEYED_COLUMNS, OP, ORDERING, PA
 from tidemark.epoch_protocol.entries import Consumed
 from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
-from tidemark.index_assigner.errors import SetupError
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.record_formats.errors import SetupError
 
 NO_PARTITION = -1
 _KEPT = (KEY, SHARD, ORDERING, OP)

@@ -20,10 +20,10 @@ from tidemark.index_assigner.index.errors import SnapshotBehindError
 from tidemark.index_assigner.index.ports import KeyIndex
 from tidemark.ledger_client.named_batches import NamedBatch, NamedRange, collect_named, covering_range
 from tidemark.ledger_client.own_messages import header_of, rows_of
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.errors import OffsetOutOfRangeError
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
-from tidemark.stream_runtime.kafka.topics import TopicNames
 from tidemark.stream_runtime.retry import Deadline
 
 _CHUNK_RECORDS: Final = 200_000

@@ -16,11 +16,11 @@ import pyarrow as pa
 from tidemark.assigner.v1 import assigner_pb2 as pb
 from tidemark.assigner.v1 import assigner_pb2_grpc as rpc
 from tidemark.epoch_protocol.lanes import lane_of_shard
+from tidemark.errors import ErrorKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.index_assigner.index.ports import KeyIndex, LookupAnswer, Tier
-from tidemark.stream_runtime.errors import ErrorKind
 
 _WAITING_MAX: Final = 16
 _KEYS_MAX: Final = 1_000

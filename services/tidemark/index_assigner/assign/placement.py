@@ -17,10 +17,10 @@ import numpy as np
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.errors import ErrorKind
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.errors import AssignerError
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import ErrorKind
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.retry import RetryPolicy, is_retryable, retry
 from tidemark.stream_runtime.rpc.channel import call

@@ -28,6 +28,7 @@ from tidemark.epoch_protocol.errors import IncompleteRangeError
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
+from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.assign.emit import Emitter, outgoing, tagged_entry
 from tidemark.index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
@@ -40,12 +41,13 @@ from tidemark.index_assigner.index.errors import IndexRebuiltError, LaneNotOpenE
 from tidemark.index_assigner.index.ports import KeyIndex
 from tidemark.index_assigner.shuffle.dead_letters import by_reason, reason_of
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts
-from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice, KeyedSource
-from tidemark.index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice, KeyedSource
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
+from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.errors import KafkaError, OffsetOutOfRangeError
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
@@ -294,8 +296,7 @@ class AssignWork:
     def _failed(self, what: str, error: Exception) -> None:
         """Waits before the next try, or raises what no retry cures."""
         self._failures += 1
-        kind = getattr(getattr(error, "kind", None), "name", "")
-        if kind not in ("RETRYABLE", "CONFLICT") or self._failures >= _FAILURES_MAX:
+        if kind_of(error) not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT) or self._failures >= _FAILURES_MAX:
             raise error
         _log.warning("%s failed, try %d follows: %s", what, self._failures + 1, error)
         self._parts.clock.sleep(_FAILURE_WAIT_S)

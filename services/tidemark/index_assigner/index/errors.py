@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tidemark.errors import ErrorKind
 from tidemark.index_assigner.errors import AssignerError
-from tidemark.stream_runtime.errors import ErrorKind
 
 
 class LaneNotOpenError(AssignerError):

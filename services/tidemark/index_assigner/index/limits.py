@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tidemark.index_assigner.errors import SetupError
+from tidemark.record_formats.errors import SetupError
 
 STATE_MEMORY_MIN: Final = 1 << 20
 

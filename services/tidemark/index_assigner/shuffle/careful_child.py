@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tidemark.config import load_config
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import read_table_config
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.shuffle.careful_frames import (
+from tidemark.index_assigner.input.careful_frames import (
     Answer,
     CarefulSettings,
     Kind,
@@ -29,8 +29,8 @@ from tidemark.index_assigner.shuffle.careful_frames import (
 )
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
+from tidemark.record_formats.errors import InputWaitsError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import load_config
 from tidemark.stream_runtime.kafka.confluent.consumer import AssignedConsumer
 from tidemark.stream_runtime.kafka.errors import KafkaError, UnreadableBatchError
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition

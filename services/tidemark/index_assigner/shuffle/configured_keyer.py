@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from tidemark.config import TableConfigFile
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import TableConfig
-from tidemark.index_assigner.formats.choose import record_decoder
-from tidemark.index_assigner.shuffle.decode_bound import DECODING
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES
+from tidemark.record_formats.choose import record_decoder
+from tidemark.record_formats.decode_bound import DECODING
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.config import TableConfigFile
 
 ROWS_PER_INPUT_BYTE: Final = 4
 """Rows of one transaction take at most so many times `limits.transaction_bytes`, and what is decoded at a

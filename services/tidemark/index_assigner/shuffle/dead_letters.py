@@ -29,7 +29,7 @@ from tidemark.epoch_protocol.dead_letter_headers import (
     HEADER_TOPIC,
     ORIGINAL_PREFIX,
 )
-from tidemark.index_assigner.shuffle.refusals import Refusal
+from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import Headers, Message, TopicPartition
 

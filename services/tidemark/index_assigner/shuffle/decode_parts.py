@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tidemark.index_assigner.formats.decoded_memory import TOGETHER_MAX, memory_max, parts_within
-from tidemark.index_assigner.formats.decoder import Int64Array, RecordDecoder
 from tidemark.index_assigner.shuffle.keyed_parts import chunks
+from tidemark.record_formats.decoded_memory import TOGETHER_MAX, memory_max, parts_within
+from tidemark.record_formats.decoder import Int64Array, RecordDecoder
 from tidemark.stream_runtime.kafka.ports import Message
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from tidemark.epoch_protocol.dropped_fields import DROPPED_FIGURE
-from tidemark.index_assigner.formats.decoder import DROPPED_MAX, MORE_FIELDS, Int64Array
+from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, Int64Array
 from tidemark.stream_runtime.clock import Clock
 
 FieldCounts = Counter[tuple[str, str]]

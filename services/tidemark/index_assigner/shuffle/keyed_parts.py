@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.batches import encode_batch
-from tidemark.index_assigner.formats.decoder import Int64Array, merged_positions
-from tidemark.index_assigner.shuffle.refusals import Refusal
+from tidemark.record_formats.decoder import Int64Array, merged_positions
+from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 Int32Array = npt.NDArray[np.int32]

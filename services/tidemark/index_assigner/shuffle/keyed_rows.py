@@ -17,16 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.formats.decoder import DecodedRecords, RecordDecoder
-from tidemark.index_assigner.formats.plain_json import PlainJson
-from tidemark.index_assigner.shuffle.decode_json import JsonDecoder
 from tidemark.index_assigner.shuffle.decode_parts import DecodeParts
 from tidemark.index_assigner.shuffle.keyed_parts import (
     Int32Array,
@@ -39,8 +36,11 @@ from tidemark.index_assigner.shuffle.keyed_parts import (
     shifted,
 )
 from tidemark.index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
-from tidemark.stream_runtime.config.model import UnknownFields
+from tidemark.record_formats.decode_json import JsonDecoder
+from tidemark.record_formats.decoder import DecodedRecords, RecordDecoder
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.plain_json import PlainJson
+from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 Int64Array = npt.NDArray[np.int64]

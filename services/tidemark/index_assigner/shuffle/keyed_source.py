@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from tidemark.index_assigner.shuffle.dropped_fields import FieldCounts
+from tidemark.index_assigner.slots.budget import Budget
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
-
-
-class Budget(NamedTuple):
-    """How much one poll may hand out, over all lanes. A single batch may exceed ``bytes``."""
-
-    records: int
-    bytes: int
 
 
 @dataclass(frozen=True)

@@ -19,20 +19,21 @@ from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
-from tidemark.index_assigner.errors import InputWaitsError
-from tidemark.index_assigner.shuffle.careful_lanes import CarefulLanes
+from tidemark.index_assigner.input.careful_lanes import CarefulLanes
+from tidemark.index_assigner.input.deleted_input import DeletedInput, LedgerRead, always_read
+from tidemark.index_assigner.input.lane_skips import LaneSkips, last_deleted
+from tidemark.index_assigner.input.lane_stops import LaneStops
+from tidemark.index_assigner.input.positions import StartOf
+from tidemark.index_assigner.input.reader import DeadlyRecordError, InputReader
+from tidemark.index_assigner.input.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
-from tidemark.index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
 from tidemark.index_assigner.shuffle.dropped_fields import field_counts
-from tidemark.index_assigner.shuffle.input_positions import StartOf
-from tidemark.index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
-from tidemark.index_assigner.shuffle.keyed_source import Budget, KeyedSlice
-from tidemark.index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
-from tidemark.index_assigner.shuffle.lane_stops import LaneStops
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
-from tidemark.index_assigner.shuffle.same_topics import StaleLogs, none_stale
+from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import (
     Isolation,

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from tidemark.epoch_protocol.batches import BatchHeader, chained_checksum, encode_batch
 from tidemark.epoch_protocol.entries import Produced, Topic
-from tidemark.index_assigner.formats.decoder import Int64Array
 from tidemark.index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows, with_own_dictionaries
-from tidemark.index_assigner.shuffle.refusals import Reason, Refusal
+from tidemark.record_formats.decoder import Int64Array
+from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 

@@ -15,22 +15,23 @@ from tidemark.epoch_protocol.entries import BatchShuffled, Consumed, Skipped, St
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane, split_lane
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
-from tidemark.index_assigner.shuffle.careful_lanes import CarefulLanes
+from tidemark.index_assigner.input.careful_lanes import CarefulLanes
+from tidemark.index_assigner.input.deleted_input import DeletedInput, LedgerRead, always_read
+from tidemark.index_assigner.input.lane_skips import LaneSkips, last_deleted
+from tidemark.index_assigner.input.lane_stops import LaneStops
+from tidemark.index_assigner.input.positions import StartOf
+from tidemark.index_assigner.input.reader import DeadlyRecordError, InputReader
+from tidemark.index_assigner.input.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.dead_letters import by_reason, dead_letters
-from tidemark.index_assigner.shuffle.deleted_input import DeletedInput, LedgerRead, always_read
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
-from tidemark.index_assigner.shuffle.input_positions import StartOf
-from tidemark.index_assigner.shuffle.input_reader import DeadlyRecordError, InputReader
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
-from tidemark.index_assigner.shuffle.keyed_source import Budget
-from tidemark.index_assigner.shuffle.lane_skips import LaneSkips, last_deleted
-from tidemark.index_assigner.shuffle.lane_stops import LaneStops
-from tidemark.index_assigner.shuffle.refusals import Refusal
-from tidemark.index_assigner.shuffle.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
-from tidemark.index_assigner.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import (
     KafkaClient,
@@ -40,7 +41,6 @@ from tidemark.stream_runtime.kafka.ports import (
     TopicPartition,
     UnreadableBatchError,
 )
-from tidemark.stream_runtime.kafka.topics import TopicNames
 
 _POLL_MESSAGES_MAX: Final = 20_000
 _RECORD_BYTES_GUESS: Final = 512

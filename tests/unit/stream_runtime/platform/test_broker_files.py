@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tidemark.stream_runtime.ids import SeededIds
+from testing.ids import SeededIds
 from tidemark.stream_runtime.platform import broker_files
 from tidemark.stream_runtime.platform.errors import PlatformError
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tidemark.stream_runtime.clock import ManualClock
+from testing.clock import ManualClock
 from tidemark.stream_runtime.platform import jars
 from tidemark.stream_runtime.platform.errors import JarsUnavailableError
 from tidemark.stream_runtime.platform.ivy import Exclusion, Module, module_file

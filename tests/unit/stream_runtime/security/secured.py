@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tidemark.stream_runtime.config import TableConfigFile, load_config
+from tidemark.config import TableConfigFile, load_config
 
 SCHEMA = {"type": "record", "name": "orders", "fields": [{"name": "id", "type": "string"}]}
 TABLE = """

@@ -9,9 +9,9 @@ import pytest
 
 from tests.certificates import Authority, Pair
 from tests.unit.stream_runtime.security.secured import secured
+from tidemark.config import ConfigError
+from tidemark.config.security_model import ClientAuth, TlsConfig
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import ConfigError
-from tidemark.stream_runtime.config.security_model import ClientAuth, TlsConfig
 from tidemark.stream_runtime.security.certificates import load_authority, load_own
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.secret_file import Reloaded

@@ -14,11 +14,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from testing.ids import SeededIds
 from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
+from tidemark.config import Address, TableConfigFile
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.config import Address, TableConfigFile
-from tidemark.stream_runtime.ids import SeededIds
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.health import is_serving

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stream_runtime.security.secured import secured
-from tidemark.stream_runtime.config import Address
+from tidemark.config import Address
 from tidemark.stream_runtime.security.listening import ListenError, check_listen_address
 
 ANYWHERE = Address("0.0.0.0", 7411)

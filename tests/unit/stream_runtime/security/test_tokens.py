@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from testing.ids import SeededIds
 from tests.unit.stream_runtime.security.secured import secret_file
-from tidemark.stream_runtime.config.security_model import SecretSource
-from tidemark.stream_runtime.ids import SeededIds, SystemIds
+from tidemark.config.security_model import SecretSource
+from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.security.errors import SecurityConfigError
 from tidemark.stream_runtime.security.roles import Role
 from tidemark.stream_runtime.security.tokens import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tidemark.config.model import TableConfigFile
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.config.model import TableConfigFile
 from tidemark.stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from tidemark.stream_runtime.kafka.confluent.batch_header import BatchOffsets, batch_offsets
 from tidemark.stream_runtime.kafka.confluent.batch_probe import BatchProbe, last_of_batch

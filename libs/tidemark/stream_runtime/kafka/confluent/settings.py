@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidemark.stream_runtime.config.model import EMBEDDED
+from tidemark.config.model import EMBEDDED
 from tidemark.stream_runtime.kafka.errors import KafkaConfigError
 from tidemark.stream_runtime.kafka.ports import Isolation
 

@@ -1,0 +1,54 @@
+"""The configuration of one table: one YAML file, checked whole before anything starts.
+
+`load_config(path)` is all a service needs; the types are in `model`.
+"""
+
+from tidemark.config.errors import ConfigError
+from tidemark.config.load import load_config
+from tidemark.config.model import (
+    Address,
+    DebeziumConfig,
+    EpochConfig,
+    IndexConfig,
+    IndexKind,
+    InputConfig,
+    InputFormat,
+    InputFraming,
+    InputPartitioning,
+    InputStart,
+    KafkaSection,
+    LimitsConfig,
+    ProtobufConfig,
+    SchemaRegistryConfig,
+    ServicesConfig,
+    StateConfig,
+    TableConfig,
+    TableConfigFile,
+    TableType,
+    UnknownFields,
+)
+
+__all__ = [
+    "Address",
+    "ConfigError",
+    "DebeziumConfig",
+    "EpochConfig",
+    "IndexConfig",
+    "IndexKind",
+    "InputConfig",
+    "InputFormat",
+    "InputFraming",
+    "InputPartitioning",
+    "InputStart",
+    "KafkaSection",
+    "LimitsConfig",
+    "ProtobufConfig",
+    "SchemaRegistryConfig",
+    "ServicesConfig",
+    "StateConfig",
+    "TableConfig",
+    "TableConfigFile",
+    "TableType",
+    "UnknownFields",
+    "load_config",
+]

@@ -1,0 +1,325 @@
+"""What a table's configuration file says, as frozen types. Names of the keys are a contract; units are in the
+names here.
+
+A field's metadata holds its key in the YAML (when it differs) and how its value is read; see `decode`.
+All local paths are absolute by the time these types exist.
+"""
+
+# ruff: noqa: RUF009 - `_field` is dataclasses.field with metadata
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tidemark.config import values
+from tidemark.config.log_format import LogFormat
+from tidemark.config.security_model import SecurityConfig
+from tidemark.config.settings import setting as _field
+
+EMBEDDED: Final = "embedded"
+_KIB: Final = 1024
+_MIB: Final = 1024 * _KIB
+_GIB: Final = 1024 * _MIB
+
+
+class TableType(Enum):
+    MERGE_ON_READ = "merge_on_read"
+    COPY_ON_WRITE = "copy_on_write"
+
+
+class IndexKind(Enum):
+    GLOBAL = "global"
+    PARTITIONED = "partitioned"
+
+
+class InputFormat(Enum):
+    JSON = "json"
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
+    DEBEZIUM_JSON = "debezium-json"
+    DEBEZIUM_AVRO = "debezium-avro"
+
+    @property
+    def is_avro(self) -> bool:
+        """Writer schemas come from a schema registry."""
+        return self in (InputFormat.AVRO, InputFormat.DEBEZIUM_AVRO)
+
+    @property
+    def is_debezium(self) -> bool:
+        """Values are change events: an operation, and the row before and after it."""
+        return self in (InputFormat.DEBEZIUM_JSON, InputFormat.DEBEZIUM_AVRO)
+
+
+class InputFraming(Enum):
+    """What stands before a value's own bytes."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+    """Confluent's wire format: a zero byte, the schema's id in four bytes."""
+
+
+class InputPartitioning(Enum):
+    ANY = "any"
+    SHARD = "shard"
+    """Producers use the lane as the partition; the shuffle stage is skipped."""
+
+
+class InputStart(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class UnknownFields(Enum):
+    """What becomes of fields that the schema lacks."""
+
+    DROP = "drop"
+    """They are left out, and counted and named: a new field may be one that is missed."""
+    IGNORE = "ignore"
+    """They are left out, and nothing is said of it."""
+    ERROR = "error"
+    """Records that have one go to the dead letters."""
+
+
+class Address(NamedTuple):
+    """Where a service listens or is found."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _read_address(text: object) -> Address:
+    return Address(*values.host_and_port(text))
+
+
+def _read_address_or_off(text: object) -> Address | None:
+    # YAML 1.1 reads a bare `off` as false.
+    return None if text is False or text == "off" else _read_address(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexConfig:
+    """`lanes` are the units of ownership; `shards` counts only when the index is first created."""
+
+    kind: IndexKind = _field(values.one_of(IndexKind), IndexKind.GLOBAL)
+    shards: int = _field(values.integer(1, 10_000), 8)
+    lanes: int = _field(values.integer(1, 1_000), 0)
+    tombstone_ttl_ms: int = _field(values.duration_ms, 24 * 3_600_000, key="tombstone_ttl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfig:
+    """`path` is an absolute local path or a URI; `ordering` None means order of arrival."""
+
+    name: str = _field(values.topic_prefix)
+    path: str = _field(values.path_or_uri)
+    type: TableType = _field(values.one_of(TableType), TableType.MERGE_ON_READ)
+    record_key: tuple[str, ...] = _field(values.names(at_least=1))
+    partition: tuple[str, ...] = _field(values.names(at_least=0), ())
+    ordering: str | None = _field(values.text, None)
+    schema: Path = _field(values.existing_file)
+    accept_properties: tuple[str, ...] = _field(values.names(at_least=0), ())
+    """Names in hoodie.properties that Tidemark does not know and that the table is served with all the
+    same."""
+    retired_columns: tuple[str, ...] = _field(values.names(at_least=0), ())
+    """Columns of the table that have gone from the schema on purpose: no new row has a value there."""
+    index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistryConfig:
+    """Settings of the registry's client as given, all values text; credentials are among them.
+
+    They appear in no text form of this object.
+    """
+
+    settings: Mapping[str, str] = field(repr=False)
+    timeout_ms: int = 5_000
+
+    @property
+    def url(self) -> str:
+        """Without credentials: those have keys of their own."""
+        return self.settings["url"]
+
+
+def _read_registry(value: object) -> SchemaRegistryConfig:
+    return SchemaRegistryConfig(*values.registry_settings(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebeziumConfig:
+    """`ordering`: what of the envelope fills the column `table.ordering`, e.g. `source.lsn`."""
+
+    ordering: str = _field(values.source_position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufConfig:
+    """`descriptor`: a file with a FileDescriptorSet, imports included; `message`: a full name in it."""
+
+    descriptor: Path = _field(values.existing_file)
+    message: str = _field(values.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputConfig:
+    topics: tuple[str, ...] = _field(values.topic_names)
+    format: InputFormat = _field(values.one_of(InputFormat), InputFormat.JSON)
+    framing: InputFraming | None = _field(values.one_of(InputFraming), None)
+    """None: Confluent's where there is a schema registry, else none; `confluent` is what holds."""
+    schema_registry: SchemaRegistryConfig | None = _field(_read_registry, None)
+    debezium: DebeziumConfig | None = _field(values.section(DebeziumConfig), None)
+    protobuf: ProtobufConfig | None = _field(values.section(ProtobufConfig), None)
+    partitions: int = _field(values.integer(1, 10_000), 0)
+    """Of an input topic that does not exist yet; default 4, or the number of lanes when partitioned by
+    shard.
+    """
+    partitioning: InputPartitioning = _field(values.one_of(InputPartitioning), InputPartitioning.ANY)
+    start: InputStart = _field(values.one_of(InputStart), InputStart.EARLIEST)
+    unknown_fields: UnknownFields = _field(values.one_of(UnknownFields), UnknownFields.DROP)
+    delete_field: str | None = _field(values.text, None)
+
+    @property
+    def confluent(self) -> bool:
+        """Whether values have Confluent's wire format."""
+        if self.framing is None:
+            return self.schema_registry is not None
+        return self.framing is InputFraming.CONFLUENT
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSection:
+    """librdkafka settings as given, all values text."""
+
+    settings: Mapping[str, str]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.settings["bootstrap.servers"]
+
+    @property
+    def embedded(self) -> bool:
+        """True when Tidemark starts a single-node Kafka of its own under `state.path`."""
+        return self.bootstrap_servers == EMBEDDED
+
+    def with_bootstrap_servers(self, servers: str) -> KafkaSection:
+        """The same settings for a broker whose address became known at run time."""
+        return KafkaSection({**self.settings, "bootstrap.servers": servers})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateConfig:
+    """Caches of one assigner, with its memory and disk limits."""
+
+    path: Path = _field(values.linked_path)
+    memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
+    disk_bytes: int = _field(values.size_bytes, 10 * _GIB, key="disk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochConfig:
+    interval_ms: int = _field(values.duration_ms, 2_000, key="interval")
+    max_bytes: int = _field(values.size_bytes, 256 * _MIB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyConfig:
+    """When the coordinator has the table verified beside the epochs, in a process of its own."""
+
+    every_commits: int = _field(values.integer(0, 1_000_000), 0)
+    """0: never."""
+    timeout_ms: int = _field(values.duration_ms, 3_600_000, key="timeout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """`otlp_endpoint`: where traces go over gRPC (OTLP); None: where OTEL_EXPORTER_OTLP_ENDPOINT says, or
+    none are made. `log_format` of the services.
+    """
+
+    otlp_endpoint: str | None = _field(values.http_url, None)
+    log_format: LogFormat = _field(values.one_of(LogFormat), LogFormat.TEXT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicesConfig:
+    """`bind` is the interface to listen on where that is not the address that others dial (containers).
+
+    The services listen beyond this machine where `security:` encrypts calls and knows the callers, or with
+    `allow_remote: true`.
+    """
+
+    coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))
+    metrics: Address = _field(_read_address, Address("127.0.0.1", 7412))
+    http: Address | None = _field(_read_address, None)
+    """Where the coordinator serves HTTP: metrics, health, its page. None: `run` takes a free port, a
+    coordinator of its own serves none. Assigners and writers take theirs from `--http` alone.
+    """
+    web: Address | None = _field(_read_address_or_off, Address("127.0.0.1", 7413))
+    """Where the coordinator serves its page for people. None (`off`): nowhere."""
+    bind: str | None = _field(values.text, None)
+    allow_remote: bool = _field(values.boolean, False)
+
+    def listening(self, at: Address) -> Address:
+        """Where the service listens that others dial at `at`."""
+        return Address(self.bind or at.host, at.port)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsConfig:
+    """Bounds of everything that could grow. The defaults suit one small machine."""
+
+    key_bytes: int = _field(values.size_bytes, 8 * _KIB)
+    """A record key longer than this is dead-lettered."""
+    record_bytes: int = _field(values.size_bytes, 4 * _MIB)
+    """An input record larger than this is dead-lettered."""
+    message_bytes: int = _field(values.size_bytes, 16 * _MIB)
+    """No message to Tidemark's own topics is larger."""
+    batch_bytes: int = _field(values.size_bytes, 1 * _MIB)
+    """Record batches are split towards this size: few large messages are cheapest."""
+    transaction_interval_ms: int = _field(values.duration_ms, 200, key="transaction_interval")
+    transaction_bytes: int = _field(values.size_bytes, 16 * _MIB)
+    transaction_records: int = _field(values.integer(1, 10_000_000), 100_000)
+    transaction_timeout_ms: int = _field(values.duration_ms, 10_000, key="transaction_timeout")
+    """Kafka aborts a transaction that stays open longer; until then it holds readers back."""
+    uncommitted_entries: int = _field(values.integer(1, 1_000_000_000), 4_000_000)
+    """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
+    shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
+    """Transactions of the shuffle stage that no committed epoch covers; shuffling rests at the limit."""
+    uncommitted_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
+    """Transactions of the assign stage that no committed epoch covers; tagging rests at the limit."""
+    uncommitted_bytes: int = _field(values.size_bytes, 4 * 1_024 * _MIB)
+    """What these transactions wrote to Tidemark's topics; tagging rests at the limit."""
+    epoch_attempts: int = _field(values.integer(1, 1_000), 10)
+    """Attempts at an epoch; then tagging stops until `tidemark epoch retry`."""
+    dead_letter_retention_ms: int = _field(values.duration_ms, 30 * 86_400_000, key="dead_letter_retention")
+    """Kafka deletes dead letters that are older; an alert comes before."""
+    dead_letter_bytes: int = _field(values.size_bytes, 10 * 1_024 * _MIB)
+    """Of all dead letters: Kafka deletes the oldest beyond it, so that no producer fills the disk."""
+    lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
+    rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
+    """Of an answer, and of a writer's report with all its parts. A request has at most 4 MiB in any case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableConfigFile:
+    """Everything one YAML file says. `file` is its absolute path."""
+
+    file: Path
+    table: TableConfig
+    input: InputConfig
+    kafka: KafkaSection
+    state: StateConfig
+    epoch: EpochConfig = EpochConfig()
+    verify: VerifyConfig = VerifyConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
+    services: ServicesConfig = ServicesConfig()
+    limits: LimitsConfig = LimitsConfig()
+    security: SecurityConfig = SecurityConfig()
+    spark: Mapping[str, str] = field(default_factory=dict)
+    hoodie: Mapping[str, str] = field(default_factory=dict)

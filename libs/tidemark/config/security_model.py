@@ -1,0 +1,107 @@
+"""The `security:` section: who may call the services, and how the calls travel.
+
+Files are named here and read where they are used: a client's machine has no server's key, and a file that is
+replaced while a service runs is read again. Their paths are absolute, and links in them stay links: mounted
+secrets are replaced by turning a link.
+"""
+
+# ruff: noqa: RUF009 - `setting` is dataclasses.field with metadata
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from tidemark.config import values
+from tidemark.config.errors import ConfigError, Problems
+from tidemark.config.settings import setting
+
+
+class ClientAuth(Enum):
+    NONE = "none"
+    REQUIRE = "require"
+    """Mutual TLS: who calls shows a certificate that `ca` signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """All PEM. `certificate` and `key`: what a service shows, and a client where `client_auth` is `require`.
+
+    `ca` None: those that the machine trusts. `server_name`: the name that peers' certificates bear, where it
+    is not the address that is dialled.
+    """
+
+    certificate: Path | None = setting(values.linked_path, None)
+    key: Path | None = setting(values.linked_path, None)
+    ca: Path | None = setting(values.linked_path, None)
+    client_auth: ClientAuth = setting(values.one_of(ClientAuth), ClientAuth.NONE)
+    server_name: str | None = setting(values.text, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretSource:
+    """Where a secret text stands: in a file, or in a variable of the environment; exactly one of them."""
+
+    file: Path | None = setting(values.linked_path, None)
+    env: str | None = setting(values.variable_name, None)
+
+    def __str__(self) -> str:
+        return f"environment variable {self.env}" if self.file is None else str(self.file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """`tokens`: who is let in (hashes, with roles); None: whoever reaches the port. `token`: what this
+    process shows itself when it calls another.
+    """
+
+    tls: TlsConfig | None = setting(values.section(TlsConfig), None)
+    tokens: SecretSource | None = setting(values.section(SecretSource), None)
+    token: SecretSource | None = setting(values.section(SecretSource), None)
+
+    @property
+    def knows_callers(self) -> bool:
+        """Whether a stranger who reaches the port is turned away."""
+        mutual = self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRE
+        return mutual or self.tokens is not None
+
+    @property
+    def fit_for_networks(self) -> bool:
+        """Whether services may listen beyond this machine: calls are encrypted, callers known."""
+        return self.tls is not None and self.knows_callers
+
+
+def check_security(problems: Problems, file: Path, config: SecurityConfig) -> None:
+    """Notes settings that do not fit together."""
+
+    def note(key: str, said: str) -> None:
+        problems.note(ConfigError(str(file), f"security.{key}", said))
+
+    for name in ("tokens", "token"):
+        with problems.gathered():
+            source: SecretSource | None = getattr(config, name)
+            if source is not None and (source.file is None) == (source.env is None):
+                note(name, "names one of both: {file: PATH} or {env: VARIABLE}")
+    with problems.gathered():
+        if config.tls is not None:
+            _check_tls(problems, config.tls, note)
+
+
+def _check_tls(problems: Problems, tls: TlsConfig, note: Callable[[str, str], None]) -> None:
+    with problems.gathered():
+        if (tls.certificate is None) != (tls.key is None):
+            missing = "key" if tls.key is None else "certificate"
+            note(f"tls.{missing}", "is missing: a certificate and its key go together")
+    with problems.gathered():
+        if tls.client_auth is ClientAuth.REQUIRE and tls.ca is None:
+            note(
+                "tls.ca",
+                "is required with client_auth: require: the certificate authority that signs the callers",
+            )
+    with problems.gathered():
+        if tls.client_auth is ClientAuth.REQUIRE and tls.certificate is None and tls.key is None:
+            note(
+                "tls.certificate",
+                "is required with client_auth: require: every process shows one, with its key",
+            )

@@ -1,0 +1,108 @@
+"""Whether the keys of `table`, `input` and `limits` fit together, and what follows from other keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from tidemark.config.errors import ConfigError, Problems
+from tidemark.config.model import IndexConfig, InputConfig, InputPartitioning, LimitsConfig, TableConfig
+from tidemark.config.partial import UNREAD, changed
+
+_LANES_DEFAULT_MAX: Final = 8
+_INPUT_PARTITIONS_DEFAULT: Final = 4
+# What a dead letter has beside the record's key and value: its headers, at most 64 KiB, and ours.
+_LETTER_MARGIN_BYTES: Final = 128 << 10
+# The key and its field, and the same of what it has to be below.
+_SMALLER_FIRST: Final = (
+    ("key_bytes", "key_bytes", "message_bytes", "message_bytes"),
+    ("record_bytes", "record_bytes", "message_bytes", "message_bytes"),
+    ("batch_bytes", "batch_bytes", "message_bytes", "message_bytes"),
+    ("transaction_interval", "transaction_interval_ms", "transaction_timeout", "transaction_timeout_ms"),
+)
+
+
+def with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
+    """With the number of lanes, where none is given. Raises ConfigError."""
+    lanes = index.lanes or min(index.shards, _LANES_DEFAULT_MAX)
+    if lanes > index.shards:
+        raise ConfigError(
+            str(file),
+            "table.index.lanes",
+            f"{lanes} lanes need at least as many shards, and there are {index.shards}",
+        )
+    return changed(index, lanes=lanes)
+
+
+def with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
+    """With the number of partitions of a new input topic, where none is given. Raises ConfigError."""
+    by_shard = config.partitioning is InputPartitioning.SHARD
+    partitions = config.partitions or (lanes if by_shard else _INPUT_PARTITIONS_DEFAULT)
+    if by_shard and partitions != lanes:
+        raise ConfigError(
+            str(file),
+            "input.partitions",
+            f"must equal the {lanes} lanes when producers partition by shard: leave it out",
+        )
+    return changed(config, partitions=partitions)
+
+
+def without_unusable_columns(problems: Problems, file: Path, table: TableConfig) -> TableConfig:
+    """Notes each column that the schema lacks, and takes it out; the schema, where it is none."""
+    fields: list[str] = []
+    with problems.gathered():
+        fields = _fields(file, table.schema)
+    if not fields:
+        return changed(table, schema=UNREAD)
+
+    def lacks(key: str, name: str) -> bool:
+        # A dotted name reaches into a nested record; its first part must be a field of the table.
+        if name.split(".")[0] in fields:
+            return False
+        said = f"{table.schema.name} has no field {name}; it has {', '.join(fields)}"
+        problems.note(ConfigError(str(file), f"table.{key}", said))
+        return True
+
+    with problems.gathered():
+        kept = tuple([each for each in table.record_key if not lacks("record_key", each)])
+        table = changed(table, record_key=kept or UNREAD)
+    with problems.gathered():
+        table = changed(
+            table, partition=tuple([each for each in table.partition if not lacks("partition", each)])
+        )
+    with problems.gathered():
+        if table.ordering is not None and lacks("ordering", table.ordering):
+            table = changed(table, ordering=UNREAD)
+    return table
+
+
+def _fields(file: Path, path: Path) -> list[str]:
+    try:
+        schema = json.loads(path.read_text("utf-8"))
+        fields = [field["name"] for field in schema["fields"]]
+        if schema["type"] != "record":
+            raise TypeError("not a record")
+        if not fields:
+            raise TypeError("it has no field")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            str(file), "table.schema", f"{path} holds no Avro record schema ({error})"
+        ) from None
+    return fields
+
+
+def check_limits(problems: Problems, file: Path, limits: LimitsConfig) -> None:
+    """Notes limits that do not fit together."""
+    for name, attribute, bound_name, bound_attribute in _SMALLER_FIRST:
+        with problems.gathered():
+            if getattr(limits, attribute) >= getattr(limits, bound_attribute):
+                raise ConfigError(str(file), f"limits.{name}", f"must be below limits.{bound_name}")
+    with problems.gathered():
+        if limits.record_bytes < limits.message_bytes < limits.record_bytes + _LETTER_MARGIN_BYTES:
+            raise ConfigError(
+                str(file),
+                "limits.record_bytes",
+                f"must be at least {_LETTER_MARGIN_BYTES >> 10} KiB below limits.message_bytes: a record "
+                "that is refused goes to the dead letters with its headers and the reason",
+            )

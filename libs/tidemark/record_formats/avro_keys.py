@@ -1,0 +1,99 @@
+"""Kafka keys in Confluent's wire format as record keys; others are text, or the JSON of the key fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.config.model import UnknownFields
+from tidemark.hudi_format.key_text import keys_from_text
+from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
+from tidemark.record_formats.avro_columns import UnresolvedError
+from tidemark.record_formats.avro_rows import AvroRows, DatumReader
+from tidemark.record_formats.avro_schema import AvroSchemaError, read_avro_schema
+from tidemark.record_formats.decoder import RowTarget, key_columns
+from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.schema_cache import SchemaCache, Unusable
+from tidemark.record_formats.wire_format import NOT_FRAMED, schema_ids
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.schema_registry.ports import AVRO, SchemaSource, StoredSchema
+
+
+@dataclass(frozen=True)
+class _KeySchema:
+    """``rows`` None: the key is no record but the text of the one key field."""
+
+    datums: DatumReader
+    rows: AvroRows | None
+
+
+class AvroKeys:
+    """``target``: the columns of the table; those of the record key are taken."""
+
+    def __init__(
+        self, generator: KeyGenerator, target: RowTarget, source: SchemaSource, clock: Clock
+    ) -> None:
+        self._generator = generator
+        self._target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
+        self._schemas: SchemaCache[_KeySchema] = SchemaCache(
+            source, self._build, clock, lambda made: made.datums.schema_parts
+        )
+
+    def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
+        """Raises InputWaitsError."""
+        ids = schema_ids([key or b"" for key in keys])
+        framed = ids != NOT_FRAMED
+        if not framed.any():
+            return keys_from_text(keys, self._generator)
+        schemas = self._schemas.resolve(ids, np.arange(len(keys)))
+        made = keys_from_text(
+            [None if is_framed else key for key, is_framed in zip(keys, framed, strict=True)], self._generator
+        )
+        texts, errors = made.keys.to_pylist(), made.error.to_pylist()
+        for schema_id, schema in schemas.items():
+            at = np.flatnonzero(ids == schema_id).tolist()
+            given = [keys[i] or b"" for i in at]
+            parts = [slice(None)] if isinstance(schema, Unusable) else schema.datums.parts(given)
+            for part in parts:
+                for i, found in zip(at[part], self._of_schema(schema, given[part]), strict=True):
+                    texts[i], errors[i] = found
+        return KeyColumns(pa.array(texts, pa.string()), pa.array(errors, pa.string()))
+
+    def _of_schema(
+        self, schema: _KeySchema | Unusable, keys: Sequence[bytes]
+    ) -> list[tuple[str | None, str | None]]:
+        if isinstance(schema, Unusable):
+            return [(None, f"the Kafka key: {schema.detail}")] * len(keys)
+        found: list[tuple[str | None, str | None]] = [(None, None)] * len(keys)
+        values, kept, refused = schema.datums.read(keys, range(len(keys)))
+        if schema.rows is None:
+            made = self._generator.checked_keys(pa.array([str(value) for value in values], pa.string()))
+            positions = np.asarray(kept, np.int64)
+        else:
+            decoded = schema.rows.rows(values, kept)
+            refused = refused + decoded.refused
+            made = self._generator.record_keys(pa.Table.from_batches([decoded.rows]))
+            positions = decoded.positions
+        for at, text, error in zip(positions, made.keys.to_pylist(), made.error.to_pylist(), strict=True):
+            found[at] = text, error
+        for refusal in refused:
+            found[refusal.position] = None, f"the Kafka key: {refusal.detail}"
+        return found
+
+    def _build(self, schema_id: int, stored: StoredSchema) -> _KeySchema | Unusable:
+        if stored.kind != AVRO:
+            return Unusable(Reason.BAD_KEY, f"schema {schema_id} is {stored.kind}, not AVRO")
+        try:
+            avro = read_avro_schema(stored.text, stored.references)
+            datums = DatumReader(schema_id, avro)
+            if avro.kind == "record":
+                return _KeySchema(datums, AvroRows(avro, self._target, {}))
+            # The text of a boolean or of bytes would be Python's, not the table's.
+            if avro.kind not in ("string", "int", "long") or len(self._generator.record_key_fields) > 1:
+                return Unusable(Reason.BAD_KEY, f"schema {schema_id} is {avro.shown}, not a record key")
+            return _KeySchema(datums, None)
+        except (AvroSchemaError, UnresolvedError) as error:
+            return Unusable(Reason.BAD_KEY, f"schema {schema_id}: {error}")

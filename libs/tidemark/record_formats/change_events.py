@@ -1,0 +1,136 @@
+"""What Debezium's change events mean to a table, whatever they are encoded in.
+
+=========== ==============================================================================================
+c, u, r     the row of ``after`` is the key's
+d           the key is deleted where it lives: of ``before`` the key fields alone count, and without it the
+            Kafka key does
+t           the source table was emptied: refused, since a table that has other sources, too, must not lose
+            their rows, and nobody can undo it; whoever wants it empties the table with Hudi on Spark
+null value  a delete of its Kafka key; right behind its own ``d`` it changes nothing
+=========== ==============================================================================================
+
+With `input.debezium.ordering` the source's position is the ordering value of every event; without it a ``d``
+has none, and deletes what came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.record_formats.decoder import DecodedRecords, KeyedDeletes
+from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.source_position import EnvelopeOrdering
+
+UPSERTS: Final = frozenset("cur")
+DELETE: Final = "d"
+TRUNCATE: Final = "t"
+# PostgreSQL's pg_logical_emit_message: a note in the log, of no table and no row.
+MESSAGE: Final = "m"
+# Debezium's default for a value that the source's log left out (PostgreSQL: a large one that did not change).
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+
+
+@dataclass
+class Changes:
+    """What the events of one batch say, collected event by event. Positions are those of the batch."""
+
+    ordering: EnvelopeOrdering | None
+    refused: list[Refusal] = field(default_factory=list)
+    passed_over: int = 0
+    _deletes: list[int] = field(default_factory=list)
+    _by_kafka_key: list[int] = field(default_factory=list)
+    _sources: dict[int, Sequence[Any]] = field(default_factory=dict)
+
+    def takes(self, position: int, op: Any, has_before: bool, has_after: bool) -> str | None:
+        """Which image holds the event's row: "before", "after", or None when there is none to read."""
+        if isinstance(op, str) and op in UPSERTS:
+            if has_after:
+                return "after"
+            self.refuse(
+                position, Reason.WRONG_SHAPE, f"a change event with op {op} and without a row in after"
+            )
+        elif op == DELETE:
+            if has_before:
+                self._deletes.append(position)
+                return "before"
+            self._by_kafka_key.append(position)
+        elif op == MESSAGE:
+            self.passed_over += 1
+        elif op == TRUNCATE:
+            detail = (
+                "the source table was truncated, which is not carried out here: delete the rows with Hudi"
+            )
+            self.refuse(position, Reason.TRUNCATE, detail)
+        else:
+            self.refuse(position, Reason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m")
+        return None
+
+    def delete_by_kafka_key(self, position: int) -> None:
+        """The event is nothing but a null in a wrapper."""
+        self._by_kafka_key.append(position)
+
+    def stands_at(self, position: int, found: Sequence[Any]) -> None:
+        """What the fields of `ordering` hold."""
+        self._sources[position] = found
+
+    def refuse(self, position: int, reason: Reason, detail: str) -> None:
+        self.refused.append(Refusal(position, reason, detail))
+
+    def finish(self, decoded: DecodedRecords) -> DecodedRecords:
+        """The rows of all images, with what the envelopes say of them."""
+        deletes = np.isin(decoded.positions, np.asarray(self._deletes, np.int64))
+        rows = decoded.rows
+        if self.ordering is not None:
+            at = rows.schema.get_field_index(self.ordering.column)
+            rows = rows.set_column(at, rows.schema.field(at), self._ordering(decoded.positions.tolist()))
+        by_key = np.asarray(sorted(self._by_kafka_key), np.int64)
+        ordering = None if self.ordering is None else self._ordering(by_key.tolist())
+        changed = replace(
+            decoded,
+            rows=rows,
+            deletes=deletes,
+            refused=decoded.refused + self.refused,
+            deletes_need_ordering=self.ordering is not None,
+            deletes_have_keys_alone=True,
+            by_kafka_key=KeyedDeletes(by_key, ordering),
+            passed_over=self.passed_over,
+        )
+        return without_unavailable(changed)
+
+    def _ordering(self, positions: Sequence[int]) -> pa.Array:
+        assert self.ordering is not None
+        missing = [None] * len(self.ordering.position.fields)
+        return self.ordering.values([self._sources.get(i, missing) for i in positions])
+
+
+def without_unavailable(decoded: DecodedRecords) -> DecodedRecords:
+    """Refuses rows that would write the placeholder of a value that the source did not log."""
+    bad = np.zeros(decoded.rows.num_rows, np.bool_)
+    refused = []
+    for field_, column in zip(decoded.rows.schema, decoded.rows.columns, strict=True):
+        if not pa.types.is_string(field_.type) and not pa.types.is_binary(field_.type):
+            continue
+        placeholder = pa.scalar(UNAVAILABLE.encode(), pa.binary()).cast(field_.type)
+        held = np.asarray(pc.fill_null(pc.equal(column, placeholder), False)) & ~decoded.deletes & ~bad
+        for at in np.flatnonzero(held):
+            detail = (
+                f"field {field_.name}: the source did not log its value, which did not change: set REPLICA "
+                "IDENTITY FULL on the source table"
+            )
+            refused.append(Refusal(int(decoded.positions[at]), Reason.UNAVAILABLE_VALUE, detail))
+        bad |= held
+    if not refused:
+        return decoded
+    return replace(
+        decoded,
+        rows=decoded.rows.filter(pa.array(~bad)),
+        positions=decoded.positions[~bad],
+        deletes=decoded.deletes[~bad],
+        refused=decoded.refused + refused,
+    )

@@ -1,0 +1,275 @@
+"""Schemas by id, made ready once. An id's schema never changes, so what was read is kept, up to a limit.
+
+* The registry does not answer: InputWaitsError until it does; it is asked again ever more seldom, and each
+  try that fails is logged.
+* It has no such schema: it is asked again after a moment (a registry of several may lag behind its writer),
+  then the id's records are refused; after a while the id is asked for anew. Where many unknown ids come at
+  a time each is asked for once: no writer registers so many, and the input would wait for all of them.
+* It answers for other ids and for this one not (it fails at it, or its answer is too long, too slow or no
+  schema): after `FAILS_ALONE_AFTER_S` the id's records are refused, for one schema must not stop a table.
+  Another id is asked for each time, so that a registry that is down refuses nothing.
+* An id beyond `SCHEMA_ID_MAX` is none: registries count in 32 bits with a sign.
+* Records may name any number of ids, each of them once: they are told in the records' order, and who waits
+  is told how many records need not. So each call takes records, or waits for the first record's schema alone;
+  what was told of the others may be forgotten meanwhile without a circle.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+
+from tidemark.record_formats.decoder import Int64Array
+from tidemark.record_formats.errors import InputWaitsError
+from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.wire_format import NOT_FRAMED
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.schema_registry.ports import (
+    RegistryUnavailableError,
+    SchemaSource,
+    StoredSchema,
+    UnknownSchemaError,
+)
+
+SCHEMAS_MAX: Final = 1_000
+PARTS_MAX: Final = 100_000
+"""Of all schemas that are kept: some 700 bytes of memory each."""
+SCHEMA_ID_MAX: Final = 2**31 - 1
+_DOUBTED_MAX: Final = 10
+_UNKNOWN_MAX: Final = 100_000
+UNKNOWN_AFTER_S: Final = 2.0
+_ASK_UNKNOWN_AFTER_S: Final = 60.0
+FAILS_ALONE_AFTER_S: Final = 10.0
+_ASK_FAILING_AFTER_S: Final = 600.0
+_ASK_FOR_S: Final = 2.0
+_WAIT_MIN_S: Final = 0.25
+_WAIT_MAX_S: Final = 5.0
+_DETAIL_CHARACTERS_MAX: Final = 300
+_log = logging.getLogger("tidemark.assigner")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why no record of a schema can be taken."""
+
+    reason: Reason
+    detail: str
+
+
+@dataclass
+class _Unknown:
+    """An id that the registry did not have; ``since_s``: first asked, ``settled_s``: refused from then on."""
+
+    since_s: float
+    settled_s: float | None = None
+
+
+@dataclass
+class _Failing:
+    """An id at which a registry fails that answers for others; ``refused_s``: refused from then on."""
+
+    since_s: float
+    error: str
+    tries: int = 0
+    ask_at_s: float = 0.0
+    refused_s: float | None = None
+
+
+class SchemaCache(Generic[T]):
+    """``build`` makes a schema ready for use; it must not fail but say `Unusable`. ``parts_of``: how large
+    what it made is.
+    """
+
+    def __init__(
+        self,
+        source: SchemaSource,
+        build: Callable[[int, StoredSchema], T | Unusable],
+        clock: Clock,
+        parts_of: Callable[[T], int] = lambda _: 1,
+    ) -> None:
+        self._source = source
+        self._build = build
+        self._parts_of = parts_of
+        self._parts = 0
+        self._failing: dict[int, _Failing] = {}
+        self._clock = clock
+        self._known: OrderedDict[int, T | Unusable] = OrderedDict()
+        self._unknown: dict[int, _Unknown] = {}
+        self._unfinished = False
+        self._failures = 0
+        self._retry_at_s = 0.0
+
+    def resolve(self, ids: Int64Array, positions: Int64Array) -> dict[int, T | Unusable]:
+        """Of the records at these positions, in their order: what their schemas are; `NOT_FRAMED` has none.
+
+        Raises InputWaitsError when one cannot be told yet, with the position of the first such record. Those
+        before it can be asked for at once, by themselves: they are kept meanwhile.
+        """
+        unique, at = np.unique(ids, return_index=True)
+        order = np.argsort(at)
+        first = {each: int(positions[i]) for each, i in zip(unique[order].tolist(), at[order], strict=True)}
+        first.pop(NOT_FRAMED, None)
+        if not self._unfinished:
+            self._forget_unknown()
+        self._unfinished = True
+        until_s = self._clock.monotonic_s() + _ASK_FOR_S
+        found: dict[int, T | Unusable] = {}
+        waits: InputWaitsError | None = None
+        parts = 0
+        for schema_id, before in first.items():
+            if schema_id > SCHEMA_ID_MAX:
+                found[schema_id] = _refused(schema_id)
+                continue
+            if schema_id in self._known:
+                self._known.move_to_end(schema_id)
+                found[schema_id] = self._known[schema_id]
+                parts += self._size(found[schema_id])
+                continue
+            if self._clock.monotonic_s() > until_s:
+                # The caller has other duties; the next call goes on here.
+                text = "the input names more schemas than the registry told in a moment"
+                raise waits or InputWaitsError(text, before)
+            try:
+                found[schema_id] = self._ask(schema_id)
+            except InputWaitsError as error:
+                waits = waits or InputWaitsError(str(error), before)
+            size = self._size(self._known[schema_id]) if schema_id in self._known else 0
+            if parts and parts + size > PARTS_MAX:
+                self._forget(schema_id)
+                text = f"the input names schemas of more than {PARTS_MAX} parts together"
+                raise waits or InputWaitsError(text, before)
+            parts += size
+            # None of those found: they are the newest, and have room.
+            while self._parts > PARTS_MAX and len(self._known) > 1:
+                self._forget(next(iter(self._known)))
+        if waits is not None:
+            raise waits
+        self._unfinished = False
+        while len(self._known) > SCHEMAS_MAX:
+            self._forget(next(iter(self._known)))
+        return found
+
+    def _size(self, schema: T | Unusable) -> int:
+        return 1 if isinstance(schema, Unusable) else self._parts_of(schema)
+
+    def _forget(self, schema_id: int) -> None:
+        self._parts -= self._size(self._known.pop(schema_id))
+
+    def _forget_unknown(self) -> None:
+        before_s = self._clock.monotonic_s() - _ASK_UNKNOWN_AFTER_S
+        old = [
+            each for each, entry in self._unknown.items() if (entry.settled_s or entry.since_s) <= before_s
+        ]
+        for schema_id in old:
+            del self._unknown[schema_id]
+
+    def _ask(self, schema_id: int) -> T | Unusable:
+        now_s = self._clock.monotonic_s()
+        unknown = self._unknown.get(schema_id)
+        if unknown is not None:
+            if unknown.settled_s is not None:
+                return _refused(schema_id)
+            if now_s - unknown.since_s < UNKNOWN_AFTER_S:
+                raise _not_yet(schema_id)
+        failing = self._failing.get(schema_id)
+        if failing is not None and (refused := self._still_failing(schema_id, failing, now_s)):
+            return refused
+        if now_s < self._retry_at_s:
+            raise InputWaitsError("the schema registry did not answer, and is asked again in a moment")
+        try:
+            stored = self._source.fetch(schema_id)
+        except UnknownSchemaError:
+            self._answered()
+            if unknown is None:
+                many = len(self._unknown) >= _DOUBTED_MAX
+                self._unknown[schema_id] = _Unknown(now_s, now_s if many else None)
+                if len(self._unknown) > _UNKNOWN_MAX:
+                    del self._unknown[next(iter(self._unknown))]
+                if many:
+                    return _refused(schema_id)
+                raise _not_yet(schema_id) from None
+            unknown.settled_s = now_s
+            return _refused(schema_id)
+        except RegistryUnavailableError as error:
+            if not self._answers_others(schema_id):
+                self._failing.clear()
+                raise self._failed(error) from error
+            return self._fails_alone(schema_id, error)
+        self._answered()
+        self._unknown.pop(schema_id, None)
+        self._failing.pop(schema_id, None)
+        built = self._known[schema_id] = self._build(schema_id, stored)
+        self._parts += self._size(built)
+        return built
+
+    def _answers_others(self, schema_id: int) -> bool:
+        """Whether the registry tells now what it knows of another id."""
+        none = SCHEMA_ID_MAX - 1 if schema_id == SCHEMA_ID_MAX else SCHEMA_ID_MAX
+        other = next(reversed(self._known), none)
+        try:
+            self._source.fetch(other)
+        except UnknownSchemaError:
+            return True
+        except RegistryUnavailableError:
+            return False
+        return True
+
+    def _fails_alone(self, schema_id: int, error: RegistryUnavailableError) -> Unusable:
+        """Raises InputWaitsError in the first time."""
+        self._answered()
+        now_s = self._clock.monotonic_s()
+        failing = self._failing.setdefault(schema_id, _Failing(now_s, str(error)))
+        if len(self._failing) > _UNKNOWN_MAX:
+            del self._failing[next(iter(self._failing))]
+        if now_s - failing.since_s >= FAILS_ALONE_AFTER_S:
+            failing.refused_s = now_s
+            _log.error(
+                "schema %d is refused: the registry answers for others, and for it: %s", schema_id, error
+            )
+            return _unusable(schema_id, failing.error)
+        failing.ask_at_s = now_s + min(_WAIT_MIN_S * 2.0**failing.tries, _WAIT_MAX_S)
+        failing.tries += 1
+        _log.warning("input waits for schema %d, nothing is lost: %s", schema_id, error)
+        raise InputWaitsError(str(error))
+
+    def _still_failing(self, schema_id: int, failing: _Failing, now_s: float) -> Unusable | None:
+        """None: the id is asked for again. Raises InputWaitsError."""
+        if failing.refused_s is None:
+            if now_s < failing.ask_at_s:
+                raise InputWaitsError(failing.error)
+            return None
+        if now_s - failing.refused_s < _ASK_FAILING_AFTER_S:
+            return _unusable(schema_id, failing.error)
+        del self._failing[schema_id]
+        return None
+
+    def _answered(self) -> None:
+        if self._failures:
+            _log.info("the schema registry answers again")
+        self._failures, self._retry_at_s = 0, 0.0
+
+    def _failed(self, error: RegistryUnavailableError) -> InputWaitsError:
+        wait_s = min(_WAIT_MIN_S * 2.0 ** min(self._failures, 16), _WAIT_MAX_S)
+        self._failures += 1
+        self._retry_at_s = self._clock.monotonic_s() + wait_s
+        _log.warning("input waits, nothing is lost: %s; asked again in %g s", error, wait_s)
+        return InputWaitsError(str(error))
+
+
+def _not_yet(schema_id: int) -> InputWaitsError:
+    return InputWaitsError(f"the schema registry has no schema {schema_id} yet")
+
+
+def _unusable(schema_id: int, error: str) -> Unusable:
+    detail = f"the schema registry has no usable answer for schema {schema_id}: {error}"
+    return Unusable(Reason.UNKNOWN_SCHEMA, detail[:_DETAIL_CHARACTERS_MAX])
+
+
+def _refused(schema_id: int) -> Unusable:
+    return Unusable(Reason.UNKNOWN_SCHEMA, f"the schema registry has no schema {schema_id}")

@@ -1,0 +1,105 @@
+"""Where in its source's log a change event stands, as one number that only grows: the ordering of its row.
+
+=================  ========================================================================================
+``source.lsn``     PostgreSQL: the log sequence number
+``source.binlog``  MySQL and MariaDB: ``file`` and ``pos`` as one number, (number of the file) × 2^32 + pos
+``source.scn``     Oracle: the system change number, which Debezium writes as text
+``source.<name>``  any other whole number of the source block: ``source.ts_ms``, ``source.ts_us`` …
+``ts_ms`` …        when the connector handled the event
+=================  ========================================================================================
+
+SQL Server's ``change_lsn`` (80 bits) fits no column; use ``source.ts_ms``. A binlog's file numbers are one
+server's: after a failover to another server they may be smaller.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tidemark.record_formats.arrow_columns import convert_column
+from tidemark.record_formats.errors import SetupError
+from tidemark.record_formats.meanings import Meaning, instants
+
+_SOURCE: Final = "source."
+_BINLOG: Final = "binlog"
+_BINLOG_FILE: Final = re.compile(r"\.(\d{1,18})$")
+_WHOLE: Final = re.compile(r"-?\d{1,19}")
+_POSITION_BITS: Final = 32
+_LOW, _HIGH = -(2**63), 2**63 - 1
+_UNITS: Final = {"ms": Meaning.MILLIS, "us": Meaning.MICROS, "ns": Meaning.NANOS}
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """``fields``: what is read, of the source block where ``in_source``, else of the envelope itself."""
+
+    setting: str
+    fields: tuple[str, ...]
+    in_source: bool
+
+    @classmethod
+    def of(cls, setting: str) -> SourcePosition:
+        """From `input.debezium.ordering`."""
+        name = setting.removeprefix(_SOURCE)
+        in_source = setting.startswith(_SOURCE)
+        return cls(setting, ("file", "pos") if in_source and name == _BINLOG else (name,), in_source)
+
+    def numbers(self, found: Sequence[Sequence[Any]]) -> list[int | None]:
+        """One number per event from what its fields hold; None where that is none."""
+        if len(self.fields) == 2:
+            return [_binlog_number(file, position) for file, position in found]
+        return [_number(value) for (value,) in found]
+
+
+@dataclass(frozen=True)
+class EnvelopeOrdering:
+    """The column that the source's position fills, whatever the row itself says."""
+
+    position: SourcePosition
+    column: str
+    arrow: pa.DataType
+
+    @classmethod
+    def of(cls, setting: str, column: str, arrow: pa.DataType) -> EnvelopeOrdering:
+        """Raises SetupError for a column that cannot hold such numbers."""
+        instant = pa.types.is_timestamp(arrow) and setting.rpartition("_")[2] in _UNITS
+        if arrow != pa.int64() and not instant:
+            raise SetupError(
+                f"table.ordering: column {column} is {arrow}; input.debezium.ordering: {setting} fills a "
+                "column of Avro type long (of ts_ms, ts_us, ts_ns also a timestamp)"
+            )
+        return cls(SourcePosition.of(setting), column, arrow)
+
+    def values(self, found: Sequence[Sequence[Any]]) -> pa.Array:
+        """The column, one element per event; null where the event has no position."""
+        numbers = self.position.numbers(found)
+        if not numbers:
+            return pa.nulls(0, self.arrow)
+        convert = None
+        if pa.types.is_timestamp(self.arrow):
+            meaning = _UNITS[self.position.setting.rpartition("_")[2]]
+            convert = partial(instants, meaning=meaning, arrow=self.arrow)
+        return convert_column(numbers, self.arrow, convert).array
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if _LOW <= value <= _HIGH else None
+
+
+def _binlog_number(file: Any, position: Any) -> int | None:
+    """mysql-bin.000003 and 154: 3 × 2^32 + 154. A binlog position is an unsigned number of 32 bits."""
+    match = _BINLOG_FILE.search(file) if isinstance(file, str) else None
+    at = _number(position)
+    if match is None or at is None or not 0 <= at < 1 << _POSITION_BITS:
+        return None
+    return _number((int(match[1]) << _POSITION_BITS) + at)

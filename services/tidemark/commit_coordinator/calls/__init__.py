@@ -1,0 +1,1 @@
+"""What shufflers, assigners and the writer ask of the coordinator: leases, plans, reports, lookups."""

@@ -1,0 +1,57 @@
+"""When a stage must rest: asked for by an operator, halted, or too much is not committed yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemark.commit_coordinator.commit.view import CoordinatorView
+from tidemark.config.model import LimitsConfig
+from tidemark.epoch_protocol.entries import Stage
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Whether the stage must rest, and why."""
+
+    paused: bool
+    reason: str
+
+
+def pause_of(stage: Stage, view: CoordinatorView, uncommitted_entries: int, limits: LimitsConfig) -> Pause:
+    """Shuffling alone rests while the fold holds many of its transactions: tagging and commits drain them."""
+    if view.paused or view.halted or view.trouble:
+        return Pause(True, view.halted or view.trouble or view.pause_reason)
+    if uncommitted_entries >= limits.uncommitted_entries:
+        return Pause(
+            True,
+            f"{uncommitted_entries} uncommitted index entries "
+            f"(limits.uncommitted_entries is {limits.uncommitted_entries})",
+        )
+    if stage is Stage.SHUFFLE and view.shuffled_transactions >= limits.shuffled_transactions:
+        return Pause(
+            True,
+            f"{view.shuffled_transactions} shuffle transactions are not committed "
+            f"(limits.shuffled_transactions is {limits.shuffled_transactions})",
+        )
+    if stage is Stage.ASSIGN:
+        return _rest_of_assigners(view, limits)
+    return Pause(False, "")
+
+
+def _rest_of_assigners(view: CoordinatorView, limits: LimitsConfig) -> Pause:
+    """Tagging alone rests while much of it is not committed. Entries do not tell that: where the table has
+    no ordering field an update makes none.
+    """
+    if view.uncommitted_transactions >= limits.uncommitted_transactions:
+        return Pause(
+            True,
+            f"{view.uncommitted_transactions} tagged transactions are not committed "
+            f"(limits.uncommitted_transactions is {limits.uncommitted_transactions})",
+        )
+    if view.uncommitted_bytes >= limits.uncommitted_bytes:
+        return Pause(
+            True,
+            f"{view.uncommitted_bytes} tagged bytes are not committed "
+            f"(limits.uncommitted_bytes is {limits.uncommitted_bytes})",
+        )
+    return Pause(False, "")

@@ -1,0 +1,124 @@
+"""File group leases behind a lock, and what commits teach the planner about sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.commit_coordinator.commit.context import Report
+from tidemark.commit_coordinator.domain.file_groups import FileGroupLease, FileGroupPlanner
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.metadata_table.files_partition import FilesPartition
+from tidemark.hudi_format.table_view import TableView
+from tidemark.stream_runtime.ids import IdSource
+
+
+class SuspendedError(CoordinatorError):
+    """Which file groups there are is not known just now."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+# Of smaller files footer and bloom filter are too large a part to learn from.
+_LEARN_FROM_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Want:
+    """Inserts that an assigner has to place: their number, and their Arrow bytes."""
+
+    partition_path: str
+    records: int
+    arrow_bytes: int
+
+
+class Placement:
+    """Thread-safe `FileGroupPlanner`; sizes are those of the latest file slices."""
+
+    def __init__(self, target_bytes: int, ids: IdSource) -> None:
+        self._ids = ids
+        self._lock = threading.Lock()
+        self._planner = FileGroupPlanner(target_bytes)
+        self._slice_bytes: dict[tuple[str, str], int] = {}
+        self._suspended = False
+        self._row_bytes = 0.0
+
+    def suspend(self) -> None:
+        """Nothing is leased until the next `load`."""
+        with self._lock:
+            self._suspended = True
+
+    def load(self, files: FilesPartition, view: TableView) -> None:
+        """Starts over from the metadata table's listing (at the start, and after a foreign commit).
+
+        Groups that another engine is about to cluster are known, and get no inserts.
+        """
+        slices = view.slices(files.names())
+        with self._lock:
+            self._slice_bytes = {
+                (each.partition_path, each.file_id): _slice_bytes(files, each) for each in slices
+            }
+            self._planner.load(
+                (*group, size) for group, size in self._slice_bytes.items() if view.takes_inserts(group)
+            )
+            self._suspended = False
+
+    def lease(self, wants: Sequence[Want]) -> list[FileGroupLease]:
+        """One lease or more per want, in the order of the wants, until its records are placed.
+
+        Raises SuspendedError: rows that went to a replaced file group would never be read.
+        """
+        leases: list[FileGroupLease] = []
+        with self._lock:
+            if self._suspended:
+                raise SuspendedError("the table's files are being listed anew: ask again")
+            self._see_rows(wants)
+            for want in wants:
+                left = want.records
+                while left > 0:
+                    share = want.arrow_bytes * left // want.records
+                    file_id = f"{self._ids.uuid()}-0"
+                    lease = self._planner.lease(want.partition_path, left, share, file_id)
+                    leases.append(lease)
+                    left -= lease.records
+        return leases
+
+    def committed(self, report: Report) -> None:
+        """Takes the sizes that a commit left."""
+        with self._lock:
+            for stat in report.data:
+                name = (stat.partition_path, stat.file_id)
+                grown = self._slice_bytes.get(name, 0) if stat.log_files else 0
+                self._slice_bytes[name] = grown + stat.file_size_in_bytes
+                is_new = not stat.log_files and stat.num_inserts == stat.num_writes
+                if is_new and stat.file_size_in_bytes >= _LEARN_FROM_BYTES:
+                    arrow_bytes = round(self._row_bytes * stat.num_writes)
+                    self._planner.learn_ratio(arrow_bytes, stat.file_size_in_bytes)
+                self._planner.written(stat.partition_path, stat.file_id, self._slice_bytes[name])
+
+    def _see_rows(self, wants: Sequence[Want]) -> None:
+        """Arrow bytes of a row, as of the latest wants."""
+        records = sum(want.records for want in wants)
+        if records:
+            self._row_bytes = sum(want.arrow_bytes for want in wants) / records
+
+    def slices(self) -> list[tuple[str, str, int]]:
+        """(partition path, file id, bytes of its latest slice) of every file group that has one."""
+        with self._lock:
+            known = list(self._slice_bytes.items())
+        return [(partition_path, file_id, size) for (partition_path, file_id), size in known]
+
+    def figures(self) -> dict[str, float]:
+        """File groups and their sizes, for `status`."""
+        with self._lock:
+            return self._planner.figures()
+
+
+def _slice_bytes(files: FilesPartition, slice_: FileSlice) -> int:
+    sizes = files.files(slice_.partition_path)
+    names = [*([slice_.base_file] if slice_.base_file else []), *slice_.log_files]
+    return sum(sizes.get(name, 0) for name in names)

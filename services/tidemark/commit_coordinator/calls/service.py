@@ -1,0 +1,305 @@
+"""`tidemark.commit.v1.CommitCoordinator`: what shufflers, assigners and the writer call.
+
+Handlers parse, call, answer; errors carry their kind and become status codes in `stream_runtime.rpc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from tidemark.commit.v1 import commit_pb2 as pb
+from tidemark.commit.v1 import commit_pb2_grpc as rpc
+from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.calls.inbox import Inbox, WantRewind
+from tidemark.commit_coordinator.calls.members import Members
+from tidemark.commit_coordinator.calls.pausing import Pause
+from tidemark.commit_coordinator.calls.placement import Placement, Want
+from tidemark.commit_coordinator.commit.context import RecordIndexFile, Report
+from tidemark.commit_coordinator.commit.staging import attempt_dir
+from tidemark.commit_coordinator.domain.next_action import AttemptProblem
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.input.skips import InputSkips
+from tidemark.epoch_protocol.entries import Stage, Topic
+from tidemark.epoch_protocol.input_topics import EmptyRange
+from tidemark.epoch_protocol.state import CountedTagged
+from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.timeline.avro_records import WriteStat
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitCoordinator"].full_name
+_WAIT_MS_MAX = 30_000
+_STAGES: dict[int, Stage] = {int(pb.STAGE_SHUFFLE): Stage.SHUFFLE, int(pb.STAGE_ASSIGN): Stage.ASSIGN}
+
+
+class WrongTableError(CoordinatorError):
+    """The caller's configuration names another table than the one this coordinator serves."""
+
+    kind = ErrorKind.INVALID
+
+
+class NotReadyError(CoordinatorError):
+    """This coordinator has not finished its takeover yet."""
+
+    kind = ErrorKind.RETRYABLE
+
+
+class BadReportError(CoordinatorError):
+    """A report in parts that are none of one attempt, or more than one report may have."""
+
+    kind = ErrorKind.INVALID
+
+
+class RefusedAttemptError(CoordinatorError):
+    """The attempt is not the open one: ask for the next epoch."""
+
+    kind = ErrorKind.FENCED
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the service tells joining processes."""
+
+    table: str
+    num_shards: int
+    lanes: int
+    lease_ms: int
+    protocol_version: int
+    ledger: str = ""
+    report_bytes_max: int = 64 << 20
+    """Of a writer's report, all its parts together."""
+
+
+class CommitService(rpc.CommitCoordinatorServicer):
+    """Handlers only; state lives in the objects given."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        members: Members,
+        placement: Placement,
+        desk: AttemptDesk,
+        register_schema: Callable[[str], str],
+        pause: Callable[[Stage], Pause],
+        ready: Callable[[], bool],
+        inbox: Inbox,
+        skips: InputSkips,
+        gave_up: Callable[[Stage, str, str], None] = lambda *_: None,
+    ) -> None:
+        """``gave_up``: told (stage, process, reason) of each process that leaves because it cannot go on."""
+        self._facts = facts
+        self._members = members
+        self._placement = placement
+        self._desk = desk
+        self._register_schema = register_schema
+        self._pause = pause
+        self._ready = ready
+        self._inbox = inbox
+        self._skips = skips
+        self._gave_up = gave_up
+
+    def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
+        self._check_table(request.table)
+        if request.protocol_version != self._facts.protocol_version:
+            raise WrongTableError(
+                f"{request.process_id} speaks protocol {request.protocol_version}, the coordinator "
+                f"{self._facts.protocol_version}: run the same Tidemark version everywhere"
+            )
+        schema_id = self._register_schema(request.schema_avro)
+        preferred = request.preferred_slot if request.HasField("preferred_slot") else None
+        member = self._members.join(_stage(request.stage), request.process_id, request.address, preferred)
+        return pb.JoinResponse(
+            slot=member.slot,
+            lease_ms=self._facts.lease_ms,
+            num_shards=self._facts.num_shards,
+            lanes=self._facts.lanes,
+            schema_id=schema_id,
+            ledger=self._facts.ledger,
+        )
+
+    def Renew(self, request: pb.RenewRequest, _: object) -> pb.RenewResponse:  # noqa: N802
+        self._check_table(request.table)
+        grant = self._members.renew(
+            _stage(request.stage),
+            request.process_id,
+            request.lanes_held,
+            request.uncommitted_entries,
+            request.figures,
+            [stopped_lane(_stage(request.stage), each) for each in request.stopped],
+            [EmptyRange(each.topic, each.partition, each.first, each.next) for each in request.empty],
+        )
+        pause = self._pause(_stage(request.stage))
+        self._skips.done(SkipResult(each.id, each.first, each.last, each.failure) for each in request.skips)
+        orders = self._skips.orders(_stage(request.stage), request.lanes_held)
+        return pb.RenewResponse(
+            lanes=grant.lanes,
+            claim_token=grant.claim_token,
+            paused=pause.paused,
+            pause_reason=pause.reason,
+            skips=[pb.Skip(**order._asdict()) for order in orders],
+            suspects=self._members.suspects(_stage(request.stage), grant.lanes),
+        )
+
+    def Leave(self, request: pb.LeaveRequest, _: object) -> pb.LeaveResponse:  # noqa: N802
+        self._check_table(request.table)
+        if request.failure:
+            self._gave_up(_stage(request.stage), request.process_id, request.failure)
+        self._members.leave(_stage(request.stage), request.process_id, request.by_error)
+        return pb.LeaveResponse()
+
+    def LeaseFileGroups(  # noqa: N802
+        self, request: pb.LeaseFileGroupsRequest, _: object
+    ) -> pb.LeaseFileGroupsResponse:
+        self._check_table(request.table)
+        leases = self._placement.lease([Want(w.partition_path, w.records, w.bytes) for w in request.wants])
+        answer = [
+            pb.LeaseFileGroupsResponse.Lease(
+                partition_path=lease.partition_path, file_id=lease.file_id, records=lease.records
+            )
+            for lease in leases
+        ]
+        return pb.LeaseFileGroupsResponse(leases=answer)
+
+    def WantRewind(self, request: pb.WantRewindRequest, _: object) -> pb.WantRewindResponse:  # noqa: N802
+        self._check_table(request.table)
+        epoch = request.epoch if request.HasField("epoch") else None
+        reason = f"{request.process_id}: {request.reason}"
+        self._inbox.put(WantRewind(reason, request.generation, epoch))
+        return pb.WantRewindResponse()
+
+    def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802
+        self._check_table(request.table)
+        self._desk.came(request.writer_id)
+        view = self._desk.wait_for_unreported(min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+        if view is None:
+            return pb.NextEpochResponse(available=False)
+        planned = view.planned
+        return pb.NextEpochResponse(
+            available=True, epoch=planned.epoch, attempt=planned.attempt, instant=planned.instant or ""
+        )
+
+    def Begin(self, request: pb.BeginRequest, _: object) -> pb.BeginResponse:  # noqa: N802
+        self._check_table(request.table)
+        view = self._desk.open_attempt(request.epoch, request.attempt)
+        if view is None:
+            raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
+        return begin_response(view, self._facts.num_shards, self._facts.ledger)
+
+    def ReportWritten(  # noqa: N802
+        self, request: pb.ReportWrittenRequest, _: object
+    ) -> pb.ReportWrittenResponse:
+        self._check_table(request.table)
+        if not self._desk.report(request.epoch, request.attempt, request.instant, _report(request)):
+            raise RefusedAttemptError(
+                f"epoch {request.epoch} attempt {request.attempt} ({request.instant}) is not open: not taken"
+            )
+        return pb.ReportWrittenResponse()
+
+    def ReportWrittenInParts(  # noqa: N802
+        self, parts: Iterable[pb.ReportWrittenRequest], context: object
+    ) -> pb.ReportWrittenResponse:
+        return self.ReportWritten(_joined(parts, self._facts.report_bytes_max), context)
+
+    def ReportFailed(  # noqa: N802
+        self, request: pb.ReportFailedRequest, _: object
+    ) -> pb.ReportFailedResponse:
+        self._check_table(request.table)
+        problem = AttemptProblem(f"writer: {request.reason}", rewind=request.checksum_mismatch)
+        if not self._desk.fail(request.epoch, request.attempt, request.instant, problem):
+            raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
+        return pb.ReportFailedResponse()
+
+    def _check_table(self, table: str) -> None:
+        if table != self._facts.table:
+            raise WrongTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")
+        if not self._ready():
+            raise NotReadyError("the coordinator is taking over: ask again")
+
+
+def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> pb.BeginResponse:
+    """What a writer must know of the open attempt."""
+    planned = view.planned
+    return pb.BeginResponse(
+        epoch=planned.epoch,
+        attempt=planned.attempt,
+        instant=planned.instant or "",
+        as_of=planned.as_of,
+        schema_avro=planned.schema,
+        staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
+        num_shards=num_shards,
+        data=_ranges(view.manifest, Topic.DATA),
+        index=_ranges(view.manifest, Topic.INDEX),
+        ledger=ledger,
+    )
+
+
+def stopped_lane(stage: Stage, message: pb.StoppedLane) -> StoppedLane:
+    """As an owner reports it; a reason that this version does not know reads as UNREADABLE."""
+    known = message.reason in StopReason._value2member_map_
+    return StoppedLane(
+        stage=stage,
+        lane=message.lane,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        reason=StopReason(message.reason) if known else StopReason.UNREADABLE,
+        detail=message.detail,
+        since_ms=message.since_ms,
+    )
+
+
+def _stage(value: int) -> Stage:
+    if value not in _STAGES:
+        raise WrongTableError(f"stage {value} is not known")
+    return _STAGES[value]
+
+
+def _ranges(manifest: Sequence[CountedTagged], topic: Topic) -> list[pb.PartitionRanges]:
+    partitions: dict[int, list[pb.BatchRange]] = {}
+    for order, counted in enumerate(manifest):
+        for part in counted.entry.produced:
+            if part.topic is topic:
+                partitions.setdefault(part.partition, []).append(
+                    pb.BatchRange(
+                        nonce=counted.entry.nonce,
+                        first=part.first,
+                        last=part.last,
+                        batches=part.batches,
+                        records=part.records,
+                        checksum=part.checksum,
+                        order=order,
+                    )
+                )
+    return [pb.PartitionRanges(partition=p, ranges=r) for p, r in sorted(partitions.items())]
+
+
+def _report(request: pb.ReportWrittenRequest) -> Report:
+    return Report(
+        data=tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in request.write_stats),
+        record_index=tuple(
+            RecordIndexFile(file.shard, file.size, file.upserts, file.deletes)
+            for file in request.record_index
+        ),
+        timings_ms=dict(request.timings_ms),
+    )
+
+
+def _joined(parts: Iterable[pb.ReportWrittenRequest], bytes_max: int) -> pb.ReportWrittenRequest:
+    """One report of its parts. Raises BadReportError."""
+    whole, held_bytes = pb.ReportWrittenRequest(), 0
+    for number, part in enumerate(parts):
+        held_bytes += part.ByteSize()
+        if held_bytes > bytes_max:
+            raise BadReportError(
+                f"the report of epoch {part.epoch} has more than {bytes_max} bytes (limits.rpc_message_bytes)"
+            )
+        if number and _attempt_of(part) != _attempt_of(whole):
+            raise BadReportError(f"part {number} of the report is of another attempt than the first one")
+        whole.MergeFrom(part)
+    return whole
+
+
+def _attempt_of(report: pb.ReportWrittenRequest) -> tuple[str, str, int, int, str]:
+    return report.table, report.writer_id, report.epoch, report.attempt, report.instant

@@ -1,0 +1,67 @@
+"""Which data and index partitions of the open attempt are not written, as the table's folder shows it.
+
+The writer reports once, when all its tasks are done. Until then markers and files tell how far each partition
+is: a data partition announces its files in a list of its own before it makes the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from tidemark.commit_coordinator.calls.attempt_desk import OpenAttemptView
+from tidemark.commit_coordinator.calls.service import Facts
+from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.commit.markers import announced_files
+from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.ledger_client.topics import TopicNames
+
+_NAMED_MAX: Final = 20
+
+
+def unreported(
+    view: OpenAttemptView | None, writer: str, storage: Storage, topics: TopicNames, facts: Facts
+) -> list[str]:
+    """Texts for `status`; empty when no attempt waits for its report. ``writer``: who asked last, or ""."""
+    if view is None:
+        return []
+    if not writer:
+        return ["a writer: none has asked for work yet"]
+    instant = view.planned.instant or ""
+    behind = [
+        *(_data(storage, instant, topics.data, partition) for partition in _partitions(view, Topic.DATA)),
+        *(
+            _index(storage, instant, topics.index, lane, range(lane, facts.num_shards, facts.lanes))
+            for lane in _partitions(view, Topic.INDEX)
+        ),
+    ]
+    named = [text for text in behind if text is not None]
+    if not named:
+        return [f"writer {writer}: all files are there, its report is not"]
+    left = [f"and {len(named) - _NAMED_MAX} more"] if len(named) > _NAMED_MAX else []
+    return [f"writer {writer}", *named[:_NAMED_MAX], *left]
+
+
+def _partitions(view: OpenAttemptView, topic: Topic) -> list[int]:
+    found = {
+        part.partition
+        for counted in view.manifest
+        for part in counted.entry.produced
+        if part.topic is topic and part.records > 0
+    }
+    return sorted(found)
+
+
+def _data(storage: Storage, instant: str, topic: str, partition: int) -> str | None:
+    files = announced_files(storage, instant, partition)
+    if files is None:
+        return f"{topic}[{partition}]: no file yet"
+    there = sum(storage.exists(path) for path in files)
+    return None if there == len(files) else f"{topic}[{partition}]: {there} of {len(files)} files"
+
+
+def _index(storage: Storage, instant: str, topic: str, lane: int, shards: Iterable[int]) -> str | None:
+    """Which shards an index partition touches is in its batches alone: one file says that it has begun."""
+    begun = any(storage.exists(record_index_log_path(instant, shard)) for shard in shards)
+    return None if begun else f"{topic}[{lane}]: no file yet"

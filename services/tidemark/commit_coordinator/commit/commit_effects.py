@@ -1,0 +1,221 @@
+"""Deciding and finishing an epoch: ARCHITECTURE.md, "Commit", steps 1 to 4.
+
+Before `CommitDecided` is readable nothing has happened; after it everything here is a pure function of the
+decisions and of the documents they name, so a crash anywhere is repaired by doing it again, by this
+coordinator or the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.commit.attempt_effects import (
+    give_back,
+    planned_instant,
+    refuse_rolled_back,
+    refuse_surprises,
+)
+from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
+from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.staging import (
+    close_attempt,
+    load_document,
+    store_document,
+    term_dir,
+)
+from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
+from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
+from tidemark.commit_coordinator.domain.actions import Decide, Finish
+from tidemark.commit_coordinator.errors import AttemptLostError, DivergedError
+from tidemark.epoch_protocol.entries import CommitDecided, EpochCommitted, EpochPlanned
+from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.commit.instants import complete
+from tidemark.hudi_format.commit.markers import delete_markers
+from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.timeline import State
+from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
+from tidemark.hudi_format.validation import check_still_servable
+
+_WAY_OUT: Final = (
+    "`tidemark verify` says whether table and index agree; `tidemark table adopt --new-ledger` goes on from "
+    "the table's last commit (docs/failure-walkthrough.md)"
+)
+_log = logging.getLogger("tidemark.coordinator")
+
+
+def decide(context: Context, action: Decide, report: Report) -> None:
+    """Step 1. Leaves the table's lock held: it is kept until the data commit is there.
+
+    Raises AttemptLostError when the attempt cannot commit any more; the lock is free then.
+    """
+    planned = action.planned
+    with context.steps.step("decide_lock"):
+        context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
+    try:
+        timelines = load_timelines(context.storage)
+        check_still_servable(context.storage, context.table.accepted_properties)
+        context.shards.check(timelines.metadata)
+        _check_pending(context, planned, timelines)
+        refuse_taken_groups(context, timelines, report)
+        context.instants.observe(timelines.times())
+        with context.steps.step("decide_store"):
+            document = msgspec.json.encode(report, order="deterministic")
+            path, sha256 = store_document(context.storage, document)
+        decided = CommitDecided(
+            term=context.term,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            metadata_completion=context.instants.next(),
+            data_completion=context.instants.next(),
+            statuses_path=path,
+            statuses_sha256=sha256,
+            decided_ms=context.clock.now_ms(),
+        )
+        context.hit("before_commit_decided")
+        context.lock.check()
+        with context.steps.step("decide_append"):
+            context.log.append(decided)
+        context.hit("after_commit_decided")
+    except (AttemptLostError, UnsupportedTableError, FileMissingError, OSError):
+        give_back(context)
+        raise
+
+
+def finish(context: Context, action: Finish) -> Report:
+    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed.
+
+    When the lock was lost in between and other writers came first, it raises AttemptLostError (void the
+    attempt, taking the decision back) while nothing is completed under the decision; later DivergedError,
+    or SupersededError when it was a successor of this coordinator.
+    """
+    planned, decided = action.planned, action.decided
+    assert planned.instant is not None
+    context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
+    document = load_document(context.storage, decided.statuses_path, decided.statuses_sha256)
+    report = msgspec.json.decode(document, type=Report)
+    timelines = load_timelines(context.storage)
+    completed_at = timelines.completed_at(planned.instant)
+    if completed_at is None:
+        if not _check_standing(context, planned, decided, timelines, report):
+            _metadata_commit(context, planned, decided, report)
+        context.hit("after_metadata_commit")
+        with context.steps.step("commit_data"):
+            _data_commit(context, planned, decided, report)
+        context.hit("after_data_commit")
+    elif completed_at != decided.data_completion:
+        context.log.check_term()
+        raise DivergedError(
+            f"instant {planned.instant} was decided to complete at {decided.data_completion}, but the "
+            f"timeline has it at {completed_at}: another writer completed it. {_WAY_OUT}"
+        )
+    with context.steps.step("commit_clean_up"):
+        context.lock.release(context.instants.taken_ms)
+        _clean_up(context, planned)
+    context.hit("before_epoch_committed")
+    context.log.append(
+        EpochCommitted(
+            term=context.term,
+            epoch=planned.epoch,
+            attempt=planned.attempt,
+            instant=planned.instant,
+            completion=decided.data_completion,
+            committed_ms=context.clock.now_ms(),
+            action=context.table.action.completed_word,
+        )
+    )
+    context.hit("after_epoch_committed")
+    return report
+
+
+def _check_pending(context: Context, planned: EpochPlanned, timelines: Timelines) -> None:
+    """Raises AttemptLostError (rewind) when the instant or its tags do not hold any more."""
+    assert planned.instant is not None
+    ours = timelines.data.find(planned.instant)
+    if ours is None or ours.state is not State.INFLIGHT:
+        raise AttemptLostError(f"instant {planned.instant} was rolled back by another writer", rewind=True)
+    refuse_rolled_back(context, timelines, planned.instant)
+    refuse_surprises(context, timelines, planned.instant)
+
+
+def _check_standing(
+    context: Context, planned: EpochPlanned, decided: CommitDecided, timelines: Timelines, report: Report
+) -> bool:
+    """Whether the metadata table's commit is completed already. The decision was made under the lock: that
+    others were there since means that the lock was lost, so what step 1 asked is asked again.
+
+    Raises AttemptLostError while the decision can be taken back: nothing is completed under it. A completed
+    file of our instant, at the decided time, is ours whatever its bytes are: another version of us wrote it.
+    """
+    assert planned.instant is not None
+    if timelines.data.is_archived(planned.instant):
+        raise DivergedError(
+            f"epoch {decided.epoch} is decided, and its instant {planned.instant} lies before the timeline's "
+            f"start without being in its archive: nobody can tell whether it was committed. {_WAY_OUT}"
+        )
+    newer = timelines.newer_than(decided.metadata_completion, planned.instant)
+    lost = _why_lost(context, planned, timelines, newer, report)
+    begun = timelines.metadata.find(planned.instant)
+    if begun is None or not begun.is_completed:
+        if lost is not None or newer:
+            what = lost or ", ".join(newer)
+            raise AttemptLostError(f"the table's lock was lost after the decision: {what}", rewind=True)
+        return False
+    if lost is not None or newer or begun.completion != decided.metadata_completion:
+        # Who slept, in the middle of listing even, sees what a successor did: then nobody is to blame.
+        context.log.check_term()
+        what = lost or ", ".join(newer) or f"its metadata commit is completed at {begun.completion}"
+        raise DivergedError(
+            f"epoch {decided.epoch} (instant {planned.instant}) is committed in the metadata table and not "
+            f"in the table itself, and another writer ignored the table's lock meanwhile: {what}. Stop that "
+            f"writer. {_WAY_OUT}"
+        )
+    return True
+
+
+def _why_lost(
+    context: Context, planned: EpochPlanned, timelines: Timelines, newer: Sequence[str], report: Report
+) -> str | None:
+    try:
+        _check_pending(context, planned, timelines)
+        refuse_taken_groups(context, timelines, report)
+        if newer:
+            check_still_servable(context.storage, context.table.accepted_properties)
+            context.shards.check(timelines.metadata)
+    except (AttemptLostError, UnsupportedTableError) as error:
+        return str(error)
+    return None
+
+
+def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+    with context.steps.step("commit_metadata"):
+        try:
+            metadata_commit(context, planned, decided, report)
+        except TimelineConflictError as error:
+            # Half of it was made by a version of us that writes other bytes, or is another writer's.
+            context.log.check_term()
+            raise AttemptLostError(
+                f"the metadata table's commit cannot go on: {error}", rewind=True
+            ) from error
+
+
+def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+    content = encode_commit_metadata(data_commit_metadata(context, planned, report))
+    context.lock.check()
+    complete(
+        context.storage,
+        planned_instant(context, planned, State.INFLIGHT),
+        decided.data_completion,
+        content,
+        staging_dir=term_dir(context.term),
+    )
+
+
+def _clean_up(context: Context, planned: EpochPlanned) -> None:
+    assert planned.instant is not None
+    delete_markers(context.storage, planned.instant)
+    heartbeat.stop(context.storage, planned.instant)
+    close_attempt(context.storage, context.term, planned.epoch, planned.attempt)

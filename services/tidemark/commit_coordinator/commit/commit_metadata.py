@@ -1,0 +1,90 @@
+"""What goes into the two commits of an epoch: statuses, and where it came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tidemark.commit_coordinator.commit.context import Context, Report
+from tidemark.commit_coordinator.commit.staging import term_dir
+from tidemark.epoch_protocol.committing import keyed_positions
+from tidemark.epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
+from tidemark.epoch_protocol.lanes import split_lane
+from tidemark.epoch_protocol.state import FoldState
+from tidemark.hudi_format.metadata_table.delta_commit import (
+    begin_delta_commit,
+    complete_delta_commit,
+    delta_commit_metadata,
+    file_changes,
+    publish_files_log,
+    record_index_log,
+)
+from tidemark.hudi_format.timeline.avro_records import CommitMetadata, group_stats
+
+
+def data_commit_metadata(context: Context, planned: EpochPlanned, report: Report) -> CommitMetadata:
+    """The content of the data table's commit; equal decisions give equal content."""
+    extra = {"schema": planned.schema, **origin(context, planned)}
+    return CommitMetadata(write_stats=group_stats(list(report.data)), extra_metadata=extra)
+
+
+def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
+    """The `tidemark.*` extra metadata of both commits (README, "In the table")."""
+    state = context.fold().state
+    keyed = {
+        f"{context.table.keyed_topic}:{lane}": part
+        for lane, part in moved(state.committed.keyed_next, keyed_positions(state, planned.through)).items()
+    }
+    inputs = context.table.inputs
+    sources = moved(inputs.committed(state), inputs.committed_by(state, planned.through))
+    return {
+        "tidemark.epoch": str(planned.epoch),
+        # Epochs without rows have no commit: without this a commit that is gone would look like one of them.
+        "tidemark.previous_instant": state.committed.instant or "",
+        "tidemark.keyed_offsets": _offsets(keyed),
+        "tidemark.source_offsets": _offsets(sources),
+        "tidemark.records": json.dumps(_records(state, planned), sort_keys=True),
+    }
+
+
+def moved(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Per lane the half-open range that an epoch covers."""
+    return {lane: (before.get(lane, 0), position) for lane, position in after.items()}
+
+
+def _offsets(lanes: Mapping[str, tuple[int, int]]) -> str:
+    topics: dict[str, dict[str, tuple[int, int]]] = {}
+    for lane, positions in lanes.items():
+        log, partition = split_lane(lane)
+        topics.setdefault(log, {})[partition] = positions
+    return json.dumps(topics, sort_keys=True)
+
+
+def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
+    counts = sum((t.entry.counts for t in state.tagged if t.offset <= planned.through), Counts())
+    shuffled = [s.entry for s in state.shuffled if state.committed.through < s.offset <= planned.through]
+    return {
+        "input": counts.input,
+        "inserts": counts.inserts,
+        "updates": counts.updates,
+        "deletes": counts.deletes,
+        "superseded": counts.superseded,
+        "no_ops": counts.no_ops,
+        "dead_letter": counts.dead_letters + sum(entry.dead_letters for entry in shuffled),
+    }
+
+
+def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
+    """Step 2: the metadata table's deltacommit of the same instant, completed before the data commit."""
+    assert planned.instant is not None
+    staging = term_dir(context.term)
+    inflight = begin_delta_commit(context.storage, planned.instant, staging)
+    files = publish_files_log(context.storage, planned.instant, file_changes(report.data), staging)
+    shards = [
+        record_index_log(planned.instant, file.shard, file.size, file.upserts, file.deletes)
+        for file in sorted(report.record_index, key=lambda each: each.shard)
+    ]
+    metadata = delta_commit_metadata(planned.instant, [files, *shards], origin(context, planned))
+    context.hit("before_metadata_completed")
+    context.lock.check()
+    complete_delta_commit(context.storage, inflight, decided.metadata_completion, metadata, staging)

@@ -1,0 +1,94 @@
+"""What every effect of the coordinator works with; made once a term."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.index_shards import IndexShards
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.commit.step_times import StepTimes
+from tidemark.commit_coordinator.commit.table_state import Rollbacks
+from tidemark.epoch_protocol.fold import Fold
+from tidemark.hudi_format.commit.lock import TableLock
+from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import Action, Timeline
+from tidemark.hudi_format.timeline.avro_records import WriteStat
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import IdSource
+
+
+@dataclass(frozen=True)
+class RecordIndexFile:
+    """A record index log file that the writer has published; ``size`` in bytes."""
+
+    shard: int
+    size: int
+    upserts: int
+    deletes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """The write statuses of an attempt: data files, record index files, milliseconds per step."""
+
+    data: tuple[WriteStat, ...]
+    record_index: tuple[RecordIndexFile, ...]
+    timings_ms: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What does not change while a coordinator lives. ``action`` is the data timeline's write action;
+    ``keyed_topic`` what the assign stage reads: `<table>.keyed`, or the input that is partitioned by lane.
+    """
+
+    name: str
+    action: Action
+    keyed_topic: str
+    num_shards: int
+    schema: Callable[[Sequence[str], Timeline], str]
+    """Union of the schemas with these fingerprints and of those that the data timeline's commits carry, as
+    Avro JSON."""
+    inputs: InputPositions = field(default_factory=InputPositions)
+    accepted_properties: Collection[str] = ()
+    """`table.accept_properties`: what may stand in hoodie.properties besides what we know."""
+
+
+@dataclass
+class Context:
+    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them.
+
+    ``view``: the last look at the table's plans, so that the next one reads only what is new.
+    """
+
+    table: TableFacts
+    storage: Storage
+    clock: Clock
+    ids: IdSource
+    log: DecisionsLog
+    lock: TableLock
+    instants: InstantGenerator
+    fold: Callable[[], Fold]
+    lock_wait_ms: int
+    hit: Callable[[str], None]
+    view: TableView | None = None
+    steps: StepTimes = field(init=False)
+    rollbacks: Rollbacks = field(init=False)
+    shards: IndexShards = field(init=False)
+    replaced_entries: ReplacedEntries = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.steps = StepTimes(self.clock)
+        self.rollbacks = Rollbacks(self.storage)
+        self.replaced_entries = ReplacedEntries(self.storage)
+        self.shards = IndexShards(self.storage, self.table.num_shards)
+
+    @property
+    def term(self) -> int:
+        """This coordinator's fencing number."""
+        return self.log.term

@@ -1,0 +1,136 @@
+"""What the coordinator's loop shows to gRPC threads: one immutable picture, replaced as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tidemark.commit_coordinator.commit.input_positions import InputPositions
+from tidemark.commit_coordinator.domain.actions import Action, Wait
+from tidemark.commit_coordinator.domain.next_action import Observed
+from tidemark.epoch_protocol.committing import uncommitted_counts
+from tidemark.epoch_protocol.entries import Counts, Stage
+from tidemark.epoch_protocol.fold import Fold
+
+
+@dataclass(frozen=True)
+class CoordinatorView:
+    """The fold and the loop at one moment; times are epoch milliseconds. Per input lane: ``source_next`` is
+    committed, ``taken_next`` in our topics.
+    """
+
+    at_ms: int = 0
+    term: int = -1
+    doing: str = "starting"
+    waiting_for: str = ""
+    halted: str | None = None
+    stopped: bool = False
+    trouble: str | None = None
+    lock_held: str | None = None
+    awaited: str | None = None
+    paused: bool = False
+    pause_reason: str = ""
+    generation: int = 0
+    epoch: int = 0
+    instant: str | None = None
+    completion: str | None = None
+    planned_epoch: int | None = None
+    planned_attempt: int | None = None
+    planned_instant: str | None = None
+    planned_ms: int | None = None
+    attempts: int = 0
+    keyed_next: Mapping[str, int] = field(default_factory=dict)
+    source_next: Mapping[str, int] = field(default_factory=dict)
+    taken_next: Mapping[str, int] = field(default_factory=dict)
+    tagged_next: Mapping[str, int] = field(default_factory=dict)
+    uncommitted_transactions: int = 0
+    uncommitted_bytes: int = 0
+    uncommitted: Counts = field(default_factory=Counts)
+    committed: Counts = field(default_factory=Counts)
+    shuffled_records: int = 0
+    shuffled_transactions: int = 0
+    dead_letters: int = 0
+
+    @property
+    def blocked_epoch(self) -> int | None:
+        """The epoch that was given up, and that `tidemark epoch retry` takes up again."""
+        return self.epoch + 1 if self.halted is not None and not self.stopped else None
+
+
+def take_view(
+    fold: Fold, seen: Observed, doing: Action, term: int, now_ms: int, inputs: InputPositions
+) -> CoordinatorView:
+    """The picture of this moment."""
+    state = fold.state
+    planned = state.planned
+    return CoordinatorView(
+        at_ms=now_ms,
+        term=term,
+        doing=type(doing).__name__,
+        waiting_for=doing.reason if isinstance(doing, Wait) else "",
+        halted=seen.halted,
+        stopped=seen.stopped,
+        trouble=seen.trouble,
+        lock_held=seen.lock_held,
+        awaited=seen.awaited.reason if seen.awaited is not None else None,
+        paused=state.paused,
+        pause_reason=state.pause_reason,
+        generation=state.generation,
+        epoch=state.committed.epoch,
+        instant=state.committed.instant,
+        completion=state.committed.completion,
+        planned_epoch=planned.epoch if planned else None,
+        planned_attempt=planned.attempt if planned else None,
+        planned_instant=planned.instant if planned else None,
+        planned_ms=planned.planned_ms if planned else None,
+        attempts=state.attempts,
+        keyed_next=dict(state.committed.keyed_next),
+        source_next=inputs.committed(state),
+        taken_next=inputs.taken(state),
+        tagged_next={name: lane.next for name, lane in state.assign_lanes.items()},
+        uncommitted_transactions=len(state.tagged),
+        uncommitted_bytes=sum(counted.entry.bytes for counted in state.tagged),
+        uncommitted=uncommitted_counts(state),
+        committed=state.committed_counts,
+        shuffled_records=state.shuffled_records,
+        shuffled_transactions=len(state.shuffled),
+        dead_letters=state.dead_letters,
+    )
+
+
+class ViewBoard:
+    """Where the newest view hangs; waiting for a condition on it is how `flush` works.
+
+    `shown` is told of every view, by the thread that shows it.
+    """
+
+    def __init__(self, shown: Callable[[CoordinatorView], None] = lambda _: None) -> None:
+        self._shown = shown
+        self._changed = threading.Condition()
+        self._view = CoordinatorView()
+
+    def show(self, view: CoordinatorView) -> None:
+        """Replaces the view."""
+        with self._changed:
+            self._view = view
+            self._changed.notify_all()
+        self._shown(view)
+
+    @property
+    def current(self) -> CoordinatorView:
+        """The newest view."""
+        with self._changed:
+            return self._view
+
+    def position(self, stage: Stage, lane: str) -> int:
+        """The next offset of a stage's lane that counts, by the newest view."""
+        view = self.current
+        return (view.taken_next if stage is Stage.SHUFFLE else view.tagged_next).get(lane, 0)
+
+    def wait_until(
+        self, holds: Callable[[CoordinatorView], bool], timeout_s: float
+    ) -> CoordinatorView | None:
+        """The first view for which the condition holds, or None after ``timeout_s``."""
+        with self._changed:
+            return self._view if self._changed.wait_for(lambda: holds(self._view), timeout_s) else None

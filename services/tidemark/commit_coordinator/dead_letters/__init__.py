@@ -1,0 +1,1 @@
+"""Reading, counting, keeping and replaying dead letters."""

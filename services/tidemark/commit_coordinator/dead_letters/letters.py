@@ -1,0 +1,221 @@
+"""Reads `<table>.dead-letter`. Its headers are described in `index_assigner.shuffle.dead_letters`.
+
+The topic may be larger than memory: what is kept of all letters has no content, and one letter's content is
+read by its id, which is its offset in the topic.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tidemark.epoch_protocol.dead_letter_headers import (
+    HEADER_CUT_HEADERS,
+    HEADER_CUT_KEY,
+    HEADER_CUT_VALUE,
+    HEADER_DETAIL,
+    HEADER_OFFSET,
+    HEADER_PARTITION,
+    HEADER_REASON,
+    HEADER_REPLAYED,
+    HEADER_REPLAYS,
+    HEADER_TIMESTAMP,
+    HEADER_TOPIC,
+    ORIGINAL_PREFIX,
+)
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.ports import (
+    OFFSET_BEGINNING,
+    Headers,
+    Isolation,
+    KafkaClient,
+    Message,
+    TopicPartition,
+)
+from tidemark.stream_runtime.retry import Deadline
+from tidemark.stream_runtime.rpc.deadlines import left_s
+
+_POLL_MESSAGES: Final = 2_000
+_POLL_S: Final = 0.2
+_TIMEOUT_S: Final = 120.0
+_NUMBER_MAX: Final = 2**63 - 1
+_REPLAYS_MAX: Final = 2**31 - 1
+_CUT: Final = {HEADER_CUT_KEY: "key", HEADER_CUT_VALUE: "value", HEADER_CUT_HEADERS: "headers"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One refused record: why, and where it lies in the input.
+
+    ``id``: its offset in the dead-letter topic. ``cut``: which parts of it are not whole here. ``replays``:
+    how often the record had been produced again when it was refused; ``replayed``: this letter was since.
+    """
+
+    reason: str
+    topic: str
+    partition: int
+    offset: int
+    detail: str
+    id: int = -1
+    timestamp_ms: int = -1
+    cut: tuple[str, ...] = ()
+    replays: int = 0
+    replayed: bool = False
+
+    @classmethod
+    def of(cls, message: Message) -> DeadLetter:
+        """From a message of the dead-letter topic; headers that are missing read as "?" and -1."""
+        headers = {name: value for name, value in message.headers if not name.startswith(ORIGINAL_PREFIX)}
+        texts = {name: (value or b"").decode("utf-8", "replace") for name, value in headers.items()}
+        return cls(
+            texts.get(HEADER_REASON, "?"),
+            texts.get(HEADER_TOPIC, "?"),
+            _number(texts.get(HEADER_PARTITION), -1),
+            _number(texts.get(HEADER_OFFSET), -1),
+            texts.get(HEADER_DETAIL, ""),
+            message.offset,
+            _number(texts.get(HEADER_TIMESTAMP), -1),
+            tuple(part for name, part in _CUT.items() if name in texts),
+            replays_of(original_headers(message)),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "id": self.id,
+            "reason": self.reason,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "detail": self.detail,
+            "timestamp_ms": self.timestamp_ms,
+            "cut": list(self.cut),
+            "replays": self.replays,
+            "replayed": self.replayed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLetter:
+    """A letter with the refused record's own key, value and headers."""
+
+    letter: DeadLetter
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @classmethod
+    def of(cls, message: Message) -> WholeLetter:
+        """From a message of the dead-letter topic."""
+        return cls(DeadLetter.of(message), message.key, message.value, original_headers(message))
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which letters are meant; None: any."""
+
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    reason: str | None = None
+    ids: frozenset[int] | None = None
+
+    def takes(self, letter: DeadLetter) -> bool:
+        """Whether all that is named fits."""
+        wanted = (
+            (self.topic, letter.topic),
+            (self.partition, letter.partition),
+            (self.offset, letter.offset),
+            (self.reason, letter.reason),
+        )
+        named = self.ids is None or letter.id in self.ids
+        return named and all(given is None or given == found for given, found in wanted)
+
+
+def original_headers(message: Message) -> Headers:
+    """The headers of the refused record itself."""
+    prefix = len(ORIGINAL_PREFIX)
+    return tuple(
+        (name[prefix:], value) for name, value in message.headers if name.startswith(ORIGINAL_PREFIX)
+    )
+
+
+def replays_of(headers: Headers) -> int:
+    """How often a record of an input topic was produced again."""
+    for name, value in headers:
+        if name == HEADER_REPLAYS:
+            # Anybody may write such a header: what is no count is none.
+            return min(max(_number((value or b"").decode("utf-8", "replace"), 0), 0), _REPLAYS_MAX)
+    return 0
+
+
+def read_dead_letters(client: KafkaClient, table: str, clock: Clock) -> list[DeadLetter]:
+    """All dead letters of a table, oldest first; none while the topic does not exist.
+
+    Raises DeadlineExceededError when an open transaction hides the end, KafkaError.
+    """
+    letters: list[DeadLetter] = []
+    replayed: set[int] = set()
+    for message in dead_letter_messages(client, table, clock):
+        noted = replayed_in(message)
+        if noted is None:
+            letters.append(DeadLetter.of(message))
+        else:
+            replayed |= noted
+    return [replace(each, replayed=True) if each.id in replayed else each for each in letters]
+
+
+def dead_letter_messages(
+    client: KafkaClient, table: str, clock: Clock, first: int = OFFSET_BEGINNING
+) -> Iterator[Message]:
+    """The messages of the topic from an offset to the end that it has now, notes of replays among them."""
+    topic = TopicNames(table).dead_letter
+    partition = TopicPartition(topic, 0)
+    admin = client.admin()
+    try:
+        if not admin.partitions(topic):
+            return
+        end = admin.end_offset(partition, Isolation.READ_COMMITTED)
+        first = max(first, admin.start_offset(partition))
+    finally:
+        admin.close()
+    if first >= end:
+        return
+    reader = client.partition_reader(Isolation.READ_COMMITTED)
+    deadline = Deadline(clock, left_s(_TIMEOUT_S))
+    try:
+        reader.assign({partition: first})
+        while reader.position(partition) < end:
+            deadline.check(f"reading {topic}")
+            yield from reader.poll(_POLL_MESSAGES, _POLL_S)
+    finally:
+        reader.close()
+
+
+def read_dead_letter(client: KafkaClient, table: str, clock: Clock, letter_id: int) -> Message | None:
+    """The message of one letter, content and all; None when there is none of this id."""
+    for message in dead_letter_messages(client, table, clock, letter_id):
+        there = message.offset == letter_id and replayed_in(message) is None
+        return message if there else None
+    return None
+
+
+def replayed_in(message: Message) -> set[int] | None:
+    """The ids that a note of a replay names; None for a letter."""
+    if not any(name == HEADER_REPLAYED for name, _ in message.headers):
+        return None
+    try:
+        return {int(each) for each in json.loads(message.value or b"[]")}
+    except (ValueError, TypeError):
+        return set()
+
+
+def _number(text: str | None, default: int) -> int:
+    try:
+        number = default if text is None else int(text)
+    except ValueError:
+        return default
+    return number if -1 <= number <= _NUMBER_MAX else default

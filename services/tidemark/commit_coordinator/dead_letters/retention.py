@@ -1,0 +1,94 @@
+"""How many dead letters Kafka keeps, deletes next, and has deleted: so that somebody looks before that.
+
+Kafka itself deletes them, by the topic's settings (`limits.dead_letter_retention`, `dead_letter_bytes`). A
+letter is *expiring* in the last fifth of its time, and where the letters behind it fill four fifths of the
+space. Sizes are estimates: the mean of the newest letters, before compression, so the truth is less.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.config import TableConfigFile
+from tidemark.ledger_client.topics import TopicNames, dead_letter_settings
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, KafkaError, TopicPartition
+
+_EXPIRING_FROM: Final = 0.8
+_SAMPLE_OFFSETS: Final = 100
+_SAMPLE_BYTES: Final = 4 << 20
+_SAMPLE_S: Final = 5.0
+_log = logging.getLogger("tidemark.coordinator")
+
+
+@dataclass(frozen=True)
+class LetterRetention:
+    """Counts are offsets: notes of replays and transactions' markers are among them."""
+
+    kept: int = 0
+    expiring: int = 0
+    deleted: int = 0
+
+
+def retention_now(client: KafkaClient, config: TableConfigFile, clock: Clock) -> LetterRetention:
+    """Asks Kafka. Raises KafkaError."""
+    partition = TopicPartition(TopicNames(config.table.name).dead_letter, 0)
+    admin = client.admin()
+    try:
+        if not admin.partitions(partition.topic):
+            return LetterRetention()
+        start = admin.start_offset(partition)
+        end = admin.end_offset(partition, Isolation.READ_COMMITTED)
+        limits = config.limits
+        old_ms = clock.now_ms() - int(limits.dead_letter_retention_ms * _EXPIRING_FROM)
+        young = min(admin.offsets_for_time([partition], old_ms)[partition], end)
+    finally:
+        admin.close()
+    mean = _mean_bytes(client, partition, start, end)
+    fitting = int(limits.dead_letter_bytes * _EXPIRING_FROM / mean) if mean else end - start
+    return LetterRetention(end - start, max(young - start, end - start - fitting, 0), start)
+
+
+def _mean_bytes(client: KafkaClient, partition: TopicPartition, start: int, end: int) -> float:
+    """Of an offset, by the newest letters; 0 when there are none."""
+    first = max(start, end - _SAMPLE_OFFSETS)
+    if first >= end:
+        return 0.0
+    reader = client.partition_reader(Isolation.READ_COMMITTED)
+    try:
+        reader.assign({partition: first})
+        messages = reader.poll(_SAMPLE_OFFSETS, _SAMPLE_S, _SAMPLE_BYTES)
+    finally:
+        reader.close()
+    sizes = sum(
+        len(each.value or b"") + len(each.key or b"") + sum(len(n) + len(v or b"") for n, v in each.headers)
+        for each in messages
+    )
+    return sizes / (messages[-1].offset + 1 - first) if messages else 0.0
+
+
+def keep_retention(config: TableConfigFile, admin: Admin) -> None:
+    """Sets what the configuration says on a topic that has other settings; it was made with a former one."""
+    topic, wanted = TopicNames(config.table.name).dead_letter, dead_letter_settings(config)
+    try:
+        there = admin.describe(topic).config
+        if all(there.get(name) == value for name, value in wanted.items()):
+            return
+        admin.configure_topic(topic, wanted)
+        _log.info("topic %s keeps dead letters as configured now: %s", topic, wanted)
+    except KafkaError as error:
+        # Nothing is lost by it: letters stay longer, or shorter, than they should.
+        text = ", ".join(f"{name}={value}" for name, value in wanted.items())
+        _log.warning("set %s on topic %s: Tidemark may not (%s)", text, topic, error)
+
+
+def expiry_warning(found: LetterRetention | None) -> list[str]:
+    """For `tidemark status`; None: nobody knows yet."""
+    if found is None or not found.expiring:
+        return []
+    return [
+        f"{found.expiring} of {found.kept} offsets of dead letters are deleted next: replay what is wanted "
+        "(`tidemark dead-letter replay`), or raise limits.dead_letter_retention or limits.dead_letter_bytes"
+    ]

@@ -1,0 +1,74 @@
+"""Where lanes that never counted begin with `input.start: latest`: resolved once, kept with the table.
+
+Resolved anew at every claim, the end would pass what arrived since the last one: those records would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.input.ends import input_ends
+from tidemark.config import InputStart
+from tidemark.epoch_protocol.lanes import parse_shuffle_lane
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
+
+INPUT_STARTS: Final = join_path(ROOT, "input-starts.json")
+
+
+class DamagedStartsError(CoordinatorError):
+    """The record of the first positions cannot be read; the text says what to do."""
+
+    kind = ErrorKind.CORRUPT
+
+
+def record_input_starts(
+    start: InputStart,
+    storage: Storage,
+    folder: str,
+    admin: Admin,
+    lanes: Sequence[str],
+    fresh: frozenset[str] = frozenset(),
+) -> Mapping[str, int]:
+    """First position per input lane (``topic:partition``); nothing is recorded with `input.start: earliest`.
+
+    ``folder``: the term's, through which it is written. Lanes that the record lacks (the ledger begins, or
+    the topic is new to the configuration) begin at the end of now; the ``fresh`` ones, partitions that a
+    topic got while it was read, at their start: whatever is in them came after the table's beginning.
+    """
+    if start is not InputStart.LATEST:
+        return {}
+    known = _read(storage)
+    missing = [lane for lane in lanes if lane not in known]
+    if not missing:
+        return known
+    begun = {lane: _start(admin, lane) for lane in missing if lane in fresh}
+    ended = input_ends(admin, [lane for lane in missing if lane not in fresh])
+    merged = {**known, **begun, **ended}
+    content = json.dumps(merged, sort_keys=True, indent=2).encode()
+    storage.publish(folder, INPUT_STARTS, content, overwrite=True)
+    return merged
+
+
+def _start(admin: Admin, lane: str) -> int:
+    return admin.start_offset(TopicPartition(*parse_shuffle_lane(lane)))
+
+
+def _read(storage: Storage) -> dict[str, int]:
+    try:
+        return read_document(storage, INPUT_STARTS, dict[str, int])
+    except FileMissingError:
+        return {}
+    except CorruptFileError as error:
+        raise DamagedStartsError(
+            f"{error}. It says where each input lane began "
+            "(input.start: latest), and is asked for lanes that have not been read yet: restore it from a "
+            "copy of the table's folder; or delete it, then those lanes begin at the end of now"
+        ) from error

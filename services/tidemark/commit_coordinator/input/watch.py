@@ -1,0 +1,318 @@
+"""Keeps watch over the input topics while the table is served: growth, deletion, another topic of the same
+name.
+
+`epoch_protocol.input_topics` decides; this asks Kafka every few seconds, keeps the record with the table
+(behind the term's fence: a coordinator that was replaced cannot put an old record over a newer one), and says
+which lanes are to be read. With `input.partitioning: shard` the lanes are the assign stage's, whose number
+never changes: there growth stops the lanes, as another topic does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import grpc
+
+from tidemark.commit_coordinator.input.starts import record_input_starts
+from tidemark.commit_coordinator.input.stopped_lanes import STANDS_STILL
+from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.epoch_protocol.input_topics import (
+    INPUT_TOPICS_PATH,
+    InputTopic,
+    InputTopics,
+    SeenTopic,
+    accepted,
+    encode_input_topics,
+    lanes_of,
+    look,
+)
+from tidemark.epoch_protocol.stopped_lanes import StopReason
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.stream_runtime.kafka.ports import Admin, KafkaError
+from tidemark.stream_runtime.rpc.errors import StatusError
+
+LOOK_EVERY_S: Final = 3.0
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class TopicNotAcceptedError(StatusError):
+    """The topic cannot be accepted as it is; the text says why."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    kind = ErrorKind.INVALID
+    error_reason = "TOPIC_NOT_ACCEPTED"
+
+
+class InputStoppedError(StatusError):
+    """Lanes of an input topic are not read; the text says why and what to do."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+    kind = ErrorKind.INVALID
+    error_reason = "INPUT_STOPPED"
+
+
+class TopicStop(NamedTuple):
+    """Why the lanes of a topic are not read, and for people: that, and what to do."""
+
+    reason: StopReason
+    text: str
+
+
+@dataclass(frozen=True)
+class InputView:
+    """The input topics at one moment. ``stopped``: why lanes of a topic are not read, and what to do."""
+
+    topics: Mapping[str, InputTopic]
+    stopped: Mapping[str, TopicStop]
+
+    def lanes(self) -> list[str]:
+        """The lanes of all topics that are read."""
+        read = {name: topic for name, topic in self.topics.items() if name not in self.stopped}
+        return [lane for name, topic in read.items() for lane in lanes_of(name, topic)]
+
+
+class InputWatch:
+    """Thread-safe. `look` by hand, or `start` and `stop` a thread that looks."""
+
+    def __init__(
+        self,
+        config: TableConfigFile,
+        storage: Storage,
+        admin: Admin,
+        topics: Mapping[str, InputTopic],
+        show: Callable[[InputView], None] = lambda _: None,
+    ) -> None:
+        """``topics``: the record of each configured topic. ``show`` is told of each view, by who looked."""
+        self._config, self._storage, self._admin = config, storage, admin
+        self._sharded = config.input.partitioning is InputPartitioning.SHARD
+        self._show = show
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._others: dict[str, InputTopic] = {}
+        self._view = InputView(dict(topics), {})
+        self._folder = ""
+        self._starts: Mapping[str, int] = {}
+        self._written: bytes | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inputs", daemon=True)
+
+    @property
+    def view(self) -> InputView:
+        """As last looked at."""
+        with self._lock:
+            return self._view
+
+    @property
+    def starts(self) -> Mapping[str, int]:
+        """With `input.start: latest`: where lanes begin that never counted."""
+        with self._lock:
+            return self._starts
+
+    def took_over(self, folder: str, recorded: InputTopics) -> None:
+        """From now on the record may be written, through the term's folder. The first look follows.
+
+        ``recorded``: what was there; topics that are no longer configured stay in it.
+        """
+        self._folder = folder
+        self._others = {name: each for name, each in recorded.topics.items() if name not in self._view.topics}
+        self.look()
+
+    def start(self) -> None:
+        """Begins to look every few seconds."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. Repeatable."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> InputView:
+        """Asks Kafka now. Raises KafkaError, and what the table's storage raises."""
+        with self._looking:
+            before = self.view
+            states = self._admin.topic_states(before.topics)
+            topics: dict[str, InputTopic] = {}
+            stopped: dict[str, TopicStop] = {}
+            for name, topic in before.topics.items():
+                state = states.get(name)
+                seen = SeenTopic(state.partitions, state.id) if state is not None else None
+                topics[name], reason = look(topic, seen)
+                if reason is not None:
+                    stopped[name] = TopicStop(reason, stop_text(name, reason))
+                elif self._sharded and topics[name].has_grown:
+                    grown = shard_growth_text(name, topics[name])
+                    stopped[name] = TopicStop(StopReason.TOPIC_GROWN, grown)
+            return self._take(before, InputView(topics, stopped))
+
+    def look_for_all(self) -> InputView:
+        """As `look`, for who waits until all input is committed. Raises InputStoppedError when some of it is
+        not read: waiting would not end.
+        """
+        view = self.look()
+        if view.stopped:
+            why = "; ".join(stop.text for stop in view.stopped.values())
+            raise InputStoppedError(f"not all input can be committed: {why}")
+        return view
+
+    def accept(self, name: str, keep_positions: bool) -> tuple[InputTopic, bool]:
+        """Takes the topic as it is now; see `epoch_protocol.input_topics.accepted`. Returns the new record,
+        and whether the topic is read from its start.
+
+        Raises TopicNotAcceptedError, KafkaError, and what the table's storage raises.
+        """
+        with self._looking:
+            before = self.view
+            topic = before.topics.get(name)
+            if topic is None:
+                configured = ", ".join(before.topics)
+                raise TopicNotAcceptedError(f"{name} is not in input.topics, which has: {configured}")
+            state = self._admin.topic_states([name]).get(name)
+            if state is None:
+                raise TopicNotAcceptedError(f"there is no topic {name} on this Kafka: create it first")
+            seen = SeenTopic(state.partitions, state.id)
+            if keep_positions and seen.partitions < topic.partitions:
+                raise TopicNotAcceptedError(
+                    f"topic {name} has {seen.partitions} partitions now, and had {topic.partitions}: it is "
+                    "another one, no position can be kept. Without --keep-positions it is read from its "
+                    "start"
+                )
+            taken = accepted(topic, seen, keep_positions)
+            self._check_shard(name, topic, taken)
+            stopped = {each: why for each, why in before.stopped.items() if each != name}
+            self._take(before, InputView({**before.topics, name: taken}, stopped))
+            _log.warning("input topic %s is accepted: %s", name, taken)
+            return taken, taken.incarnation != topic.incarnation
+
+    def warnings(self) -> list[str]:
+        """For `tidemark status`."""
+        view = self.view
+        found = [f"{STANDS_STILL}{stop.text}" for stop in view.stopped.values()]
+        if self._config.table.ordering is None:
+            found += [
+                f"input topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, "
+                "and the table has no ordering field: producers put keys into other partitions since, so a "
+                "late event in the former partition may be applied after a newer one. Check the keys that "
+                f"changed around that time, then `tidemark input accept-topic {name}` ends this warning"
+                for name, topic in view.topics.items()
+                if topic.has_grown and name not in view.stopped
+            ]
+        return found
+
+    def document(self) -> dict[str, dict[str, object]]:
+        """Per topic, for `tidemark status`."""
+        view = self.view
+        return {
+            name: {
+                "partitions": topic.partitions,
+                "partitions_before": topic.partitions_before,
+                "id": topic.id,
+                "incarnation": topic.incarnation,
+                "stopped": view.stopped[name].text if name in view.stopped else None,
+            }
+            for name, topic in view.topics.items()
+        }
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_EVERY_S):
+            try:
+                self.look()
+            except (KafkaError, OSError, HudiFormatError) as error:
+                _log.warning("the input topics could not be looked at, trying again: %s", error)
+
+    def _take(self, before: InputView, view: InputView) -> InputView:
+        """Records first, then shows: a lane that is read is in the record."""
+        lanes = view.lanes()
+        # Partitions that a known topic got, and those of a log that was accepted: nothing of them was ever
+        # read.
+        fresh = frozenset(lanes).difference(
+            lane for name, topic in before.topics.items() for lane in lanes_of(name, topic)
+        )
+        starts = record_input_starts(
+            self._config.input.start, self._storage, self._folder, self._admin, lanes, fresh
+        )
+        content = encode_input_topics(InputTopics({**self._others, **view.topics}))
+        if self._written != content:
+            self._storage.publish(self._folder, INPUT_TOPICS_PATH, content, overwrite=True)
+            self._written = content
+        with self._lock:
+            self._starts, self._view = starts, view
+        for name, topic in view.topics.items():
+            _log_change(name, before, view, topic)
+        self._show(view)
+        return view
+
+    def _check_shard(self, name: str, topic: InputTopic, taken: InputTopic) -> None:
+        if not self._sharded:
+            return
+        if taken.partitions != self._config.table.index.lanes:
+            raise TopicNotAcceptedError(shard_growth_text(name, taken))
+        if taken.incarnation != topic.incarnation:
+            raise TopicNotAcceptedError(
+                f"with input.partitioning: shard the positions of the table are offsets in {name}, so "
+                "another topic cannot be read from its start under this ledger: `tidemark table adopt "
+                "--new-ledger` begins one; --keep-positions goes on where it stands, if it is the same "
+                "topic restored"
+            )
+
+
+def stop_text(name: str, reason: StopReason) -> str:
+    """Why the topic's lanes rest, and what to do."""
+    if reason is StopReason.TOPIC_MISSING:
+        return (
+            f"topic {name} does not exist any more: its lanes rest. Tidemark never makes it again by "
+            f"itself: create it, then run `tidemark input accept-topic {name}`; or take it out of "
+            "input.topics"
+        )
+    return (
+        f"topic {name} is not the one that was read so far (Kafka's id of it changed): it was deleted and "
+        "made again, or Kafka was restored or mirrored. Its lanes rest. `tidemark input accept-topic "
+        f"{name}` reads it from its start; with --keep-positions it goes on where it stood, which is right "
+        "only if the offsets of its records are the same as before"
+    )
+
+
+def shard_growth_text(name: str, topic: InputTopic) -> str:
+    """Growth under `input.partitioning: shard`."""
+    return (
+        f"topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, and with "
+        "input.partitioning: shard a partition is a lane, whose number is fixed (table.index.lanes): "
+        f"nothing is read. Create a topic with {topic.partitions_before} partitions and name it in "
+        "input.topics, or set input.partitioning: any; either way begin a new ledger (`tidemark table "
+        "adopt --new-ledger`)"
+    )
+
+
+def read_record(storage: Storage) -> InputTopics:
+    """The record as it stands; empty before the first. Raises CorruptFileError."""
+    try:
+        return read_document(storage, INPUT_TOPICS_PATH, InputTopics)
+    except FileMissingError:
+        return InputTopics()
+
+
+def _log_change(name: str, before: InputView, view: InputView, topic: InputTopic) -> None:
+    former = before.topics.get(name)
+    if (
+        former is not None
+        and topic.incarnation == former.incarnation
+        and topic.partitions > former.partitions
+    ):
+        _log.warning(
+            "input topic %s grew from %d to %d partitions: the new ones are read from their start",
+            name,
+            former.partitions,
+            topic.partitions,
+        )
+    stop = view.stopped.get(name)
+    if stop is not None and before.stopped.get(name) != stop:
+        _log.error("%s", stop.text)
+    elif stop is None and name in before.stopped:
+        _log.info("input topic %s is read again", name)

@@ -1,0 +1,1 @@
+"""Work on a table that no coordinator serves: recover, adopt, a new ledger."""

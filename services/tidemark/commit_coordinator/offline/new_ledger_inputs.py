@@ -1,0 +1,109 @@
+"""The input under a new ledger: which positions of the former one still hold, and where the other lanes
+begin.
+
+No record that the former ledger would have read is passed over: a lane whose position the topic no longer
+holds, or that the former ledger had not begun, is read from its start, also with `input.start: latest`, which
+is about topics that the table never read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+
+from tidemark.commit_coordinator.input.starts import INPUT_STARTS
+from tidemark.commit_coordinator.opening.topics_setup import OpenedInputs, open_inputs
+from tidemark.config import InputPartitioning, InputStart, TableConfigFile
+from tidemark.epoch_protocol.input_topics import InputTopic, SeenTopic, accepted, lanes_of
+from tidemark.epoch_protocol.lanes import parse_shuffle_lane
+from tidemark.hudi_format.errors import FileMissingError
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.stream_runtime.kafka.ports import Admin, Isolation, TopicPartition
+
+
+def inputs_of_new_ledger(
+    config: TableConfigFile, storage: Storage, admin: Admin
+) -> tuple[OpenedInputs, frozenset[str]]:
+    """The configured topics as they are now, and those of them that were deleted and made again: no position
+    holds for them.
+
+    Raises TopicsChangedError for a topic that does not exist and whose name is new.
+    """
+    opened = open_inputs(config, storage, admin, begins_anew=True)
+    states = admin.topic_states(opened.topics)
+    topics, others = {}, set()
+    for name, topic in opened.topics.items():
+        state = states.get(name)
+        if state is not None:
+            taken = accepted(topic, SeenTopic(state.partitions, state.id), keep_positions=False)
+            if taken.incarnation != topic.incarnation:
+                others.add(name)
+            topic = taken
+        if config.input.partitioning is InputPartitioning.SHARD:
+            # Lanes are partitions there, and have no other names: see `positions_held`.
+            topic = msgspec.structs.replace(topic, incarnation=1)
+        topics[name] = topic
+    return OpenedInputs(topics, opened.recorded), frozenset(others)
+
+
+def positions_held(
+    config: TableConfigFile,
+    admin: Admin,
+    positions: Mapping[str, int],
+    inputs: Mapping[str, InputTopic],
+    other_topics: frozenset[str],
+) -> tuple[dict[str, int], list[str]]:
+    """Positions that the input topics still hold, and the lanes whose position they do not."""
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    held: dict[str, int] = {}
+    anew: list[str] = []
+    lanes = {lane for name, topic in inputs.items() for lane in lanes_of(name, topic)}
+    for lane, position in sorted(positions.items()):
+        input_lane = f"{config.input.topics[0]}:{lane}" if sharded else lane
+        topic, partition = parse_shuffle_lane(input_lane)
+        if topic not in inputs:
+            continue
+        is_same = topic not in other_topics and input_lane in lanes
+        if is_same and _holds(admin, TopicPartition(topic, partition), position):
+            held[lane] = position
+        else:
+            anew.append(lane)
+    return held, anew
+
+
+def record_starts(
+    config: TableConfigFile, storage: Storage, admin: Admin, inputs: OpenedInputs, held: Mapping[str, int]
+) -> None:
+    """With `input.start: latest`: where lanes of topics begin that the table read before, and that have no
+    position now. Topics that are new to it are left to the coordinator's start.
+    """
+    if config.input.start is not InputStart.LATEST:
+        storage.delete(INPUT_STARTS)
+        return
+    former = _recorded_starts(storage)
+    starts: dict[str, int] = {}
+    known = inputs.recorded.topics or inputs.topics if former else inputs.recorded.topics
+    for name in inputs.topics.keys() & known.keys():
+        for lane in lanes_of(name, inputs.topics[name]):
+            at = TopicPartition(*parse_shuffle_lane(lane))
+            if held.get(lane, 0) > 0:
+                continue
+            is_held = lane in former and _holds(admin, at, former[lane])
+            starts[lane] = former[lane] if is_held else admin.start_offset(at)
+    storage.replace(INPUT_STARTS, json.dumps(starts, sort_keys=True, indent=2).encode())
+
+
+def _recorded_starts(storage: Storage) -> dict[str, int]:
+    try:
+        return read_document(storage, INPUT_STARTS, dict[str, int])
+    except FileMissingError:
+        return {}
+
+
+def _holds(admin: Admin, at: TopicPartition, position: int) -> bool:
+    if at.partition >= (admin.partitions(at.topic) or 0):
+        return False
+    return admin.start_offset(at) <= position <= admin.end_offset(at, Isolation.READ_COMMITTED)

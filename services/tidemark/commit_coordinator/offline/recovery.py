@@ -1,0 +1,136 @@
+"""`tidemark recover`: what a coordinator does first, without staying: one term, no new epoch.
+
+A decided epoch is finished. An attempt that was planned and not decided is voided and rolled back; its
+input stays in the topics, the next coordinator plans it again. Then the lock is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.commit_coordinator.commit.agreement import check_agreement
+from tidemark.commit_coordinator.commit.attempt_effects import clean_voided, void_attempt
+from tidemark.commit_coordinator.commit.commit_effects import finish
+from tidemark.commit_coordinator.commit.context import Context, TableFacts
+from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
+from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
+from tidemark.commit_coordinator.errors import AttemptLostError
+from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
+from tidemark.commit_coordinator.opening.takeover import take_over
+from tidemark.config import TableConfigFile
+from tidemark.hudi_format.commit.lock import TableLock
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import read_table_config
+from tidemark.hudi_format.timeline import Action
+from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import IdSource
+from tidemark.stream_runtime.kafka.ports import KafkaClient, MissingTopicError
+
+_LOCK_WAIT_MS: Final = 5_000
+_REASON: Final = "tidemark recover"
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was found open: the epoch that was finished, the epochs whose attempts were rolled back."""
+
+    finished: int | None
+    voided: tuple[int, ...]
+
+
+def recover(
+    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
+) -> Recovered:
+    """Claims the table, ends what is open, frees the lock. Repeatable; fences a coordinator that lives.
+
+    Raises LockHeldError (another engine's lock), SupersededError, DivergedError, MissingTopicError.
+    """
+    topics = TopicNames(config.table.name)
+    _require_ledger(kafka, topics)
+    reader = FoldReader(
+        kafka, topics.ledger, topics.epochs, lambda path, sha: load_document(storage, path, sha), clock
+    )
+    log = DecisionsLog(
+        kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
+    )
+    try:
+        reader.catch_up()
+        ledger = ledger_id(storage, ids)
+        check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
+        folder = take_over(storage, log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger)
+        check_agreement(storage, load_timelines(storage), reader.fold.state)
+        context = _context(config, storage, clock, ids, log, folder, reader, ledger)
+        return _end_what_is_open(context)
+    finally:
+        log.close()
+        reader.close()
+
+
+def _require_ledger(kafka: KafkaClient, topics: TopicNames) -> None:
+    admin = kafka.admin()
+    try:
+        missing = [name for name in (topics.ledger, topics.epochs) if admin.partitions(name) is None]
+    finally:
+        admin.close()
+    if missing:
+        raise MissingTopicError(
+            f"there is no topic {missing[0]}: the table has no ledger on this Kafka. If it was lost, "
+            "`tidemark table adopt --new-ledger` frees the table and starts a new one"
+        )
+
+
+def _end_what_is_open(context: Context) -> Recovered:
+    state = context.fold().state
+    planned, decided = state.planned, state.decided
+    finished = None
+    if planned is not None and decided is not None:
+        try:
+            finish(context, Finish(planned, decided))
+            finished = planned.epoch
+        except AttemptLostError as error:
+            undecides = decided.data_completion
+            void_attempt(context, VoidAttempt(planned, error.reason, rewind=True, undecides=undecides))
+    elif planned is not None:
+        void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
+    voided = tuple(context.fold().state.voided)
+    if voided:
+        clean_voided(context, CleanVoided(voided))
+    # A lock that an older term left, perhaps a moment ago, is taken over, then given back.
+    context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
+    context.lock.release(context.instants.taken_ms or context.clock.now_ms())
+    context.lock.free()
+    return Recovered(finished, tuple(each.epoch for each in voided))
+
+
+def _context(
+    config: TableConfigFile,
+    storage: Storage,
+    clock: Clock,
+    ids: IdSource,
+    log: DecisionsLog,
+    folder: str,
+    reader: FoldReader,
+    ledger: str,
+) -> Context:
+    table = read_table_config(storage)
+    action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
+    topics = TopicNames(config.table.name)
+    return Context(
+        # No epoch is planned here: the schema of one is never asked for.
+        table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _, __: ""),
+        storage=storage,
+        clock=clock,
+        ids=ids,
+        log=log,
+        lock=TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger),
+        instants=InstantGenerator(clock),
+        fold=lambda: reader.fold,
+        lock_wait_ms=_LOCK_WAIT_MS,
+        hit=lambda _: None,
+    )

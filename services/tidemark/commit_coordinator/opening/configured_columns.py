@@ -1,0 +1,80 @@
+"""The columns that `table.schema` had when the table was last served, kept with the table.
+
+By them a column that has gone from the file is told from one that another engine added: without the record a
+renamed column would be a new one in silence, and the old one would have no value in any new row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.config import TableConfigFile
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.documents import read_document
+
+CONFIGURED_COLUMNS: Final = join_path(ROOT, "configured-columns.json")
+
+
+class MissingColumnsError(CoordinatorError):
+    """Columns have gone from `table.schema`; the text names them and both ways on."""
+
+    kind = ErrorKind.INVALID
+
+
+class _Record(msgspec.Struct, frozen=True):
+    columns: list[str]
+
+
+def check_columns_kept(file: TableConfigFile, storage: Storage, configured: TableSchema) -> None:
+    """Raises MissingColumnsError for columns that `table.schema` had and has no longer, unless
+    `table.retired_columns` names them. A table that was served before there was a record has none.
+    """
+    recorded = _recorded(storage)
+    here, retired = configured.arrow.names, file.table.retired_columns
+    gone = [name for name in recorded if name not in here and name not in retired]
+    if gone:
+        added = [name for name in here if name not in recorded]
+        raise MissingColumnsError(_text(file.table.schema, gone, added))
+
+
+def record_columns(storage: Storage, folder: str, configured: Sequence[str]) -> None:
+    """Keeps them for the next start. ``folder``: the term's. Raises StagingGoneError when that is over."""
+    if _recorded(storage) != list(configured):
+        content = msgspec.json.encode(_Record(list(configured)))
+        storage.publish(folder, CONFIGURED_COLUMNS, content, overwrite=True)
+
+
+def _recorded(storage: Storage) -> list[str]:
+    try:
+        return read_document(storage, CONFIGURED_COLUMNS, _Record).columns
+    except FileMissingError:
+        return []
+    except CorruptFileError as error:
+        raise MissingColumnsError(
+            f"{error}: compare table.schema with "
+            "`tidemark table describe`, then delete that file; the next start writes it anew"
+        ) from error
+
+
+def _text(schema: Path, gone: Sequence[str], added: Sequence[str]) -> str:
+    names = ", ".join(gone)
+    renamed = (
+        f" If {', '.join(added)} is a new name for it: a column cannot be renamed, it would begin empty "
+        "beside the old one."
+        if added
+        else ""
+    )
+    return (
+        f"{schema} lacks {names}, which table.schema had when the table was last served.{renamed} Either put "
+        "it back; or let it rest: with `table: {retired_columns: ["
+        f"{names}]}}` rows that are written from now on have no value there, and others keep theirs"
+    )

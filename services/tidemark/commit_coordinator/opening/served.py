@@ -1,0 +1,56 @@
+"""How a coordinator shows which table it serves: to who asks it, and to who sees the table's folder.
+
+The command line asks before every command (`Serves`). The answer comes from memory, so that `tidemark status`
+is answered while the storage is not. Where the table lies is looked at when it is taken over, and again with
+each sign of life: others write `hoodie.properties` anew, and it is another file then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+
+from tidemark.commit_coordinator.commit.staging import show_owner
+from tidemark.commit_coordinator.opening.ledger_identity import location_of
+from tidemark.commit_coordinator.opening.sign_of_life import SignOfLife
+from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.hudi_format.storage.base import Storage
+
+
+@dataclass(frozen=True)
+class Served:
+    """``path``: of the table, as this process sees it. ``owner``: what `staging.show_owner` left with the
+    table, "" before it has taken over. ``location``: where the table lies; None before.
+    """
+
+    path: str
+    owner: str = ""
+    location: TableLocation | None = None
+
+
+class ServedTable:
+    """One table's answer. The thread that takes over, then that of the sign, change it; others read."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._folder = ""
+        self._answer = Served(storage.base_uri)
+
+    def taken_over(self, folder: str, owner: str) -> None:
+        """Leaves the coordinator's name with the table. ``folder``: the term's. Raises as `show_owner`."""
+        show_owner(self._storage, folder, owner)
+        self._folder = folder
+        self._answer = Served(self._storage.base_uri, owner, location_of(self._storage))
+
+    def sign_of_life(self) -> SignOfLife:
+        """To be given while the table is served, once it is taken over."""
+        return SignOfLife(self._storage, self._folder, self._answer.owner, self.look)
+
+    def look(self) -> None:
+        """Looks where the table lies now; where the storage does not say, the answer stays."""
+        with contextlib.suppress(OSError):
+            self._answer = replace(self._answer, location=location_of(self._storage))
+
+    def answer(self) -> Served:
+        """As it was seen last."""
+        return self._answer

@@ -1,0 +1,95 @@
+"""A file in the table's folder that changes as long as a coordinator serves the table, also an idle one.
+
+A command that ends ledgers asks it: health is asked at the configured address only, and a coordinator of the
+same folder may serve at another one, or on another machine. Whoever asks watches whether the file changes, so
+no clock of two machines is compared. It says who is there; what keeps a coordinator that nobody saw from
+harm is the fence (`staging`, claims), as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, StagingGoneError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.stream_runtime.clock import Clock
+
+SIGN: Final = join_path(ROOT, "sign-of-life")
+CHANGES_EVERY_S: Final = 5.0
+WATCHED_S: Final = 20.0
+_LOOK_EVERY_S: Final = 1.0
+_log = logging.getLogger(__name__)
+
+
+class SignOfLife:
+    """A context manager: inside, the file changes on a thread of its own; at the end it is removed."""
+
+    def __init__(
+        self, storage: Storage, folder: str, owner: str, looks: Callable[[], None] = lambda: None
+    ) -> None:
+        """``folder``: the term's; the right to write ends with it. ``owner``: the coordinator's name.
+        ``looks`` is called as often, on the same thread.
+        """
+        self._storage, self._folder, self._owner, self._looks = storage, folder, owner, looks
+        self._changes = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sign-of-life", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+        with contextlib.suppress(OSError, HudiFormatError):
+            # A successor's stays.
+            if _shown(self._storage).partition(" ")[0] == self._owner:
+                self._storage.delete(SIGN)
+
+    def change(self) -> None:
+        """Raises StagingGoneError when the term is over, OSError."""
+        self._changes += 1
+        content = f"{self._owner} {self._changes}"
+        self._storage.publish(self._folder, SIGN, content.encode(), overwrite=True)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.change()
+                self._looks()
+            except StagingGoneError:
+                return
+            except (OSError, HudiFormatError) as error:
+                _log.warning("%s could not be written, trying again: %s", SIGN, error)
+            if self._stopped.wait(CHANGES_EVERY_S):
+                return
+
+
+def is_served(storage: Storage, clock: Clock, waits: Callable[[], None] = lambda: None) -> bool:
+    """Whether a coordinator serves the table, wherever it runs. Watches for `WATCHED_S` when the file is
+    there: one that was killed left it too. ``waits`` is told when that wait begins.
+    """
+    first = _shown(storage)
+    if not first:
+        return False
+    waits()
+    end_s = clock.monotonic_s() + WATCHED_S
+    while clock.monotonic_s() < end_s:
+        clock.sleep(_LOOK_EVERY_S)
+        now = _shown(storage)
+        if now != first:
+            # Gone: it ended just now, as it should.
+            return bool(now)
+    return False
+
+
+def _shown(storage: Storage) -> str:
+    try:
+        return bytes(storage.read(SIGN)).decode(errors="replace")
+    except FileMissingError:
+        return ""

@@ -1,0 +1,231 @@
+"""Opens the table that the configuration names: creates it when there is none, refuses what cannot be served.
+
+Nothing is written before everything was checked.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.opening.configured_columns import check_columns_kept, record_columns
+from tidemark.commit_coordinator.opening.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
+from tidemark.commit_coordinator.opening.table_creation import create_or_finish, is_half_made
+from tidemark.config import TableConfigFile
+from tidemark.config.model import IndexKind
+from tidemark.config.model import TableType as ConfiguredType
+from tidemark.config.origins import read_origins
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.metadata_table import missing_index
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.schema import SchemaError, TableSchema, union
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
+from tidemark.hudi_format.table_schema import table_schema
+from tidemark.hudi_format.table_view import TableView
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import as_it_is, check_servable
+from tidemark.stream_runtime.clock import Clock
+
+_LOOKS_MAX: Final = 5
+_TYPES: Final = {
+    ConfiguredType.MERGE_ON_READ: TableType.MERGE_ON_READ,
+    ConfiguredType.COPY_ON_WRITE: TableType.COPY_ON_WRITE,
+}
+
+
+class TableMismatchError(CoordinatorError):
+    """Configuration and table contradict each other; names both sides of each contradiction."""
+
+    kind = ErrorKind.INVALID
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """The table as it stands. ``schema`` is the union of the table's and the configured one, whose columns
+    are ``configured``. ``logs``: looks at the log files that other engines add.
+    """
+
+    config: TableConfig
+    num_shards: int
+    schema: TableSchema
+    created: bool
+    logs: ReadableLogs
+    configured: Sequence[str] = ()
+
+    def keep_columns(self, storage: Storage, folder: str) -> None:
+        """Records which columns are configured, for the next start; ``folder``: the term's."""
+        record_columns(storage, folder, self.configured)
+
+
+def open_table(
+    file: TableConfigFile, storage: Storage, clock: Clock, own_pending: Collection[str] | None = ()
+) -> OpenedTable:
+    """Creates or checks the table; ``own_pending`` as `check_servable`.
+
+    Raises TableMismatchError, MissingColumnsError, UnsupportedTableError (other version, no record index, log
+    files that cannot be read, …), SchemaError.
+    """
+    configured = _configured(file)
+    definition = definition_of(file, configured)
+    created = not storage.exists(PROPERTIES_PATH) or is_half_made(storage, definition)
+    if created:
+        _check_columns(file, configured)
+        create_or_finish(storage, definition, file.table.index.shards, clock)
+    return replace(read_table(file, storage, own_pending), created=created)
+
+
+def read_table(
+    file: TableConfigFile,
+    storage: Storage,
+    own_pending: Collection[str] | None = (),
+    changed: Callable[[TableConfig], TableConfig] = as_it_is,
+) -> OpenedTable:
+    """Everything that is asked of a table that is there, as `open_table`; ``changed`` as `check_servable`.
+    Writes nothing.
+    """
+    configured = _configured(file)
+    config = check_servable(storage, own_pending, file.table.accept_properties, changed)
+    check_same(file, config)
+    check_columns_kept(file, storage, configured)
+    schema = union_with_table(file, storage, config, configured)
+    _check_columns(file, schema)
+    snapshot = MetadataTableSnapshot.load(storage)
+    missing_index.check_shards(snapshot.num_shards)
+    check_shards(file, snapshot.num_shards)
+    logs = ReadableLogs(storage, config.ordering_fields[0] if config.ordering_fields else None)
+    view = TableView.of(storage, snapshot.data_timeline)
+    logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
+    return OpenedTable(config, snapshot.num_shards, schema, False, logs, configured.arrow.names)
+
+
+def _configured(file: TableConfigFile) -> TableSchema:
+    """The configured schema, of a table of the kind that is served."""
+    if file.table.index.kind is not IndexKind.GLOBAL:
+        raise TableMismatchError("index.kind: partitioned is not served by this release: use global")
+    return TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+
+
+def open_beside_predecessor(
+    open_with: Callable[[Collection[str] | None], OpenedTable], has_begun: Callable[[], bool]
+) -> OpenedTable:
+    """Opens the table; pending writes are asked for at its first start only, before the ledger has begun.
+
+    ``has_begun`` is asked anew as long as the table is refused: another coordinator that starts at the same
+    time may have begun the ledger, and an epoch, between our look at the topics and the one at the timeline.
+    """
+    for look in range(_LOOKS_MAX):
+        begun = has_begun()
+        try:
+            return open_with(None if begun else ())
+        except UnsupportedTableError:
+            if begun or look + 1 == _LOOKS_MAX:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _check_columns(file: TableConfigFile, schema: TableSchema) -> None:
+    """Raises UnsupportedTableError for a key, partition or ordering column of a type that is not served.
+
+    Found only by an assigner, it would leave a new table that has to be deleted by hand.
+    """
+    KeyGenerator.for_table(schema, file.table.record_key, file.table.partition)
+    if file.table.ordering is not None:
+        OrderingField.of(schema, file.table.ordering)
+
+
+def check_shards(file: TableConfigFile, shards: int) -> None:
+    """Raises TableMismatchError when another `table.index.shards` is given than the index has."""
+    wanted = file.table.index.shards
+    if wanted == shards:
+        return
+    if given_shards(file):
+        raise TableMismatchError(
+            f"{file.file}: table.index.shards is {wanted}, the record index of {file.table.path} has "
+            f"{shards} shards. If another engine built the index anew since, it has to get its former number "
+            '(docs/hudi-beside.md, "A record index with another number of shards"). Else: the number counts '
+            f"only when the index is made, so set it to {shards}, or leave it out"
+        )
+
+
+def given_shards(file: TableConfigFile) -> int:
+    """`table.index.shards`, 0 where it is not given."""
+    is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
+    return file.table.index.shards if is_given else 0
+
+
+def is_half_made_here(file: TableConfigFile, storage: Storage) -> bool:
+    """Whether the configured table's creation was begun and not ended: `open_table` goes on with it."""
+    schema = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
+    return is_half_made(storage, definition_of(file, schema))
+
+
+def definition_of(file: TableConfigFile, schema: TableSchema) -> TableDefinition:
+    """The table that the configuration asks for."""
+    table = file.table
+    return TableDefinition(
+        name=table.name,
+        table_type=_TYPES[table.type],
+        record_key_fields=table.record_key,
+        partition_fields=table.partition,
+        ordering_fields=(table.ordering,) if table.ordering else (),
+        hive_style_partitioning=is_true(file, HIVE_STYLE),
+        url_encode_partitioning=is_true(file, URL_ENCODE),
+        schema=schema.avro_json,
+    )
+
+
+def union_with_table(
+    file: TableConfigFile, storage: Storage, config: TableConfig, configured: TableSchema
+) -> TableSchema:
+    """The table's columns and the configured new ones. Raises TableMismatchError naming the column."""
+    existing = table_schema(storage, config, load_timeline(storage))
+    if existing is None:
+        return configured
+    for name in fixed_columns(file):
+        if existing.field(name).type != configured.field(name).type:
+            raise TableMismatchError(
+                f"table.schema has column {name} as {configured.field(name).type}, the table "
+                f"{storage.base_uri} as {existing.field(name).type}: key, partition and ordering columns "
+                "need the table's type"
+            )
+    try:
+        return union(existing, configured)
+    except SchemaError as error:
+        raise TableMismatchError(
+            f"table.schema does not fit the table {storage.base_uri}: {error}. Columns may be added, "
+            "not changed"
+        ) from error
+
+
+def fixed_columns(file: TableConfigFile) -> list[str]:
+    """Columns whose type decides keys, partition paths and ordering values: key, partition, ordering."""
+    table = file.table
+    return [*table.record_key, *table.partition, *((table.ordering,) if table.ordering else ())]
+
+
+def check_same(file: TableConfigFile, config: TableConfig) -> None:
+    """Raises TableMismatchError naming every key that the table has otherwise."""
+    table = file.table
+    pairs = {
+        "table.type": (_TYPES[table.type].name.lower(), config.table_type.name.lower()),
+        "table.record_key": (table.record_key, config.record_key_fields),
+        "table.partition": (table.partition, config.partition_fields),
+        "table.ordering": ((table.ordering,) if table.ordering else (), config.ordering_fields),
+    }
+    wrong = [
+        f"{key}: {here!r}, but the table has {there!r}"
+        for key, (here, there) in pairs.items()
+        if here != there
+    ]
+    if wrong:
+        raise TableMismatchError(
+            f"{file.file} does not match the table {file.table.path}: {'; '.join(wrong)}"
+        )

@@ -1,0 +1,280 @@
+"""Creates a table's topics and checks them against what the table recorded when its ledger began.
+
+Lanes, positions and file groups' paths rest on the partition counts of Tidemark's own topics: another count
+is refused with what to do. Input topics may grow (`epoch_protocol.input_topics`); one that leaves the
+configuration is asked for, and one that does not exist is created only for a table that has read nothing yet:
+a misspelt name would else begin an empty topic and leave the right one behind.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.dead_letters.retention import keep_retention
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.input.watch import read_record, shard_growth_text
+from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.epoch_protocol.input_topics import (
+    INPUT_TOPICS_PATH,
+    InputTopic,
+    InputTopics,
+    SeenTopic,
+    encode_input_topics,
+    first_read,
+    look,
+)
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.documents import read_document
+from tidemark.ledger_client.topics import TopicNames, input_topic_specs, topic_specs
+from tidemark.stream_runtime.kafka.ports import Admin, TopicSpec, TopicState
+
+RECORD: Final = join_path(ROOT, "topics.json")
+LANE_SOURCE: Final = join_path(ROOT, "lane-source.json")
+_log = logging.getLogger("tidemark.coordinator")
+
+
+class _LaneSource(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class TopicsChangedError(CoordinatorError):
+    """Topics and configuration do not fit what the table recorded when its ledger began."""
+
+    kind = ErrorKind.INVALID
+
+
+@dataclass(frozen=True)
+class OpenedInputs:
+    """``topics``: of the configuration. ``recorded``: the record as it was found, with topics that left."""
+
+    topics: dict[str, InputTopic]
+    recorded: InputTopics
+
+
+def ensure_topics(config: TableConfigFile, admin: Admin) -> dict[str, int]:
+    """Creates those of Tidemark's own topics that are missing; returns partitions per topic.
+
+    Of what was made here the count is known: a broker asked right after may not know the topic yet. Raises
+    TopicsChangedError for a topic with another number of partitions than the configuration asks for.
+    """
+    counts: dict[str, int] = {}
+    for spec in topic_specs(config, admin.default_replication(), admin.default_segment_bytes()):
+        found = admin.partitions(spec.name)
+        if found is None:
+            admin.create_topics([spec])
+        counts[spec.name] = spec.partitions if found is None else found
+        if counts[spec.name] != spec.partitions:
+            raise TopicsChangedError(_lanes_text(config, spec, counts[spec.name]))
+        if found is not None and spec.name == TopicNames(config.table.name).dead_letter:
+            keep_retention(config, admin)
+    return counts
+
+
+def open_inputs(
+    config: TableConfigFile, storage: Storage, admin: Admin, begins_anew: bool = False
+) -> OpenedInputs:
+    """The input topics as the table read them so far, or as it begins to read them. Writes nothing.
+
+    Creates input topics for a table that has read none yet. ``begins_anew``: a new ledger follows, for which
+    the configuration alone says what is read. Raises TopicsChangedError when a topic left the configuration,
+    is new to it and does not exist, or does not fit `input.partitioning: shard`.
+    """
+    recorded = read_record(storage)
+    former = dict(recorded.topics) or _former_record(config, storage)
+    gone = [name for name, topic in former.items() if name not in config.input.topics and not topic.removed]
+    states = admin.topic_states(config.input.topics)
+    unknown = [name for name in config.input.topics if name not in former and name not in states]
+    if gone and (unknown or not begins_anew):
+        raise TopicsChangedError(_gone_text(config, gone, unknown))
+    if unknown and former:
+        raise TopicsChangedError(_unknown_text(config, unknown, former))
+    topics: dict[str, InputTopic] = {}
+    for spec in input_topic_specs(config):
+        if spec.name in former:
+            topics[spec.name] = former[spec.name]
+            if begins_anew and spec.name not in states:
+                # Lost with the rest of its Kafka, and its name is known: no misspelt one is made here.
+                _created(config, admin, spec)
+            continue
+        state = states.get(spec.name) or _created(config, admin, spec)
+        topics[spec.name] = first_read(SeenTopic(state.partitions, state.id))
+    if not begins_anew:
+        _check_shard(config, topics, states)
+    return OpenedInputs(topics, recorded)
+
+
+def remove_topic(config: TableConfigFile, storage: Storage, name: str) -> None:
+    """Notes that a topic which left the configuration is read no more. No coordinator may run.
+
+    Raises TopicsChangedError when it is configured, or the table never read it.
+    """
+    if name in config.input.topics:
+        raise TopicsChangedError(f"{config.file}: take {name} out of input.topics first")
+    record = read_record(storage)
+    former = dict(record.topics) or _former_record(config, storage)
+    if name not in former:
+        known = ", ".join(former) or "none"
+        raise TopicsChangedError(f"this table never read a topic {name}; those that it reads: {known}")
+    former[name] = msgspec.structs.replace(former[name], removed=True)
+    storage.replace(INPUT_TOPICS_PATH, encode_input_topics(InputTopics(former)))
+
+
+def _created(config: TableConfigFile, admin: Admin, spec: TopicSpec) -> TopicState:
+    _log.warning(
+        "input topic %s does not exist on %s: it is created with %d partitions",
+        spec.name,
+        config.kafka.bootstrap_servers,
+        spec.partitions,
+    )
+    admin.create_topics([spec])
+    # Asked right after, a broker may not know it yet: its id is then taken at the next look.
+    return admin.topic_states([spec.name]).get(spec.name, TopicState(spec.partitions, ""))
+
+
+def _former_record(config: TableConfigFile, storage: Storage) -> dict[str, InputTopic]:
+    """Of a version that recorded partition counts alone; ids are taken at the first look."""
+    own = {spec.name for spec in topic_specs(config)}
+    return {
+        name: InputTopic(partitions, partitions)
+        for name, partitions in _recorded_counts(storage).items()
+        if name not in own
+    }
+
+
+def _check_shard(
+    config: TableConfigFile, topics: dict[str, InputTopic], states: dict[str, TopicState]
+) -> None:
+    if config.input.partitioning is not InputPartitioning.SHARD:
+        return
+    if len(topics) != 1:
+        raise TopicsChangedError(
+            f"{config.file}: input.partitioning: shard reads one topic, whose partitions are the lanes; "
+            f"{len(topics)} are given: merge them, or use partitioning: any"
+        )
+    ((name, topic),), lanes = topics.items(), config.table.index.lanes
+    state = states.get(name)
+    if state is not None:
+        topic, _ = look(topic, SeenTopic(state.partitions, state.id))
+    if topic.has_grown:
+        raise TopicsChangedError(shard_growth_text(name, topic))
+    if topic.partitions != lanes:
+        raise TopicsChangedError(
+            f"topic {name} has {topic.partitions} partitions; input.partitioning: shard needs as many as "
+            f"there are lanes, {lanes} (table.index.lanes)"
+        )
+
+
+def check_recorded(storage: Storage, found: dict[str, int]) -> None:
+    """Records the counts of Tidemark's own topics at the first start; raises TopicsChangedError when one has
+    changed since.
+    """
+    recorded = _recorded_counts(storage)
+    for topic, partitions in recorded.items():
+        if topic in found and found[topic] != partitions:
+            raise TopicsChangedError(
+                f"topic {topic} has {found[topic]} partitions, {partitions} were recorded for this table: "
+                "somebody changed it, or it is another table's. Do not recreate it: it may hold what is "
+                "not committed. If its content is lost, start anew with new topics (`tidemark table adopt "
+                "--new-ledger`)"
+            )
+    merged = json.dumps({**recorded, **found}, sort_keys=True, indent=2).encode()
+    if recorded == {**recorded, **found}:
+        return
+    try:
+        storage.create(RECORD, merged)
+    except AlreadyExistsError:
+        storage.replace(RECORD, merged)
+
+
+def _recorded_counts(storage: Storage) -> dict[str, int]:
+    try:
+        return read_document(storage, RECORD, dict[str, int])
+    except FileMissingError:
+        return {}
+    except CorruptFileError as error:
+        raise TopicsChangedError(
+            f"{error}. It has the number of partitions of each topic: "
+            "delete it when the topics are as they were made; the next start writes it anew from them"
+        ) from error
+
+
+def check_lane_source(config: TableConfigFile, storage: Storage) -> None:
+    """Records at the first start which topic the assign stage reads; raises TopicsChangedError for another.
+
+    Positions of the assign stage's lanes are offsets in that topic: read from another one they would skip
+    records, or take some twice.
+    """
+    sharded = config.input.partitioning is InputPartitioning.SHARD
+    topic = config.input.topics[0] if sharded else TopicNames(config.table.name).keyed
+    content = json.dumps({"topic": topic}).encode()
+    try:
+        storage.create(LANE_SOURCE, content)
+    except AlreadyExistsError:
+        recorded = _recorded_source(storage)
+        if recorded != topic:
+            raise TopicsChangedError(
+                f"{config.file}: with input.partitioning: {config.input.partitioning.value} records are "
+                f"tagged from topic {topic}, but this table's positions are offsets in {recorded}: go back "
+                "to the former input section, or start anew at the committed positions "
+                "(`tidemark table adopt --new-ledger`)"
+            ) from None
+
+
+def _recorded_source(storage: Storage) -> str:
+    try:
+        return read_document(storage, LANE_SOURCE, _LaneSource).topic
+    except CorruptFileError as error:
+        raise TopicsChangedError(
+            f"{error}. It names the topic that positions hold for: "
+            "delete it when input.partitioning is as it was; the next start writes it anew"
+        ) from error
+
+
+def _lanes_text(config: TableConfigFile, spec: TopicSpec, found: int) -> str:
+    names, lanes = TopicNames(config.table.name), config.table.index.lanes
+    if spec.name in (names.keyed, names.index, names.tombstones, names.data):
+        way = (
+            f"table.index.lanes is {lanes} in {config.file}, and topic {spec.name} has {found} partitions: "
+            "the number of lanes cannot change under a ledger, whose positions are per lane."
+        )
+        if spec.name != names.data:
+            way += f" Set table.index.lanes back to {found}."
+        return (
+            f"{way} For another number: `tidemark flush` with the former one, stop all services, then "
+            "`tidemark table adopt --new-ledger`. Do not recreate the topic: it may hold what is not "
+            "committed"
+        )
+    return (
+        f"topic {spec.name} has {found} partitions and must have {spec.partitions}: it was made by "
+        "something else. Give the table another table.name, or start anew with new topics (`tidemark table "
+        "adopt --new-ledger`)"
+    )
+
+
+def _gone_text(config: TableConfigFile, gone: list[str], unknown: list[str]) -> str:
+    names = ", ".join(gone)
+    text = f"{config.file}: input.topics no longer has {names}, which this table reads"
+    if unknown:
+        text += f", and has {', '.join(unknown)}, which does not exist: is it misspelt?"
+    return f"{text}. Put it back; or, if no more of it is to be read, say so: " + "; ".join(
+        f"`tidemark input remove-topic {name}`" for name in gone
+    )
+
+
+def _unknown_text(config: TableConfigFile, unknown: list[str], former: dict[str, InputTopic]) -> str:
+    near = [each for name in unknown for each in difflib.get_close_matches(name, former, n=1)]
+    meant = f" (is {near[0]} meant?)" if near else ""
+    return (
+        f"{config.file}: input.topics has {', '.join(unknown)}, which does not exist on "
+        f"{config.kafka.bootstrap_servers}{meant}. Correct the name, or create the topic: Tidemark creates "
+        "input topics only for a table that has read nothing yet"
+    )

@@ -1,0 +1,118 @@
+"""Small pieces of a coordinator's start, from configuration and table to what the services work with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.service import Facts
+from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.domain.next_action import Limits
+from tidemark.commit_coordinator.input.watch import InputView
+from tidemark.commit_coordinator.opening.table_open import OpenedTable
+from tidemark.config import TableConfigFile
+from tidemark.config.model import InputPartitioning
+from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, Stage
+from tidemark.epoch_protocol.input_topics import lanes_of
+from tidemark.epoch_protocol.lanes import assign_lane
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane
+from tidemark.hudi_format.commit.lock import TableLock, read_lock
+from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.table_view import TableView
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import IdSource
+
+RETRY_MS: Final = 500
+GATHER_MS_MAX: Final = 500
+_log: Final = logging.getLogger("tidemark.coordinator")
+
+
+def stopped_by_topic(
+    config: TableConfigFile, view: InputView, taken: Mapping[str, int], now_ms: int
+) -> list[StoppedLane]:
+    """The lanes of stopped topics. ``taken``: per input lane the position that is in Tidemark's topics."""
+    sharded = is_sharded(config)
+    stage = Stage.ASSIGN if sharded else Stage.SHUFFLE
+    found = []
+    for name, stop in view.stopped.items():
+        for partition, lane in enumerate(lanes_of(name, view.topics[name])):
+            of_stage, next_offset = assign_lane(partition) if sharded else lane, taken.get(lane, 0)
+            found.append(
+                StoppedLane(stage, of_stage, name, partition, next_offset, stop.reason, stop.text, now_ms)
+            )
+    return found
+
+
+def lanes_by_stage(config: TableConfigFile, view: InputView) -> dict[Stage, list[str]]:
+    """Which lanes to work on. With partitioning by shard a stopped topic stops all of them."""
+    sharded = is_sharded(config)
+    tagging = [] if sharded and view.stopped else range(config.table.index.lanes)
+    return {Stage.SHUFFLE: [] if sharded else view.lanes(), Stage.ASSIGN: [assign_lane(n) for n in tagging]}
+
+
+def facts_of(config: TableConfigFile, table: OpenedTable, ledger: str = "") -> Facts:
+    """What joining processes are told."""
+    return Facts(
+        table=config.table.name,
+        num_shards=table.num_shards,
+        lanes=config.table.index.lanes,
+        lease_ms=config.limits.lease_ms,
+        protocol_version=PROTOCOL_VERSION,
+        ledger=ledger,
+        report_bytes_max=config.limits.rpc_message_bytes,
+    )
+
+
+def free_lock(context: Context) -> None:
+    """Other writers need not wait for a coordinator that died or stops, unless an epoch is decided.
+
+    Waits for the clocks' skew: a coordinator that died may have taken a time a moment ago.
+    """
+    holder = read_lock(context.storage)
+    if holder is None or holder.is_foreign or context.fold().state.decided is not None:
+        return
+    try:
+        if context.lock.is_held or context.lock.try_acquire():
+            context.lock.release(context.instants.taken_ms or context.clock.now_ms())
+        context.lock.free()
+    except LockLostError as error:
+        _log.warning("%s", error)
+
+
+def is_sharded(config: TableConfigFile) -> bool:
+    """Whether the assign stage reads the input itself."""
+    return config.input.partitioning is InputPartitioning.SHARD
+
+
+def planning_limits(config: TableConfigFile) -> Limits:
+    """When epochs are planned, and how often one is tried."""
+    interval_ms = config.epoch.interval_ms
+    return Limits(
+        interval_ms,
+        config.epoch.max_bytes,
+        config.limits.epoch_attempts,
+        min(interval_ms, GATHER_MS_MAX),
+        retry_ms=RETRY_MS,
+    )
+
+
+def own_lock(storage: Storage, clock: Clock, ids: IdSource, term: int, folder: str, ledger: str) -> TableLock:
+    """The table's lock for this term of this ledger."""
+    return TableLock(storage, clock, ids, term=term, term_dir=folder, ledger=ledger)
+
+
+def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:
+    """Lists the table's file groups for `placement` to lease from.
+
+    Raises UnsupportedTableError where another engine wrote log files that cannot be read.
+    """
+    snapshot = MetadataTableSnapshot.load(storage)
+    view = TableView.of(storage, snapshot.data_timeline)
+    if logs is not None:
+        logs.check(view.slices(snapshot.files.names()), snapshot.files.files)
+    placement.load(snapshot.files, view)

@@ -1,0 +1,1 @@
+"""What the coordinator shows: the status document, history, metrics, traces."""

@@ -1,0 +1,45 @@
+"""What `status` says of compaction, cleaning and archival: another engine's work, seen on the timelines."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidemark.commit_coordinator.commit.table_state import load_timelines
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
+
+RUN_BY: Final = "Hudi on Spark"
+_TIMELINE_FILES_WARN: Final = 3_000
+_SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.CLUSTERING)
+_LAST: Final = (Action.COMPACTION, Action.CLEAN)
+
+
+def table_services(storage: Storage) -> dict[str, Any]:
+    """Tidemark schedules none. Of each timeline: pending services, the newest completed ones, its length."""
+    timelines = load_timelines(storage)
+    data, metadata = _files(storage, DATA_ROOT), _files(storage, METADATA_TABLE_ROOT)
+    return {
+        "run_by": RUN_BY,
+        "scheduled_by_tidemark": [],
+        "table": _of(timelines.data, data),
+        "metadata_table": _of(timelines.metadata, metadata),
+        "warnings": [*_warnings("table", data), *_warnings("metadata table", metadata)],
+    }
+
+
+def _of(timeline: Timeline, files: int) -> dict[str, Any]:
+    return {
+        "timeline_files": files,
+        "pending": [each.file_name for each in timeline.pending(*_SERVICES)],
+        **{f"last_{action.value}": timeline.latest_completion(action) for action in _LAST},
+    }
+
+
+def _files(storage: Storage, root: str) -> int:
+    return sum(not info.is_dir for info in storage.list(f"{root}/timeline"))
+
+
+def _warnings(what: str, files: int) -> list[str]:
+    if files <= _TIMELINE_FILES_WARN:
+        return []
+    return [f"the {what}'s timeline has {files} files: let {RUN_BY} compact and archive it"]

@@ -1,0 +1,1 @@
+"""Verifying the table beside the epochs: when, in which process, with which verdict."""

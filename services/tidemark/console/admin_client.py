@@ -1,0 +1,247 @@
+"""A thin client of `tidemark.admin.v1.Admin`: documents in, documents out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import grpc
+
+from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.admin.v1 import admin_pb2_grpc
+from tidemark.commit_coordinator.admin.limits import DEAD_LETTERS_S
+from tidemark.commit_coordinator.admin.messages import filter_message, letter_of, served_of
+from tidemark.commit_coordinator.dead_letters.desk import PAGE_MAX, LetterPage, all_letters
+from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, WholeLetter
+from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
+from tidemark.commit_coordinator.opening.served import Served
+from tidemark.config import TableConfigFile, load_config
+from tidemark.config.run_file import resolve_addresses, why_silent
+from tidemark.console.errors import CliError
+from tidemark.console.served_table import check_served
+from tidemark.stream_runtime.rpc.channel import call, open_channel
+from tidemark.stream_runtime.rpc.errors import RpcError
+from tidemark.stream_runtime.security.client import ClientSecurity, client_security
+
+# The coordinator answers by its own deadline; the channel's comes a little later.
+_MARGIN_S: Final = 5.0
+_KEYS_AT_ONCE: Final = 5_000
+_RETRY_S: Final = 20.0
+_SKIP_S: Final = 180.0
+_LETTERS_S: Final = DEAD_LETTERS_S + _MARGIN_S
+
+
+class NobodyAnswersError(CliError):
+    """There is no coordinator at the configured address."""
+
+
+@dataclass(frozen=True)
+class ReplayedPage:
+    """What one call of a replay did."""
+
+    done: int
+    chosen: list[DeadLetter]
+    skipped: list[tuple[DeadLetter, str]]
+    next_token: str
+
+
+class AdminClient:
+    """One table's coordinator. Every call raises RpcError, or CliError when nobody answers."""
+
+    def __init__(self, config: TableConfigFile, security: ClientSecurity | None = None) -> None:
+        """`config` holds a real address (`resolve_addresses`); `security` None: as it says."""
+        self._table = config.table.name
+        self._address = config.services.coordinator
+        self._file = config.file
+        self._state = config.state.path
+        self._channel = open_channel(
+            self._address,
+            message_bytes_max=config.limits.rpc_message_bytes,
+            security=security or client_security(config),
+        )
+        self._stub = admin_pb2_grpc.AdminStub(self._channel)
+
+    def served(self) -> Served:
+        """Which table the coordinator serves (`check_served`)."""
+        return served_of(self._call(self._stub.Serves, pb.ServesRequest(table=self._table)))
+
+    def status(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """The document of `tidemark status`."""
+        answer = self._call(self._stub.Status, pb.StatusRequest(table=self._table), timeout_s)
+        return dict(json.loads(answer.json))
+
+    def flush(self, timeout_ms: int) -> dict[str, Any]:
+        """Returns when all that was in the input topics at the call is committed."""
+        request = pb.FlushRequest(table=self._table, timeout_ms=timeout_ms)
+        answer = self._call(self._stub.Flush, request, timeout_ms / 1_000 + _MARGIN_S)
+        return {"epoch": answer.epoch, "instant": answer.instant or None}
+
+    def lookup(self, keys: Sequence[str]) -> list[dict[str, Any]]:
+        """Where each key lives, in the order of the keys."""
+        found: list[dict[str, Any]] = []
+        for first in range(0, len(keys), _KEYS_AT_ONCE):
+            part = keys[first : first + _KEYS_AT_ONCE]
+            answer = self._call(self._stub.Lookup, pb.LookupRequest(table=self._table, keys=part))
+            found += [_found(each) for each in answer.found]
+        return found
+
+    def epochs(self, limit: int) -> list[dict[str, Any]]:
+        """Documents of the newest epochs, newest first."""
+        answer = self._call(self._stub.ListEpochs, pb.ListEpochsRequest(table=self._table, limit=limit))
+        return [json.loads(text) for text in answer.json]
+
+    def epoch(self, number: int) -> dict[str, Any]:
+        """The document of one epoch."""
+        answer = self._call(self._stub.ShowEpoch, pb.ShowEpochRequest(table=self._table, epoch=number))
+        return dict(json.loads(answer.json))
+
+    def retry(self, number: int) -> int:
+        """Has the epoch tried again that was given up; returns the number of the attempt that comes next."""
+        request = pb.RetryEpochRequest(table=self._table, epoch=number)
+        return int(self._call(self._stub.RetryEpoch, request, _RETRY_S).attempt)
+
+    def accept_topic(self, topic: str, keep_positions: bool) -> dict[str, Any]:
+        """The input topic is taken as it is now."""
+        request = pb.AcceptTopicRequest(table=self._table, topic=topic, keep_positions=keep_positions)
+        answer = self._call(self._stub.AcceptTopic, request)
+        return {
+            "topic": topic,
+            "id": answer.id,
+            "partitions": answer.partitions,
+            "from_start": answer.from_start,
+        }
+
+    def skip_input(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+        """Moves a partition past what it stands at; returns when the ledger has it."""
+        request = pb.SkipInputRequest(table=self._table, topic=topic, partition=partition, offset=offset)
+        done = self._call(self._stub.SkipInput, request, _SKIP_S)
+        return {"topic": topic, "partition": partition, "first": done.first, "last": done.last}
+
+    def pause(self, reason: str) -> None:
+        """Tagging stops."""
+        self._call(self._stub.Pause, pb.PauseRequest(table=self._table, reason=reason))
+
+    def resume(self) -> None:
+        """Tagging goes on."""
+        self._call(self._stub.Resume, pb.ResumeRequest(table=self._table))
+
+    def dead_letters(self, wanted: LetterFilter, limit: int) -> LetterPage:
+        """The newest `limit` that fit, and the numbers of all that do; as many calls as that takes."""
+
+        def page(below: int | None) -> LetterPage:
+            request = pb.ListDeadLettersRequest(
+                table=self._table,
+                filter=filter_message(wanted),
+                page_size=min(limit, PAGE_MAX),
+                page_token="" if below is None else str(below),
+            )
+            answer = self._call(self._stub.ListDeadLetters, request, _LETTERS_S)
+            older = int(answer.next_page_token) if answer.next_page_token else None
+            by_reason = dict(sorted(answer.by_reason.items()))
+            letters = [letter_of(each) for each in answer.letters]
+            retention = LetterRetention(answer.kept, answer.expiring, answer.deleted)
+            return LetterPage(answer.count, by_reason, letters, older, retention)
+
+        return all_letters(page, limit)
+
+    def dead_letter(self, letter_id: int) -> WholeLetter:
+        """One letter with its content; RpcError NOT_FOUND when there is none."""
+        request = pb.ShowDeadLetterRequest(table=self._table, id=letter_id)
+        answer = self._call(self._stub.ShowDeadLetter, request, _LETTERS_S)
+        headers = tuple((each.name, each.value) for each in answer.headers)
+        key, value = _optional(answer, "key"), _optional(answer, "value")
+        return WholeLetter(letter_of(answer.letter), key, value, headers)
+
+    def replay(
+        self, wanted: LetterFilter, dry_run: bool, again: bool, replays_max: int, page_token: str
+    ) -> ReplayedPage:
+        """One page of a replay; goes on with its `next_token`, empty at the end."""
+        request = pb.ReplayDeadLettersRequest(
+            table=self._table,
+            filter=filter_message(wanted),
+            dry_run=dry_run,
+            again=again,
+            replays_max=replays_max,
+            page_token=page_token,
+        )
+        answer = self._call(self._stub.ReplayDeadLetters, request, _LETTERS_S)
+        return ReplayedPage(
+            answer.replayed,
+            [letter_of(each) for each in answer.chosen],
+            [(letter_of(each.letter), each.why) for each in answer.skipped],
+            answer.next_page_token,
+        )
+
+    def close(self) -> None:
+        """Releases the channel."""
+        self._channel.close()
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _call(self, method: Any, request: Any, timeout_s: float | None = None) -> Any:
+        try:
+            return call(method, request, timeout_s)
+        except RpcError as error:
+            if error.status is grpc.StatusCode.UNAVAILABLE and _tls_failed(str(error)):
+                raise CliError(
+                    f"{self._address} answers, but the two sides do not agree on TLS: compare "
+                    f"security.tls of {self._file} with the coordinator's (ca, server_name, client_auth) "
+                    f"({error.details})"
+                ) from error
+            if error.status is grpc.StatusCode.UNAVAILABLE and _nobody_there(str(error)):
+                hint = "" if "refused" in str(error) else " If it is: do both sides agree on security.tls?"
+                raise NobodyAnswersError(
+                    f"no coordinator answers at {self._address} (services.coordinator in {self._file}): is "
+                    f"`tidemark run -c {self._file}` running{why_silent(self._state)}?{hint}"
+                ) from error
+            raise
+
+
+def connect(config_file: str) -> AdminClient:
+    """The client for a configuration file, of a coordinator that serves this very table.
+
+    Raises ConfigError, RpcError, CliError when nobody answers, or when another table of that name is served
+    there, or the table that the configuration's is a copy of.
+    """
+    config = resolve_addresses(load_config(config_file))
+    client = AdminClient(config)
+    try:
+        check_served(config, client.served())
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _tls_failed(text: str) -> bool:
+    return any(sign in text for sign in ("handshake", "SSL", "Ssl", "certificate", "Peer name"))
+
+
+def _nobody_there(text: str) -> bool:
+    return any(sign in text for sign in ("failed to connect", "Connection refused", "Socket closed"))
+
+
+def _optional(message: Any, name: str) -> bytes | None:
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def _found(each: Any) -> dict[str, Any]:
+    lives = each.tier != "none" and bool(each.file_id)
+    return {
+        "key": each.key,
+        "tier": each.tier,
+        "partition_path": each.partition_path if lives else None,
+        "file_id": each.file_id or None,
+        "shard": each.shard,
+        "ordering": each.ordering if each.has_ordering else None,
+        "ordering_exact": each.ordering_exact if each.has_ordering else None,
+    }

@@ -1,0 +1,23 @@
+"""What a command asks before it deletes something: named first, then confirmed by the table's name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tidemark.console.errors import WRONG_USE, CliError
+
+
+def confirm(table: str, deleted: Sequence[str], yes: bool) -> None:
+    """Returns when whoever called agrees. Raises CliError when not, and where nobody can be asked."""
+    if yes:
+        return
+    named = "; ".join(deleted)
+    if not sys.stdin.isatty():
+        raise CliError(
+            f"this deletes {named}. Nobody can be asked here: add --yes if that is meant", WRONG_USE
+        )
+    sys.stderr.write(f"This deletes {named}.\nType the table's name ({table}) to go on: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip() != table:
+        raise CliError("not confirmed: nothing was changed")

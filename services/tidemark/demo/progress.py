@@ -1,0 +1,104 @@
+"""From the coordinator's documents to what the demo shows: pure functions, and a memory of rates."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tidemark.cli.commands.epoch import commit_ms
+from tidemark.demo.terminal import CacheTierStats, DemoStats
+
+_RATE_WINDOW_S: Final = 4.0
+# Tier -> (figure of answered keys, figure of held keys) as the assign stage reports them.
+_TIERS: Final = {
+    "uncommitted": ("keys_uncommitted", "uncommitted_entries"),
+    "hot": ("keys_hot", "hot_entries"),
+    "rocksdb": ("keys_rocksdb", None),
+    "mdt": ("keys_mdt", None),
+}
+
+
+class Progress:
+    """Rates are of the last `_RATE_WINDOW_S`: epochs commit in steps, and each look would see one or none."""
+
+    def __init__(self, records_total: int, started_s: float) -> None:
+        self._total = records_total
+        self._started_s = started_s
+        self._seen: deque[tuple[float, int, int]] = deque([(started_s, 0, 0)])
+        self._latencies: dict[int, int] = {}
+
+    def stats(
+        self,
+        phase: str,
+        now_s: float,
+        sent: int,
+        status: Mapping[str, Any] | None,
+        epochs: Sequence[Mapping[str, Any]] = (),
+    ) -> DemoStats:
+        """One moment; without a status (services are starting) only what was sent is known."""
+        if status is None:
+            return DemoStats(
+                phase=phase, elapsed_s=now_s - self._started_s, records_total=self._total, sent=sent
+            )
+        self.remember(epochs)
+        committed = committed_records(status)
+        self._seen.append((now_s, sent, committed))
+        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _RATE_WINDOW_S:
+            self._seen.popleft()
+        before_s, sent_before, committed_before = self._seen[0]
+        elapsed_s = max(now_s - before_s, 1e-6)
+        counts = status["records"]["committed"]
+        newest = status["last_commit"]["epoch"]
+        return DemoStats(
+            phase=phase,
+            elapsed_s=now_s - self._started_s,
+            records_total=self._total,
+            sent=sent,
+            sent_per_s=(sent - sent_before) / elapsed_s,
+            committed=committed,
+            committed_per_s=(committed - committed_before) / elapsed_s,
+            lag_records=max(sent - committed, 0),
+            epochs_committed=newest,
+            epochs_in_flight=int(status["in_flight"]["epoch"] is not None),
+            last_instant=status["last_commit"]["instant"],
+            commit_latency_ms_last=self._latencies.get(newest),
+            commit_latency_ms_p50=self.latency_ms(50),
+            commit_latency_ms_p99=self.latency_ms(99),
+            inserts=counts["inserts"],
+            updates=counts["updates"],
+            deletes=counts["deletes"],
+            dead_letters=status["records"]["dead_letters"],
+            tiers=tiers(status),
+        )
+
+    def remember(self, epochs: Sequence[Mapping[str, Any]]) -> None:
+        """Takes the commit latencies of epochs that had rows."""
+        for epoch in epochs:
+            took = commit_ms(dict(epoch))
+            if took is not None and epoch["instant"]:
+                self._latencies[epoch["epoch"]] = took
+
+    def latency_ms(self, percentile: int) -> float | None:
+        """Nearest-rank percentile of the latencies from plan to commit; None before the first commit."""
+        ordered = sorted(self._latencies.values())
+        return float(ordered[max(-(-len(ordered) * percentile // 100), 1) - 1]) if ordered else None
+
+
+def committed_records(status: Mapping[str, Any]) -> int:
+    """Input records that are committed or were refused: what the pipeline is done with."""
+    records = status["records"]
+    return int(records["committed"]["input"]) + int(records["dead_letters"])
+
+
+def tiers(status: Mapping[str, Any]) -> tuple[CacheTierStats, ...]:
+    """Look-ups answered by each tier, over all assigners."""
+    figures: dict[str, float] = {}
+    for member in status["services"].get("assign", []):
+        for name, value in member["figures"].items():
+            figures[name] = figures.get(name, 0.0) + value
+    return tuple(
+        CacheTierStats(tier, int(figures[answered]), int(figures[held]) if held in figures else None)
+        for tier, (answered, held) in _TIERS.items()
+        if answered in figures
+    )

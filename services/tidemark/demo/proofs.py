@@ -1,0 +1,68 @@
+"""What the demo proves when the stream is in: with a second reader, the model, and the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidemark.demo.comparison import TableDifference
+from tidemark.demo.model import TableModel
+from tidemark.demo.report import Check, KeyStory
+from tidemark.table_verification.findings import Kind
+from tidemark.table_verification.verify import Verification
+
+
+def read_with_hudi_rs(table_path: str) -> pa.Table:
+    """All live rows, as hudi-rs reads the newest snapshot."""
+    from hudi import HudiReadOptions, HudiTableBuilder
+
+    batches = HudiTableBuilder.from_base_uri(table_path).build().read(HudiReadOptions())
+    return pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
+
+
+def index_checks(result: Verification) -> tuple[Check, ...]:
+    """The checks of `tidemark verify` as the report shows them."""
+    counts = result.findings.counts
+    index = (
+        Kind.ROW_WITHOUT_ENTRY,
+        Kind.ENTRY_WITHOUT_ROW,
+        Kind.ENTRY_ELSEWHERE,
+        Kind.ENTRY_TWICE,
+        Kind.ENTRY_IN_WRONG_SHARD,
+    )
+    wrong = sum(counts.get(kind, 0) for kind in index)
+    others = [count for kind, count in counts.items() if kind not in index]
+    return (
+        Check.of_counts("record index entries", result.rows, result.entries),
+        Check.of_counts("index entries wrong, missing or too many", 0, wrong),
+        Check.of_counts("other differences between files, metadata and commits", 0, sum(others)),
+    )
+
+
+def stories(model: TableModel, found: Sequence[Mapping[str, Any]]) -> tuple[KeyStory, ...]:
+    """The lives of the keys that were looked up."""
+    titles = ("A flight that moved to another day", "A flight that was cancelled")
+    return tuple(
+        KeyStory(title, each["key"], tuple(model.life(each["key"])), where_now(each))
+        for title, each in zip(titles, found, strict=False)
+    )
+
+
+def where_now(found: Mapping[str, Any]) -> str:
+    """Where the index says that a key is, as a sentence."""
+    if found["file_id"] is None:
+        return f"the index has no entry (shard {found['shard']})"
+    return (
+        f"in partition {found['partition_path']}, file group {found['file_id']}, "
+        f"says the index (shard {found['shard']}, answered by tier {found['tier']})"
+    )
+
+
+def difference_lines(difference: TableDifference, result: Verification) -> list[str]:
+    """Examples of what does not hold; empty when everything does."""
+    lines = list(difference.examples)
+    for kind, examples in result.findings.examples.items():
+        lines += [f"{kind.value}: {example}" for example in examples[:5]]
+    return lines

@@ -1,0 +1,223 @@
+"""Kafka as a table needs it: reachable, able, its topics as they have to be, and this user allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import Final
+
+from tidemark.config import InputPartitioning, TableConfigFile
+from tidemark.doctor.checks import Finding, fails, ok, warning
+from tidemark.doctor.trial import TRIAL_INFIX
+from tidemark.ledger_client.topics import TopicNames, topic_specs
+from tidemark.stream_runtime.kafka.confluent.inspection import ClusterInspection, TopicFacts
+from tidemark.stream_runtime.kafka.ports import TopicSpec
+
+_VERIFICATION: Final = "transaction.partition.verification.enable"
+_TIMEOUT_MAX: Final = "transaction.max.timeout.ms"
+_RELEASE: Final = "inter.broker.protocol.version"
+_INPUT_KEPT_MS_MIN: Final = 24 * 3_600_000
+_REPLICAS_SAFE: Final = 3
+_IN_SYNC_SAFE: Final = 2
+_INPUT_NEEDS: Final = frozenset({"READ", "DESCRIBE"})
+_OWN_NEEDS: Final = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE"})
+# Without them the topic works, and keeps letters as it was made (`limits.dead_letter_retention`).
+_LETTERS_NEED: Final = frozenset({"DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
+_SETTINGS_SEEN: Final = ("cleanup.policy", "retention.ms", "retention.bytes", "message.timestamp.type")
+
+
+def reachable(inspection: ClusterInspection) -> Iterator[Finding]:
+    """Raises KafkaUnavailableError."""
+    found = inspection.cluster()
+    brokers = ", ".join(found.brokers[number] for number in sorted(found.brokers))
+    yield ok(f"cluster {found.cluster_id or '(no id)'}, brokers: {brokers}")
+
+
+def able(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
+    """Settings of every broker that safety rests on."""
+    for number in inspection.cluster().brokers:
+        settings = inspection.broker_settings(number)
+        if settings is None:
+            yield warning(
+                f"broker {number}: this user may not see its settings",
+                f"Allow DESCRIBE_CONFIGS on the cluster, or make sure that {_VERIFICATION} is true",
+            )
+            continue
+        yield from _broker(number, settings, config.limits.transaction_timeout_ms)
+
+
+def _broker(number: int, settings: Mapping[str, str], timeout_ms: int) -> Iterator[Finding]:
+    release = settings.get(_RELEASE)
+    verified = settings.get(_VERIFICATION)
+    if verified is None:
+        yield fails(
+            f"broker {number} ({release or 'release unknown'}) does not verify transactions",
+            "Use Apache Kafka 3.6 or later: before, a torn transaction could be named in the ledger",
+        )
+    elif verified != "true":
+        yield fails(f"broker {number}: {_VERIFICATION} is {verified}", "Set it to true, which is its default")
+    allowed_ms = int(settings.get(_TIMEOUT_MAX, "900000"))
+    if allowed_ms < timeout_ms:
+        yield fails(
+            f"broker {number}: {_TIMEOUT_MAX} is {allowed_ms}, limits.transaction_timeout {timeout_ms} ms",
+            "Raise the one or lower the other",
+        )
+    if settings.get("unclean.leader.election.enable") == "true":
+        yield warning(
+            f"broker {number}: unclean.leader.election.enable is true: acknowledged records may be lost",
+            "Set it to false, at least for the table's topics",
+        )
+    if verified == "true" and allowed_ms >= timeout_ms:
+        said = f"protocol {release}" if release else "4.0 or later"
+        yield ok(f"broker {number} ({said}): transactions are verified, time-outs fit")
+
+
+def input_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
+    """Whether they are there, can be read, keep records long enough, and fit the lanes."""
+    brokers = len(inspection.cluster().brokers)
+    for name in config.input.topics:
+        found = inspection.topic(name)
+        if found is None:
+            yield warning(
+                f"input topic {name} does not exist",
+                f"`tidemark run` creates it with {config.input.partitions} partitions; or create it yourself",
+            )
+            continue
+        if found.hidden:
+            yield fails(f"input topic {name}: this user may not see it", _grant(name, _INPUT_NEEDS))
+            continue
+        allowed = yield from _allowed(name, found, _INPUT_NEEDS)
+        yield from _input(name, found, config)
+        if found.replicas == 1 and brokers > 1:
+            yield warning(f"{name} has one replica", "With its broker its records are gone: use three")
+        yield from _in_sync(name, found)
+        if allowed:
+            yield ok(f"input topic {name}: {found.partitions} partitions")
+
+
+def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Finding]:
+    by_shard = config.input.partitioning is InputPartitioning.SHARD
+    if by_shard and found.partitions != config.table.index.lanes:
+        yield fails(
+            f"{name} has {found.partitions} partitions, input.partitioning: shard needs one per lane "
+            f"({config.table.index.lanes})",
+            "Set table.index.lanes to the number of partitions (before the table is made), or use any",
+        )
+    settings = found.settings or {}
+    kept_ms = int(settings.get("retention.ms", "-1"))
+    if 0 <= kept_ms < _INPUT_KEPT_MS_MIN and "delete" in settings.get("cleanup.policy", "delete"):
+        yield warning(
+            f"{name} keeps records for {kept_ms / 3_600_000:.1f} h",
+            "What is deleted before it was read stops its partition: keep them longer than any outage lasts",
+        )
+    bytes_max = int(settings.get("max.message.bytes", "0"))
+    if bytes_max > config.limits.record_bytes:
+        yield warning(
+            f"{name} takes records of {bytes_max} bytes, limits.record_bytes is {config.limits.record_bytes}",
+            "Larger ones become dead letters: raise the limit if such records are meant",
+        )
+
+
+def own_topics(inspection: ClusterInspection, config: TableConfigFile) -> Iterator[Finding]:
+    """Tidemark's topics as they would be made; nothing is said of those that are not there yet."""
+    missing, hidden, sound = [], [], 0
+    for spec in topic_specs(config):
+        found = inspection.topic(spec.name)
+        if found is None:
+            missing.append(spec.name)
+            continue
+        if found.hidden:
+            hidden.append(spec.name)
+            continue
+        allowed = yield from _allowed(spec.name, found, _OWN_NEEDS)
+        if spec.name == TopicNames(config.table.name).dead_letter:
+            yield from _retention_kept(spec.name, found)
+        wrong = list(_differences(spec, found))
+        yield from wrong
+        yield from _in_sync(spec.name, found)
+        yield from _segments(spec, found)
+        sound += allowed and not wrong
+    if hidden:
+        yield fails(
+            f"this user may not see {len(hidden)} of Tidemark's topics ({hidden[0]}, …)",
+            f"Give it the ACLs of docs/security.md: kafka-acls --add --topic {config.table.name}. "
+            "--resource-pattern-type prefixed …",
+        )
+    if missing:
+        yield ok(f"{len(missing)} topics are made at the first start ({missing[0]}, …)")
+    if sound:
+        yield ok(f"{sound} of Tidemark's topics are as they should be")
+    left = [each for each in inspection.topics() if each.startswith(f"{config.table.name}{TRIAL_INFIX}")]
+    if left:
+        yield warning(f"topics of doctors that were killed, or are at work: {', '.join(left)}", "Delete them")
+
+
+def _retention_kept(name: str, found: TopicFacts) -> Iterator[Finding]:
+    lacking = set() if found.allowed is None or "ALL" in found.allowed else _LETTERS_NEED - found.allowed
+    if lacking:
+        yield warning(
+            f"{name}: this user may not {', '.join(sorted(lacking))}, so another "
+            "limits.dead_letter_retention or limits.dead_letter_bytes has no effect on it",
+            _grant(name, lacking),
+        )
+
+
+def _in_sync(name: str, found: TopicFacts) -> Iterator[Finding]:
+    """Tidemark makes its topics with `min.insync.replicas` 2 where they have three replicas."""
+    least = int((found.settings or {}).get("min.insync.replicas", "2"))
+    if found.replicas >= _REPLICAS_SAFE and least < _IN_SYNC_SAFE:
+        yield warning(
+            f"{name} has {found.replicas} replicas and min.insync.replicas {least}: what one broker alone "
+            "has is acknowledged, and gone with its disk",
+            f"kafka-configs --alter --topic {name} --add-config min.insync.replicas={_IN_SYNC_SAFE}",
+        )
+
+
+def _segments(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
+    """Topics of former versions have the broker's default, 1 GiB as a rule."""
+    size, wanted = int((found.settings or {}).get("segment.bytes", "0")), int(spec.config["segment.bytes"])
+    if size > wanted:
+        yield warning(
+            f"{spec.name} has segments of {size} bytes: up to so much on each partition stays of what "
+            "was trimmed, since Kafka deletes whole segments",
+            f"kafka-configs --alter --topic {spec.name} --add-config segment.bytes={wanted}",
+        )
+
+
+def _differences(spec: TopicSpec, found: TopicFacts) -> Iterator[Finding]:
+    if found.partitions != spec.partitions:
+        yield fails(
+            f"{spec.name} has {found.partitions} partitions, the configuration asks for {spec.partitions}",
+            "Set table.index.lanes back: partition counts cannot change (anew: `table adopt --new-ledger`)",
+        )
+    settings = found.settings
+    if settings is None:
+        return
+    for key in _SETTINGS_SEEN:
+        if key in settings and settings[key] != spec.config[key]:
+            yield fails(
+                f"{spec.name}: {key} is {settings[key]}, it was made with {spec.config[key]}",
+                f"kafka-configs --alter --topic {spec.name} --add-config {key}={spec.config[key]}",
+            )
+    wanted = int(spec.config["max.message.bytes"])
+    if int(settings.get("max.message.bytes", wanted)) < wanted:
+        yield fails(
+            f"{spec.name}: max.message.bytes is {settings['max.message.bytes']}, limits.message_bytes needs "
+            f"{wanted}",
+            f"kafka-configs --alter --topic {spec.name} --add-config max.message.bytes={wanted}",
+        )
+
+
+def _allowed(name: str, found: TopicFacts, needs: frozenset[str]) -> Generator[Finding, None, bool]:
+    """Yields what is missing; returns whether nothing is, as far as the broker says."""
+    lacking = set() if found.allowed is None or "ALL" in found.allowed else needs - found.allowed
+    if lacking:
+        yield fails(
+            f"{name}: this user may not {', '.join(sorted(lacking))}",
+            _grant(name, lacking),
+        )
+    return not lacking
+
+
+def _grant(topic: str, operations: Iterable[str]) -> str:
+    named = " ".join(f"--operation {each}" for each in sorted(operations))
+    return f"Grant it: kafka-acls --add --topic {topic} {named} … (docs/security.md has all of them)"

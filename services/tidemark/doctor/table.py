@@ -1,0 +1,57 @@
+"""The table as its files show it: a version that is served, as configured, its lock free or in use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tidemark.commit_coordinator.opening.table_open import is_half_made_here, read_table
+from tidemark.commit_coordinator.opening.topics_setup import RECORD
+from tidemark.config import TableConfigFile
+from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
+from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.stream_runtime.clock import Clock
+
+_HELD_MS_MAX: Final = 60_000
+
+
+def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Finding]:
+    """What a coordinator asks of the table when it starts, and its lock. `served`: one answers, so what is
+    pending is its own. Raises what `read_table` raises, which says what to do.
+    """
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH):
+        used = [each.name for each in storage.list("") if each.name != ".hoodie"]
+        if used:
+            yield fails(
+                f"{storage.base_uri} is no Hudi table and not empty (it holds {used[0]!r})",
+                "Choose another table.path, or empty the folder",
+            )
+        else:
+            yield skipped("there is no table yet: the first start makes it")
+        return
+    if is_half_made_here(config, storage):
+        yield warning("its creation was not ended", "The next start goes on with it")
+        return
+    found = read_table(config, storage, None if served or storage.exists(RECORD) else ()).config
+    yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
+    yield from _lock(storage, clock, served)
+
+
+def _lock(storage: Storage, clock: Clock, served: bool) -> Iterator[Finding]:
+    holder = read_lock(storage)
+    if holder is None:
+        yield ok("its lock is free")
+        return
+    held_s = max(clock.now_ms() - holder.since_ms, 0) / 1_000
+    who = "another writer" if holder.is_foreign else f"coordinator term {holder.term}"
+    text = f"its lock is held by {who}, since {held_s:.0f} s"
+    if served or held_s * 1_000 < _HELD_MS_MAX:
+        yield ok(text)
+    elif holder.is_foreign:
+        yield warning(text, "Look for a writer of Hudi on Spark; a dead one's lock file is deleted by hand")
+    else:
+        yield warning(text, "No coordinator answers: start `tidemark run`, or free it by `tidemark recover`")

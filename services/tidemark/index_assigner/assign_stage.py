@@ -1,0 +1,151 @@
+"""Puts the assign stage of a process together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.ordering import table_ordering
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
+from tidemark.index_assigner.assign.lane_opening import LaneOpener
+from tidemark.index_assigner.assign.lookups import LookupDesk, LookupService
+from tidemark.index_assigner.assign.placement import CoordinatorLeases, Placement
+from tidemark.index_assigner.assign.rewind_wish import RewindWish
+from tidemark.index_assigner.assign.tagger import BatchTagger
+from tidemark.index_assigner.assign.work import AssignParts, AssignWork
+from tidemark.index_assigner.domain.locations import Locations
+from tidemark.index_assigner.index.errors import CacheInUseError
+from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.rocks import RocksTier, check_not_in_use
+from tidemark.index_assigner.index.slice_values import OrderingParts
+from tidemark.index_assigner.index.tiered import TieredIndex
+from tidemark.index_assigner.slots.stage_work import StageWork
+from tidemark.index_assigner.stage_context import StageContext
+from tidemark.ledger_client.table_id import TABLE_ID
+from tidemark.record_formats.errors import SetupError
+from tidemark.stream_runtime.ids import IdSource
+
+_CACHES_MAX: Final = 16
+_T = TypeVar("_T")
+
+
+def assign_work(context: StageContext) -> StageWork:
+    """The assign stage; its cache lies below ``state.path``. Opens the process's lookup service.
+
+    Raises SetupError when the data topic is missing, CacheInUseError when no cache folder is free.
+    """
+    config, facts, clock = context.config, context.facts, context.clock
+    locations = Locations(_data_partitions(context))
+    limits = IndexLimits(config.state.memory_bytes, config.state.disk_bytes)
+    limits.check()
+    identity = f"{table_identity(context.storage, context.ids)} {facts.num_shards}"
+    rocks = open_cache(config.state.path, identity, limits.rocks_memory)
+    index = _index(context, rocks, locations, limits)
+    lanes, ordered, ttl_ms = facts.lanes, context.ordering is not None, config.table.index.tombstone_ttl_ms
+    leases = CoordinatorLeases(
+        context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
+    )
+    placement = Placement(leases, locations, context.ids)
+    desk = LookupDesk(locations, facts.num_shards, lanes)
+    context.lookups.open(LookupService(config.table.name, desk))
+    storage = context.storage
+    return AssignWork(
+        AssignParts(
+            topics=context.topics,
+            schema=context.schema,
+            folds=context.folds,
+            source=context.keyed_source(),
+            locations=locations,
+            index=index,
+            opener=LaneOpener(
+                index,
+                context.client,
+                context.topics,
+                lambda: MetadataTableSnapshot.load(storage),
+                clock,
+                ordered,
+            ),
+            placement=placement,
+            tagger=BatchTagger(index, locations, placement, clock, ordered, ttl_ms),
+            emitter=Emitter(
+                context.schema,
+                locations,
+                lanes,
+                EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
+            ),
+            lookups=desk,
+            clock=clock,
+            uncommitted_entries_max=config.limits.uncommitted_entries,
+            want_rewind=RewindWish(context.coordinator, config.table.name, context.process_id),
+            close_index=rocks.close,
+        )
+    )
+
+
+def _index(context: StageContext, rocks: RocksTier, locations: Locations, limits: IndexLimits) -> TieredIndex:
+    facts, ttl_ms = context.facts, context.config.table.index.tombstone_ttl_ms
+    mode, field = table_ordering(context.table, context.schema)
+    ordered = field is not None
+    deletes_stay = ordered and context.table.is_merge_on_read
+    return TieredIndex(
+        context.storage,
+        rocks,
+        locations,
+        facts.num_shards,
+        facts.lanes,
+        ordered,
+        limits,
+        OrderingParts(context.schema, mode, field, deletes_stay, ttl_ms),
+        context.clock,
+        context.observer.tier_read,
+    )
+
+
+def table_identity(storage: Storage, ids: IdSource) -> str:
+    """A random name that this table got from its first assigner, kept with the table.
+
+    A table that is deleted and created again in the same place gets another one, and caches of the old one
+    are thrown away: nothing else tells the two apart.
+    """
+    with contextlib.suppress(AlreadyExistsError):
+        storage.create(TABLE_ID, ids.uuid().encode())
+    content: bytes = storage.read(TABLE_ID)
+    return content.decode()
+
+
+def open_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
+    """The first cache folder below ``state`` that no other process uses: a restart finds its own again."""
+    return _first_free(state, lambda folder: RocksTier(folder, identity, memory_bytes))
+
+
+def check_cache_free(state: Path) -> None:
+    """Raises CacheInUseError when one more assigner finds no cache folder below ``state``. Makes nothing."""
+    _first_free(state, check_not_in_use)
+
+
+def _first_free(state: Path, use: Callable[[Path], _T]) -> _T:
+    for number in range(_CACHES_MAX):
+        try:
+            return use(state / f"index-{number}")
+        except CacheInUseError:
+            if number == _CACHES_MAX - 1:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def _data_partitions(context: StageContext) -> int:
+    admin = context.client.admin()
+    try:
+        found = admin.partitions(context.topics.data)
+    finally:
+        admin.close()
+    if found is None:
+        raise SetupError(
+            f"topic {context.topics.data} does not exist: start the coordinator, which creates it"
+        )
+    return found

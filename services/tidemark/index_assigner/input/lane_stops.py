@@ -1,0 +1,90 @@
+"""Which lanes of an input reader stand still, and when a failing one does (`epoch_protocol.stopped_lanes`).
+
+A batch that cannot be read once may be read the next time (the damage came over the network), so a lane stops
+when the same batch failed several times over some seconds, and no sooner. The reader of all lanes goes on:
+
+::
+
+    READ ──batch fails──► FAILING ──fails again and again──► STOPPED ──skipped, or given up──► READ
+      ▲                      │ a record of the lane came
+      └──────────────────────┘
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from tidemark.epoch_protocol.entries import Stage
+from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
+from tidemark.index_assigner.input.reader import DeadlyRecordError
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.ports import TopicPartition, UnreadableBatchError
+
+_log = logging.getLogger("tidemark.assigner")
+_TRIES_MIN: Final = 4
+_FOR_S: Final = 2.0
+
+
+@dataclass
+class _Failing:
+    base_offset: int
+    since_s: float
+    tries: int = 0
+
+
+class LaneStops:
+    """Owned by the stage's thread. Lanes are named as the stage names them."""
+
+    def __init__(self, stage: Stage, clock: Clock) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._failing: dict[str, _Failing] = {}
+        self._stopped: dict[str, StoppedLane] = {}
+
+    def current(self) -> list[StoppedLane]:
+        """The lanes that stand still."""
+        return list(self._stopped.values())
+
+    def get(self, lane: str) -> StoppedLane | None:
+        """Where and why the lane stands still; None when it does not."""
+        return self._stopped.get(lane)
+
+    def read(self, lanes: Iterable[str]) -> None:
+        """Records of these lanes came."""
+        for lane in lanes:
+            self._failing.pop(lane, None)
+
+    def failed(self, lane: str, position: int, error: UnreadableBatchError) -> bool:
+        """A batch of the lane cannot be read; whether the lane stops with that, at the reader's position."""
+        now_s = self._clock.monotonic_s()
+        failing = self._failing.get(lane)
+        if failing is None or failing.base_offset != error.base_offset:
+            failing = self._failing[lane] = _Failing(error.base_offset, now_s)
+        failing.tries += 1
+        if failing.tries < _TRIES_MIN or now_s - failing.since_s < _FOR_S:
+            return False
+        place = TopicPartition(error.topic, error.partition)
+        self.stop(lane, place, max(position, error.base_offset), StopReason.UNREADABLE, str(error))
+        return True
+
+    def deadly(self, lane: str, error: DeadlyRecordError) -> None:
+        """Who reads on at the offset dies or hangs: the lane stops there at once."""
+        reason = StopReason.HANGS if error.hangs else StopReason.DEADLY
+        self.stop(lane, error.place, error.offset, reason, str(error))
+        _log.error("lane %s stands still, the others go on: %s", lane, error)
+
+    def stop(self, lane: str, place: TopicPartition, offset: int, reason: StopReason, detail: str) -> None:
+        """The lane stands still at the offset."""
+        self._failing.pop(lane, None)
+        self._stopped[lane] = StoppedLane(
+            self._stage, lane, *place, offset, reason, detail, self._clock.now_ms()
+        )
+
+    def forget(self, lanes: Iterable[str]) -> None:
+        """The lanes are given up, or go on."""
+        for lane in lanes:
+            self._failing.pop(lane, None)
+            self._stopped.pop(lane, None)

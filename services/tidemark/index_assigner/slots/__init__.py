@@ -1,0 +1,1 @@
+"""Slots: the transaction loop that both stages run in, its lease, lanes and producer."""

@@ -1,0 +1,68 @@
+"""When the next transaction of a slot is due: some time after its first record, when it is large, or when
+its stage says that there is no more input to wait for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Gathered
+from tidemark.stream_runtime.clock import Clock
+
+
+@dataclass(frozen=True)
+class TransactionLimits:
+    """From ``limits.transaction_*``."""
+
+    interval_ms: int
+    records: int
+    bytes: int
+
+
+class TransactionPace:
+    """What waits for the next transaction, and since when."""
+
+    def __init__(self, limits: TransactionLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._gathered = Gathered(0, 0)
+        self._first_record_s: float | None = None
+        self.progressed = True
+
+    @property
+    def records(self) -> int:
+        """How many records wait for the next transaction."""
+        return self._gathered.records
+
+    def budget(self) -> Budget | None:
+        """What may still be gathered; None when the transaction is full."""
+        left = Budget(
+            self._limits.records - self._gathered.records, self._limits.bytes - self._gathered.bytes
+        )
+        return left if left.records > 0 and left.bytes > 0 else None
+
+    def took(self, gathered: Gathered) -> None:
+        """The stage says what waits now."""
+        self.progressed = gathered != self._gathered
+        self._gathered = gathered
+        if gathered.records and self._first_record_s is None:
+            self._first_record_s = self._clock.monotonic_s()
+
+    def forget(self) -> None:
+        """A transaction was made of it, or some of it was dropped: the next `took` tells what is left."""
+        self._gathered, self._first_record_s = Gathered(0, 0), None
+
+    def wait_s(self, longest_s: float) -> float:
+        """How long to wait for input: not beyond the moment at which the transaction is due."""
+        if self._first_record_s is None:
+            return longest_s
+        due_s = self._first_record_s + self._limits.interval_ms / 1000
+        return min(max(due_s - self._clock.monotonic_s(), 0.0), longest_s)
+
+    def is_due(self) -> bool:
+        """Whether the transaction should run now."""
+        if self._first_record_s is None:
+            return False
+        due = self._gathered.drained or self.budget() is None
+        return due or self.wait_s(self._limits.interval_ms / 1000) == 0.0

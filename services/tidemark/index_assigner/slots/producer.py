@@ -1,0 +1,85 @@
+"""The one producer of a slot: made when it is needed, replaced whenever something about it is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidemark.epoch_protocol.entries import LedgerEntry, Stage, TransactionBegun, encode_entry
+from tidemark.errors import ErrorKind
+from tidemark.index_assigner.failpoints import failpoint_of
+from tidemark.ledger_client.topics import TopicNames
+from tidemark.stream_runtime.failpoint import FailpointRegistry
+from tidemark.stream_runtime.kafka.errors import KafkaError, KafkaUnavailableError
+from tidemark.stream_runtime.kafka.ledger_transaction import (
+    LedgerTransaction,
+    OutgoingMessage,
+    TransactionResult,
+)
+from tidemark.stream_runtime.kafka.ports import KafkaClient, TransactionalProducer
+
+
+class SlotProducer:
+    """Runs ledger transactions under the slot's transactional id, ``<table>-<stage>-<slot>``."""
+
+    def __init__(
+        self, client: KafkaClient, topics: TopicNames, stage: Stage, failpoints: FailpointRegistry
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._stage = stage
+        self._failpoints = failpoints
+        self._producer: TransactionalProducer | None = None
+        self.slot = -1
+
+    def change_slot(self, slot: int) -> None:
+        """From now on under the id of another slot."""
+        self.close()
+        self.slot = slot
+
+    def ready(self) -> TransactionalProducer:
+        """The initialised producer; a new one fences older ones of the id and ends what they left open.
+
+        Raises KafkaUnavailableError when the id cannot be taken now.
+        """
+        if self._producer is None:
+            name = f"{self._topics.table}-{self._stage.value}-{self.slot}"
+            producer = self._client.producer(name)
+            try:
+                producer.init()
+            except KafkaError as error:
+                producer.close()
+                if error.kind is ErrorKind.INVALID:
+                    raise
+                raise KafkaUnavailableError(f"{name} cannot be taken yet: {error}") from error
+            self._producer = producer
+        return self._producer
+
+    def run(
+        self,
+        nonce: str,
+        messages: Sequence[OutgoingMessage],
+        build_entry: Callable[[Sequence[int]], LedgerEntry],
+    ) -> TransactionResult:
+        """One transaction; the producer is gone afterwards when it must not be used again.
+
+        Raises the error of a transaction that can never succeed unchanged (a message that the topic's limit
+        forbids, a topic that is gone).
+        """
+        transaction = LedgerTransaction(self.ready(), self._topics.ledger_partition, reached=self.hit)
+        begun = encode_entry(TransactionBegun(self._stage, self.slot, nonce))
+        result = transaction.run(begun, messages, lambda offsets: encode_entry(build_entry(offsets)))
+        if result.replace_producer:
+            self.close()
+        if result.error is not None and result.error.kind is ErrorKind.INVALID:
+            raise result.error
+        return result
+
+    def hit(self, step: str) -> None:
+        """Passes the stage's failpoint of this step."""
+        self._failpoints.hit(failpoint_of(self._stage, step))
+
+    def close(self) -> None:
+        """Lets the producer go. A transaction that it left open ends with the next `ready`."""
+        if self._producer is not None:
+            self._producer.close()
+            self._producer = None

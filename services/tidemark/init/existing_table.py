@@ -1,0 +1,69 @@
+"""A draft from a Hudi table that is there: what it is, its properties and its newest commit say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tidemark.commit_coordinator.opening.hoodie_section import HIVE_STYLE, URL_ENCODE
+from tidemark.console.errors import CliError
+from tidemark.hudi_format.errors import HudiFormatError, UnsupportedTableError
+from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import TableConfig, read_table_config
+from tidemark.hudi_format.table_schema import table_schema
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import check_servable
+from tidemark.init.draft import Draft
+
+_GIVEN: Final = "as the table has it"
+
+
+def draft_of_table(path: Path, topic: str | None, kafka: Mapping[str, str]) -> Draft:
+    """Raises CliError for a table without a schema, FileMissingError when there is none, CorruptFileError."""
+    storage = open_storage(str(path))
+    config = read_table_config(storage)
+    schema = table_schema(storage, config, load_timeline(storage))
+    if schema is None:
+        raise CliError(
+            f"{path} has no commit yet and names no schema: write the Avro file by hand, or take a sample "
+            "with --topic or --sample"
+        )
+    draft = Draft(config.name, str(path), f"the Hudi table {path}", kafka=kafka)
+    draft.type = config.table_type.value.lower()
+    draft.record_key, draft.partition = config.record_key_fields, config.partition_fields
+    draft.ordering = config.ordering_fields[0] if config.ordering_fields else None
+    draft.schema = json.loads(schema.avro_json)
+    draft.topics = (topic or config.name,)
+    draft.hoodie = _options(config)
+    draft.note("table", f"Key, partition, ordering and type are {_GIVEN}, and have to stay so.")
+    if draft.ordering is None:
+        draft.note("table.partition", "the table has no ordering field: the later arrival wins")
+    if topic is None:
+        draft.note("input.topics", "the table does not say where its records come from: name your topic")
+    _note_index(draft, storage)
+    _note_servable(draft, storage)
+    return draft
+
+
+def _options(config: TableConfig) -> dict[str, str]:
+    given = {HIVE_STYLE: config.hive_style_partitioning, URL_ENCODE: config.url_encode_partitioning}
+    return {key: "true" for key, value in given.items() if value}
+
+
+def _note_index(draft: Draft, storage: Storage) -> None:
+    try:
+        draft.shards = MetadataTableSnapshot.load(storage).num_shards
+    except (HudiFormatError, OSError, ValueError) as error:
+        draft.note("table.schema", f"its record index cannot be read: {error}")
+
+
+def _note_servable(draft: Draft, storage: Storage) -> None:
+    try:
+        check_servable(storage)
+    except UnsupportedTableError as error:
+        draft.note("table", f"NOT YET SERVED: {error}")
+        draft.note("table", "`tidemark table adopt` takes it over, or says what is missing.")

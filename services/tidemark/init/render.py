@@ -1,0 +1,116 @@
+"""The configuration as a commented YAML file. Keys that were not decided on are there as comments, with their
+defaults: they come from the model, so a new one is there by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+import yaml
+
+from tidemark.config.reference import KnownKey, known_keys
+from tidemark.console.output import printable
+from tidemark.init.draft import Draft
+
+_ABOUT: Final = {
+    "table": "The Hudi table, made at the first start; key, partition, ordering and type never change then.",
+    "input": "Where records come from, and how they are written.",
+    "kafka": "Settings of the Kafka client as they are (sasl.*, ssl.*, …); ${NAME} reads the environment.",
+    "state": "Caches of the assigners, and an embedded Kafka's data; on a local disk.",
+    "services": "Other ports than the usual ones: another configuration in this folder has those.",
+    "hoodie": "Options of Hudi that the table was made with.",
+}
+
+
+def render(draft: Draft, schema_file: str, config_file: str) -> str:
+    """The whole file."""
+    decided = _decided(draft, schema_file)
+    lines = [
+        f"# Made by `tidemark init` from {printable(draft.origin)}. Look it through: proposals have their",
+        "# reasons beside them. Relative paths start at this file's folder; ${NAME} reads the environment.",
+        f"#   tidemark config check -c {config_file}     does it hold together?",
+        f"#   tidemark doctor -c {config_file}           is everything there that it needs?",
+        "",
+    ]
+    for section, content in decided.items():
+        lines.append(f"# {_ABOUT[section]}")
+        lines += [f"# {printable(each)}" for each in draft.notes.get(section, [])]
+        lines.append(f"{section}:")
+        for key, value in content.items():
+            lines += [f"  # {printable(each)}" for each in draft.notes.get(f"{section}.{key}", [])]
+            lines.append(f"  {_scalar(key)}: {_inline(value)}")
+        lines += [f"  # {each}" for each in _undecided(section, content)]
+        lines.append("")
+    lines.append("# The rest may stay as it is: these are the defaults.")
+    for section, keys in groupby(known_keys(), key=lambda each: each.section):
+        written = [each for each in keys if section not in decided and _has_default(each)]
+        if written:
+            lines += [f"# {section}:", *(f"#   {_commented(each.key, [each])}" for each in written)]
+    lines.append(
+        '# spark: {spark.master: "local[2]", spark.driver.memory: 512m}    # settings of Spark as they are'
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _decided(draft: Draft, schema_file: str) -> dict[str, dict[str, Any]]:
+    table: dict[str, Any] = {"name": draft.name, "path": draft.path, "type": draft.type}
+    table |= {"record_key": list(draft.record_key), "partition": list(draft.partition)}
+    if draft.ordering is not None:
+        table["ordering"] = draft.ordering
+    table["schema"] = schema_file
+    if draft.shards is not None:
+        table["index"] = {"shards": draft.shards}
+    read: dict[str, Any] = {"topics": list(draft.topics), "format": draft.format}
+    if draft.framed:
+        read["framing"] = "confluent"
+    if draft.registry:
+        read["schema_registry"] = dict(draft.registry)
+    if draft.protobuf:
+        read["protobuf"] = dict(draft.protobuf)
+    if draft.position is not None:
+        read["debezium"] = {"ordering": draft.position}
+    if draft.delete_field is not None:
+        read["delete_field"] = draft.delete_field
+    # A folder of its own: two tables' caches and addresses (run.json) may not lie in one.
+    state = {"path": f"./state/{draft.name}"}
+    found = {"table": table, "input": read, "kafka": dict(draft.kafka), "state": state}
+    if draft.services:
+        found["services"] = dict(draft.services)
+    return found | ({"hoodie": dict(draft.hoodie)} if draft.hoodie else {})
+
+
+def _undecided(section: str, content: Mapping[str, Any]) -> Iterator[str]:
+    keys = [each for each in known_keys() if each.section == section and _has_default(each)]
+    for head, group in groupby(keys, key=lambda each: each.key.partition(".")[0]):
+        if head not in content:
+            yield _commented(head, list(group))
+
+
+def _has_default(key: KnownKey) -> bool:
+    """Keys in a part that is left out as a whole make no sense alone."""
+    return key.default is not None and "." not in key.key.removeprefix("index.")
+
+
+def _commented(head: str, keys: list[KnownKey]) -> str:
+    """`key: default` and what it is, on one line; nested keys in braces."""
+    nested = {each.key.partition(".")[2]: each.default for each in keys}
+    text = f"{head}: {_inline(keys[0].default if '' in nested else nested)}"
+    said = []
+    for each in keys:
+        others = ", ".join(choice for choice in each.choices if choice != each.default)
+        said += [
+            part for part in (f"or {others}" if others else "", each.text.replace("None", "Left out")) if part
+        ]
+    return f"{text}    # {'; '.join(said)}" if said else text
+
+
+def _scalar(text: str) -> str:
+    return _inline(text)
+
+
+def _inline(value: Any) -> str:
+    """A value in YAML's flow style on one line."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=float("inf"), allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()
