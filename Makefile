@@ -152,7 +152,7 @@ alerts-check: ## Check alert rules, their cases and the scrape configuration wit
 	promtool test rules deploy/observability/alerts_test.yml
 
 lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
-	CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --extra dev --generate-hashes \
+	CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --extra demo --extra dev --generate-hashes \
 		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock pyproject.toml
 

