@@ -1,4 +1,4 @@
-"""Makes the stubs of proto/ whenever the package is built: they are not in git, and everything imports them."""
+"""Makes the stubs of proto/ when the package is built: they are not in git, and everything imports them."""
 
 from __future__ import annotations
 
