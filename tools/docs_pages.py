@@ -25,6 +25,7 @@ HOME: Final = "README.md"
 BEGIN: Final = (
     "docs/first-hour.md",
     "docs/notebooks/first-hour.md",
+    "docs/demo.md",
     "docs/inputs.md",
     "docs/configuration.md",
     "docs/commands.md",
@@ -38,6 +39,7 @@ INSIDE: Final = (
     "docs/simulation.md",
     "docs/chaos.md",
     "docs/soak.md",
+    "docs/benchmarks.md",
     "CONTRIBUTING.md",
 )
 DECISIONS: Final = "docs/adr/"
