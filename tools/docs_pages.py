@@ -41,6 +41,7 @@ INSIDE: Final = (
     "docs/soak.md",
     "docs/benchmarks.md",
     "CONTRIBUTING.md",
+    "docs/adding.md",
     "docs/moved-modules.md",
 )
 DECISIONS: Final = "docs/adr/"
