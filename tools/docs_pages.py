@@ -32,6 +32,9 @@ BEGIN: Final = (
 )
 INSIDE: Final = (
     "ARCHITECTURE.md",
+    "services/tidemark/commit_coordinator/DESIGN.md",
+    "services/tidemark/index_assigner/DESIGN.md",
+    "libs/tidemark/hudi_format/DESIGN.md",
     "docs/guarantees.md",
     "docs/failure-walkthrough.md",
     "docs/changes.md",
@@ -45,6 +48,7 @@ INSIDE: Final = (
     "docs/moved-modules.md",
 )
 DECISIONS: Final = "docs/adr/"
+FOLDERS: Final = ("*.md", "docs/**/*.md", "libs/tidemark/*/DESIGN.md", "services/tidemark/*/DESIGN.md")
 
 
 def links_of(markdown: str) -> Iterator[str]:
@@ -65,7 +69,7 @@ def title_of(markdown: str, otherwise: str) -> str:
 
 def assemble(root: Path, target: Path) -> list[str]:
     """Fills an empty folder; returns the pages' paths."""
-    pages = {path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *root.glob("docs/**/*.md")]}
+    pages = {path.relative_to(root).as_posix() for pattern in FOLDERS for path in root.glob(pattern)}
     for page in pages:
         _copy(root / page, target / page)
     made = {
