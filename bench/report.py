@@ -1,4 +1,4 @@
-"""The benchmark's outcome as one table: for the terminal, for the README, and as JSON."""
+"""The benchmark's outcome as one table: for the terminal, for docs/benchmarks.md, and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAD = Line("", "Tidemark", "Hudi 1.2.0 on Spark", "ratio")
 
 
 def lines(report: Document) -> list[Line]:
-    """Every figure of the report, in the order of the README."""
+    """Every figure of the report, in the order of docs/benchmarks.md."""
     ours, theirs = report.get("tidemark", {}), report.get("hudi", {})
     found = list(_batch_lines(ours, theirs))
     found += _compacting_lines(theirs)
@@ -134,7 +134,7 @@ def as_text(found: Sequence[Line]) -> str:
 
 
 def as_markdown(found: Sequence[Line]) -> str:
-    """The table for the README."""
+    """The table for docs/benchmarks.md."""
     rows = [HEAD, Line("---", "---:", "---:", "---:"), *found]
     return "\n".join(f"| {' | '.join(line)} |" for line in rows)
 

@@ -25,12 +25,16 @@ HOME: Final = "README.md"
 BEGIN: Final = (
     "docs/first-hour.md",
     "docs/notebooks/first-hour.md",
+    "docs/demo.md",
     "docs/inputs.md",
     "docs/configuration.md",
     "docs/commands.md",
 )
 INSIDE: Final = (
     "ARCHITECTURE.md",
+    "services/tidemark/commit_coordinator/DESIGN.md",
+    "services/tidemark/index_assigner/DESIGN.md",
+    "libs/tidemark/hudi_format/DESIGN.md",
     "docs/guarantees.md",
     "docs/failure-walkthrough.md",
     "docs/changes.md",
@@ -38,9 +42,13 @@ INSIDE: Final = (
     "docs/simulation.md",
     "docs/chaos.md",
     "docs/soak.md",
+    "docs/benchmarks.md",
     "CONTRIBUTING.md",
+    "docs/adding.md",
+    "docs/moved-modules.md",
 )
 DECISIONS: Final = "docs/adr/"
+FOLDERS: Final = ("*.md", "docs/**/*.md", "libs/tidemark/*/DESIGN.md", "services/tidemark/*/DESIGN.md")
 
 
 def links_of(markdown: str) -> Iterator[str]:
@@ -61,7 +69,7 @@ def title_of(markdown: str, otherwise: str) -> str:
 
 def assemble(root: Path, target: Path) -> list[str]:
     """Fills an empty folder; returns the pages' paths."""
-    pages = {path.relative_to(root).as_posix() for path in [*root.glob("*.md"), *root.glob("docs/**/*.md")]}
+    pages = {path.relative_to(root).as_posix() for pattern in FOLDERS for path in root.glob(pattern)}
     for page in pages:
         _copy(root / page, target / page)
     made = {

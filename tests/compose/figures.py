@@ -1,4 +1,4 @@
-"""What the README says of the containers, measured: image sizes, time to start, memory of each."""
+"""What docs/deploy-compose.md says of containers, measured: image sizes, time to start, memory of each."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def image_sizes(stack: Stack, prefix: str, version: str) -> dict[str, int]:
 
 
 def table(images: dict[str, int], memory: dict[str, int], seconds: dict[str, float]) -> list[str]:
-    """Lines for the log and the README."""
+    """Lines for the log and docs/deploy-compose.md."""
     lines = [f"  {name}: {took:.0f} s" for name, took in seconds.items()]
     lines += [f"  image {name}: {size / 1e6:.0f} MB" for name, size in images.items()]
     lines += [f"  memory of {name}, at most: {used / (1 << 20):.0f} MiB" for name, used in memory.items()]

@@ -25,7 +25,7 @@ _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _MIB: Final = 1 << 20
 _SPARK_HEAP_DEFAULT: Final = "512m"
 _KAFKA_MIB: Final = 300
-# As measured at the benchmark in README: driver, coordinator and supervisor, and the Python workers of Spark.
+# As measured (docs/benchmarks.md): driver, coordinator and supervisor, and the Python workers of Spark.
 _PROCESSES_MIB: Final = 102 + 153 + 56 + 533
 _JAVA_SIZE: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _JAVA_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -16,6 +16,7 @@ DOCUMENTS = [
     REPOSITORY / "README.md",
     REPOSITORY / "ARCHITECTURE.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
+    *sorted(REPOSITORY.glob("*/tidemark/*/DESIGN.md")),
 ]
 NUMBER = re.compile(r"(?<= )(N|P|O|ID)\b")
 """What stands for a number in a command."""

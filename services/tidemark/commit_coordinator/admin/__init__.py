@@ -1,1 +1,1 @@
-"""The parts of `tidemark.admin.v1.Admin`; `admin_service` puts them together."""
+"""The parts of `tidemark.admin.v1.Admin`; `admin.service` puts them together."""

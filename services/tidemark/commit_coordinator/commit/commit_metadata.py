@@ -29,7 +29,7 @@ def data_commit_metadata(context: Context, planned: EpochPlanned, report: Report
 
 
 def origin(context: Context, planned: EpochPlanned) -> dict[str, str]:
-    """The `tidemark.*` extra metadata of both commits (README, "In the table")."""
+    """The `tidemark.*` extra metadata of both commits (docs/in-the-table.md)."""
     state = context.fold().state
     keyed = {
         f"{context.table.keyed_topic}:{lane}": part

@@ -1,4 +1,4 @@
-"""What a coordinator can do next; each action is idempotent, carried out by `commit_coordinator.effects`.
+"""What a coordinator can do next; each action is idempotent, carried out by `commit_coordinator.commit`.
 
 Which decision each one ends with, and so how a crash in the middle is repaired, is in the class docstrings.
 """

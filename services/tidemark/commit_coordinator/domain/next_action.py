@@ -33,7 +33,7 @@ from tidemark.epoch_protocol.state import CountedTagged, FoldState, VoidedAttemp
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
 # The rewind that follows on so many without a commit in between keeps the lock until its epoch is committed.
 HOLD_LOCK_AFTER_REWINDS: Final = 2
-# For all that has to be claimed and tagged anew. Other writers give up after a minute (README).
+# For all that has to be claimed and tagged anew. Other writers give up after a minute (docs/hudi-beside.md).
 KEEP_LOCK_MS_MAX: Final = 20_000
 RETRY_MS_MAX: Final = 30_000
 AWAITED_LOOK_MS: Final = 2_000

@@ -1,4 +1,4 @@
-"""One verification of the table in a process of its own: `python -m table_verification`.
+"""One verification of the table in a process of its own: `python -m tidemark.table_verification`.
 
 Another process because reading a table is work for minutes, and Python would do it at the cost of the
 coordinator's threads. It ends with the coordinator, and after `timeout_s`.

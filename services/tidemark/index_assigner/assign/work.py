@@ -60,7 +60,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class AssignParts:
-    """What the stage is made of; `wiring.assign_work` puts it together for a service."""
+    """What the stage is made of; `assign_stage.assign_work` puts it together for a service."""
 
     topics: TopicNames
     schema: TableSchema
