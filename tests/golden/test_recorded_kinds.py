@@ -219,9 +219,9 @@ def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
 def test_the_replacecommits_that_were_found_right_are_read():
     storage, name = InMemoryStorage(), "20261123000000000_20261123000000001.replacecommit"
     storage.create(CHECKED_INDEX, OF_OTHER_ENGINES[CHECKED_INDEX])
-    assert checked_replacecommits(storage) == {name}
+    assert checked_replacecommits(storage, {name}) == {name}
     storage.delete(CHECKED_INDEX)
-    keep_checked(storage, {name})
+    keep_checked(storage, {name}, {name})
     assert storage.read(CHECKED_INDEX) == OF_OTHER_ENGINES[CHECKED_INDEX]
 
 

@@ -8,11 +8,12 @@ from hudi_format.errors import StagingGoneError, UnsupportedTableError
 from hudi_format.file_group.names import parse_data_file
 from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits, keep_checked
 from hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from hudi_format.replaced_rows import ReplacedRows
 from hudi_format.table_config import PROPERTIES_PATH
 from hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
-from tests.unit.hudi_format.test_replaced_entries import archive, check, replace
+from tests.unit.hudi_format.test_replaced_entries import archive, check, hidden, look, replace, take_back
 
 TOOK = r"took the index entries of 1 keys .*'k'"
 UNTOLD = r"cannot be told any more.*tidemark verify"
@@ -135,7 +136,15 @@ def kept(table: IndexedTable) -> frozenset[str]:
     entries = ReplacedEntries(table.storage)
     entries.check(load_timeline(table.storage), load_timeline(table.storage, METADATA_TABLE_ROOT))
     entries.keep(FENCE)
-    return checked_replacecommits(table.storage)
+    return believed(table)
+
+
+def believed(table: IndexedTable) -> frozenset[str]:
+    return checked_replacecommits(table.storage, names(table))
+
+
+def names(table: IndexedTable) -> frozenset[str]:
+    return ReplacedRows(table.storage).names(load_timeline(table.storage))
 
 
 def name_of(table: IndexedTable, instant: str) -> str:
@@ -147,8 +156,8 @@ def name_of(table: IndexedTable, instant: str) -> str:
 def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     table, instant = dropped(moved=False)
     table.storage.make_dir(FENCE)
-    names = {name_of(table, instant)}
-    assert kept(table) == names
+    first = {name_of(table, instant)}
+    assert kept(table) == first
     compact_index(table, times=2)
     clean_index(table, until=instant)
     archive(table, instant)
@@ -162,7 +171,7 @@ def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     refused(table, "took the index entries of 1 keys .*'m'")
     with pytest.raises(UnsupportedTableError):
         kept(table)
-    assert checked_replacecommits(table.storage) == names
+    assert believed(table) == first
 
 
 def test_one_that_completed_with_an_earlier_time_afterwards_is_judged() -> None:
@@ -193,22 +202,61 @@ def test_a_table_whose_partitions_nobody_replaced_gets_no_document() -> None:
     assert not table.storage.exists(CHECKED_INDEX)
 
 
-def test_nothing_is_overwritten_and_a_damaged_document_is_written_anew() -> None:
+def test_what_another_look_kept_stays_and_a_damaged_document_is_written_anew() -> None:
     table, instant = dropped(moved=False)
+    other = replace(table, [9], [])
     table.storage.make_dir(FENCE)
-    keep_checked(table.storage, {"of another look"})
-    assert kept(table) == {"of another look", name_of(table, instant)}
+    keep_checked(table.storage, {name_of(table, other)}, names(table))
+    both = {name_of(table, instant), name_of(table, other)}
+    assert kept(table) == both
     table.storage.replace(CHECKED_INDEX, b"{")
-    assert checked_replacecommits(table.storage) == frozenset()
-    assert kept(table) == {name_of(table, instant)}
+    assert believed(table) == frozenset()
+    assert kept(table) == both
 
 
 def test_somebody_compared_rows_and_index_since() -> None:
     table, instant = dropped(moved=True)
     clean_index(table, until=instant)
     refused(table, UNTOLD)
-    keep_checked(table.storage, {name_of(table, instant)})
+    keep_checked(table.storage, {name_of(table, instant)}, names(table))
     check(table)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["what tells it is there", "it is cleaned"])
+def test_what_was_kept_holds_as_long_as_all_of_it_is_there(gone: bool) -> None:
+    """Group 1 was dropped, and took the entry of a row in group 2, which is hidden until a restore."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1})
+    table.commit({"k": 2})
+    hiding = hidden(table)
+    table.storage.make_dir(FENCE)
+    both = kept(table)
+    assert len(both) == 2
+    if gone:
+        clean_index(table, until=hiding)
+    check(table)
+    take_back(table, hiding)
+    assert believed(table) == frozenset()
+    refused(table, UNTOLD if gone else TOOK)
+
+    # Somebody compared all since: what was taken back is forgotten.
+    left = names(table)
+    assert left < both
+    keep_checked(table.storage, left, left)
+    assert believed(table) == left
+    check(table)
+
+
+def test_what_is_not_kept_yet_is_judged_again_where_one_was_taken_back() -> None:
+    table, _ = dropped(moved=False)
+    other = replace(table, [9], [])
+    entries = ReplacedEntries(table.storage)
+    look(entries, table)
+    take_back(table, other)
+    look(entries, table)
+    table.storage.make_dir(FENCE)
+    entries.keep(FENCE)
+    assert believed(table) == names(table)
 
 
 def build_anew(table: IndexedTable, metadata: bytes) -> None:
