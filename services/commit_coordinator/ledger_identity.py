@@ -6,9 +6,11 @@ table another one. Caches, the lock, `JoinResponse` and `BeginResponse` name it 
 under another ledger is recognised.
 
 A copy of the folder has the same uuid. So a claim also names where the table lies. A claim is made only from
-there: the same real path, or the same `hoodie.properties` (device and inode) under another path, a mount or a
-table that was moved within its file system. Anywhere else an operator has to say whether the table was moved
-or copied: a copy that went on would take the production of the table it was copied from.
+there: the same real path, or the same `table-id` (device and inode) under another path, a mount or a table
+that was moved within its file system. Anywhere else an operator has to say whether the table was moved or
+copied: a copy that went on would take the production of the table it was copied from. By `hoodie.properties`
+(of claims that say no more) that cannot be told for sure: Hudi writes it anew, and a copy's may get the inode
+of the former one.
 """
 
 from __future__ import annotations
@@ -52,17 +54,20 @@ def ledger_id(storage: Storage, ids: IdSource) -> str:
 
 def location_of(storage: Storage) -> TableLocation:
     """Where the table lies now."""
-    info = storage.stat(PROPERTIES_PATH)
-    return TableLocation(os.path.realpath(storage.base_uri), info.file_id if info is not None else "")
+    found = (storage.stat(path) for path in (PROPERTIES_PATH, TABLE_ID))
+    files = (info.file_id if info is not None else "" for info in found)
+    return TableLocation(os.path.realpath(storage.base_uri), *files)
 
 
 def is_same_place(known: TableLocation | None, here: TableLocation) -> bool:
     """Whether the table that lay there is the one that lies here. None: nothing is known, so nothing differs.
 
-    `hoodie.properties` is written anew now and then, so another file at the same path is no other table.
+    Another file at the same path is no other table: put back from a backup, or written anew.
     """
     if known is None or known.path == here.path:
         return True
+    if known.identity and here.identity:
+        return known.identity == here.identity
     return bool(known.file) and known.file == here.file
 
 
