@@ -19,6 +19,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
+from hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from stream_runtime.clock import SystemClock
 from stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -106,7 +107,7 @@ class ClusterTable:
 
     def data_files(self) -> dict[str, float]:
         """name -> time of the last write, in ms since 1970, of everything that tasks publish."""
-        roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / ".hoodie/metadata/record_index"]
+        roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / RECORD_INDEX_FOLDER]
         found = [
             file for root in roots for file in root.glob("*") if re.search(r"\.parquet$|\.log\.", file.name)
         ]

@@ -9,7 +9,7 @@ import pytest
 
 from hudi_format.commit.lock import foreign_writer_options
 from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.missing_index import FOLDER
+from hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import TableType
@@ -30,7 +30,7 @@ def test_an_index_that_is_gone_is_built_anew_as_it_was(judge: HudiJudge, tmp_pat
     path = tmp_path / "orders"
     changed_table(path, TableType.MERGE_ON_READ)
     storage = LocalStorage(path)
-    shutil.rmtree(path / FOLDER)
+    shutil.rmtree(path / RECORD_INDEX_FOLDER)
     for check in (check_servable, check_still_servable):
         with pytest.raises(UnsupportedTableError, match="no shards"):
             check(storage)

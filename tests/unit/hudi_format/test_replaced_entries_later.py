@@ -7,6 +7,7 @@ import pytest
 from hudi_format.errors import StagingGoneError, UnsupportedTableError
 from hudi_format.file_group.names import parse_data_file
 from hudi_format.metadata_table.checked_index import CHECKED_INDEX, checked_replacecommits, keep_checked
+from hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from hudi_format.replaced_rows import ReplacedRows
 from hudi_format.table_config import PROPERTIES_PATH
@@ -41,11 +42,10 @@ def compact_index(table: IndexedTable, times: int = 1) -> None:
 
 def clean_index(table: IndexedTable, until: str) -> None:
     """Files of the record index whose instant is that one or older."""
-    folder = ".hoodie/metadata/record_index"
-    for each in list(table.storage.list(folder)):
+    for each in list(table.storage.list(RECORD_INDEX_FOLDER)):
         parsed = parse_data_file(each.name)
         if parsed is not None and parsed.instant <= until:
-            table.storage.delete(f"{folder}/{each.name}")
+            table.storage.delete(each.path)
 
 
 def archive_index(table: IndexedTable, until: str, *, readable: bool = True) -> None:
@@ -108,10 +108,9 @@ def test_a_log_file_between_that_is_gone_makes_it_untold() -> None:
     before = table.commit({"k": 2})
     instant = replace(table, [1], ["k", "a"])
     refused(table, TOOK)
-    folder = ".hoodie/metadata/record_index"
-    for each in list(table.storage.list(folder)):
+    for each in list(table.storage.list(RECORD_INDEX_FOLDER)):
         if before in each.name:
-            table.storage.delete(f"{folder}/{each.name}")
+            table.storage.delete(each.path)
     refused(table, f"{instant} .*{UNTOLD}")
 
 
@@ -292,7 +291,7 @@ def test_what_is_older_than_the_build_of_the_index_says_nothing_of_it() -> None:
     clean_index(table, until=old)
     for shard in range(table.shards):
         table.storage.create(
-            f".hoodie/metadata/record_index/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
+            f"{RECORD_INDEX_FOLDER}/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
         )
     build_anew(table, encode_commit_metadata(CommitMetadata()))
     table.commit({"k": 1})

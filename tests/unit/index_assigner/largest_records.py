@@ -37,6 +37,7 @@ from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_
 from stream_runtime.clock import ManualClock
 from stream_runtime.config.model import LimitsConfig, UnknownFields
 from stream_runtime.kafka.ports import Message
+from tests.hostile_avro import long
 from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
 
 LIMITS: Final = LimitsConfig()
@@ -102,11 +103,11 @@ def json_record(key: str, content: Content, _: int = 0) -> bytes:
 
 def avro_record(key: str, content: Content, width: int) -> bytes:
     def array(item: bytes, count: int) -> bytes:
-        return (_long(count) + item * count if count else b"") + b"\0"
+        return (long(count) + item * count if count else b"") + b"\0"
 
-    head = b"\0\0\0\0\7" + _long(len(key)) + key.encode()
-    lists = _long(1) + array(b"\0", content.lists)
-    return head + lists + array(b"\0" * width, content.lines) + array(_long(2) + b"ab", content.texts)
+    head = b"\0\0\0\0\7" + long(len(key)) + key.encode()
+    lists = long(1) + array(b"\0", content.lists)
+    return head + lists + array(b"\0" * width, content.lines) + array(long(2) + b"ab", content.texts)
 
 
 def protobuf_record(key: str, content: Content, _: int = 0) -> bytes:
@@ -121,14 +122,6 @@ def json_event(key: str, content: Content, width: int) -> bytes:
 def avro_event(key: str, content: Content, width: int) -> bytes:
     """Before is null, after is the row."""
     return b"\0\0\0\0\7\0\2" + avro_record(key, content, width)[5:] + b"\2c"
-
-
-def _long(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
 
 
 def protobuf_decoder(target: RowTarget, width: int) -> ProtobufDecoder:

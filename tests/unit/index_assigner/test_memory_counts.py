@@ -32,6 +32,8 @@ from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_
 from stream_runtime.clock import ManualClock
 from stream_runtime.config.model import UnknownFields
 from stream_runtime.kafka.ports import Message
+from tests.hostile_avro import long
+from tests.hostile_protobuf import varint
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 from tests.unit.index_assigner.largest_records import (
     FORMATS,
@@ -96,17 +98,9 @@ class AvroTable:
         return record_keyer(self.schema, decoder)
 
 
-def avro_long(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
 def many(item: bytes, count: int, key: str = "b") -> bytes:
     """A row with an array of so many items, without its header."""
-    return avro_long(len(key)) + key.encode() + avro_long(count) + item * count + b"\0"
+    return long(len(key)) + key.encode() + long(count) + item * count + b"\0"
 
 
 def items_of(avro: Any) -> dict[str, Any]:
@@ -226,14 +220,6 @@ PROTOBUF_TABLE = TableSchema.from_avro(
 )
 
 
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
 def nested(tag: bytes, content: bytes) -> bytes:
     return tag + varint(len(content)) + content
 
@@ -290,13 +276,13 @@ def test_counting_takes_no_long_time_whatever_the_record() -> None:
 def test_one_large_text_is_a_row(format_: str, width: int) -> None:
     size = RECORD_BYTES - 200
     one = FORMATS[format_].make("a", Content(texts=1), width)
-    short, long = {
+    short, lengthy = {
         "json": (b'"ab"', b'"' + b"{,}[" * (size // 4) + b'"'),
-        "avro": (avro_long(2) + b"ab", avro_long(size) + b"\xc3\xa9" * (size // 2)),
+        "avro": (long(2) + b"ab", long(size) + b"\xc3\xa9" * (size // 2)),
         "protobuf": (b"\x22\2ab", nested(b"\x22", b"\x1a\0" * (size // 2))),
     }[format_.removeprefix("debezium-")]
     assert one.count(short) == 1
-    value = one.replace(short, long)
+    value = one.replace(short, lengthy)
     assert len(value) <= RECORD_BYTES
     assert told(keyer(format_, width).key_records(messages(value))) == (["a"], [])
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from hudi_format import table_keys
+from hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from hudi_format.storage.local import LocalStorage
 from hudi_format.table_config import update_properties
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders, write_config
@@ -348,7 +349,7 @@ def test_describe_names_the_shards_that_an_index_has_to_get_once_it_was_dropped(
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
     storage = LocalStorage(tmp_path / "table")
     update_properties(storage, {table_keys.METADATA_PARTITIONS: "files"})
-    shutil.rmtree(tmp_path / "table/.hoodie/metadata/record_index")
+    shutil.rmtree(tmp_path / "table" / RECORD_INDEX_FOLDER)
     assert main(["table", "describe", "-c", config]) == 0
     page = capsys.readouterr().out
     assert "the table has no record level index" in page

@@ -13,7 +13,7 @@ import pytest
 
 from commit_coordinator.table_open import read_table
 from hudi_format.errors import UnsupportedTableError
-from hudi_format.metadata_table.missing_index import FOLDER
+from hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from hudi_format.storage.local import LocalStorage
 from stream_runtime.config import load_config
 from tests.unit.tidemark_cli.table_files import new_table, orders, write_config
@@ -23,7 +23,7 @@ from tidemark_cli.main import main
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
-    shutil.rmtree(tmp_path / "table" / FOLDER)
+    shutil.rmtree(tmp_path / "table" / RECORD_INDEX_FOLDER)
     made = write_config(tmp_path, "embedded")
     made.write_text(made.read_text().replace("  index: {shards: 2}\n", ""))
     return made
