@@ -57,6 +57,20 @@ def repeated_types(arrow: pa.DataType) -> Iterator[pa.DataType]:
             yield from repeated_types(arrow.field(i).type)
 
 
+def null_items(arrow: pa.DataType) -> Iterator[pa.DataType]:
+    """The types in a column whose values arrays may hold as null: each then takes its place in all columns
+    below.
+    """
+    lists = filter(pa.types.is_list, _with_inner(arrow))
+    return (each.value_type for each in lists if each.value_field.nullable)
+
+
+def null_values(arrow: pa.DataType) -> Iterator[pa.DataType]:
+    """As `null_items`, of maps."""
+    maps = filter(pa.types.is_map, _with_inner(arrow))
+    return (each.item_type for each in maps if each.item_field.nullable)
+
+
 class ColumnMemory:
     """Of columns alone, without what their values were read from. ``item``: what one item of an array, or
     value of a map, takes at most.

@@ -190,6 +190,56 @@ def test_the_envelope_of_an_event_is_no_way_around_the_count() -> None:
     assert (keys, refused) == (["a"], [(at, Reason.RECORD_TOO_LARGE) for at in range(3)])
 
 
+def longs(name: str, columns: int) -> dict[str, Any]:
+    return record_schema(name, {f"column_{at}": ["null", "long"] for at in range(columns)})
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def json_table(events: bool, **fields: Any) -> RecordKeyer:
+    nullable = {name: ["null", kind] for name, kind in fields.items()}
+    table = AvroTable(record_schema("w", {"id": "string", **nullable}))
+    decoder: RecordDecoder = PlainJson(JsonDecoder(table.schema, None, UnknownFields.DROP), table.generator)
+    if events:
+        decoder = DebeziumJson(table.schema, table.generator, UnknownFields.DROP, None)
+    return record_keyer(table.schema, decoder)
+
+
+def json_of(key: str, name: str, content: bytes, events: bool = False) -> bytes:
+    row = b'{"id":"%s","%s":%s}' % (key.encode(), name.encode(), content)
+    return b'{"op":"c","before":null,"after":%s}' % row if events else row
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_null_that_stands_for_a_record_is_counted_with_its_columns(events: bool) -> None:
+    wide = ["null", longs("wide", 200)]
+    of_arrays = json_table(events, items=array(wide), text="string", lines=array(longs("line", 40)))
+    line = b"{%s}" % b",".join(b'"column_%d" :\n null' % at for at in range(40))
+    given = [
+        json_of("a", "items", b"[%s]" % b", ".join([b"null"] * 690_000), events),
+        json_of("b", "items", b"[%s]" % b",".join([b"null"] * 20_000), events),
+        json_of("c", "text", b'"[%s]"' % b",".join([b"null"] * 830_000), events),
+        json_of("d", "lines", b"[%s]" % b",".join([line] * 4_500), events),
+    ]
+    assert RECORD_BYTES // 2 < min(map(len, [given[0], *given[2:]]))
+    assert max(map(len, given)) <= RECORD_BYTES
+    assert told(of_arrays.key_records(messages(*given))) == (["b", "c", "d"], [(0, Reason.RECORD_TOO_LARGE)])
+    of_maps = json_table(events, items={"type": "map", "values": wide})
+    content = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(290_000))
+    few = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(20_000))
+    given = [json_of("a", "items", content, events), json_of("b", "items", few, events)]
+    assert told(of_maps.key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
+
+
+@pytest.mark.parametrize("items", [["null", "long"], longs("wide", 200)])
+def test_a_null_that_stands_for_no_record_is_a_value_like_others(items: Any) -> None:
+    made_of = json_table(False, items=array(items), numbers=array(["null", "long"]))
+    value = json_of("a", "numbers", b"[%s]" % b",".join([b"null"] * 830_000))
+    assert told(made_of.key_records(messages(value))) == (["a"], [])
+
+
 # ------------------------------------------------------------ Protobuf
 
 
@@ -240,6 +290,31 @@ def test_protobuf_elements_are_counted_on_all_levels() -> None:
     keyed = made_of.key_records(messages(*given))
     assert told(keyed) == (["b", "d"], [(0, Reason.RECORD_TOO_LARGE), (2, Reason.RECORD_TOO_LARGE)])
     assert len(keyed.rows.column("lines")[0].as_py()) == 200_000
+
+
+def test_fields_that_the_descriptor_lacks_are_counted_where_they_are_read() -> None:
+    generator = KeyGenerator.for_table(PROTOBUF_TABLE, ["id"], [])
+    # A group with the number 15, without content.
+    group = b"\x7b\x7c"
+    large = group * 2_000_000
+    given = [
+        b"\x0a\1a" + large,
+        b"\x0a\1b" + nested(b"\x1a", large),
+        b"\x0a\1c" + b"\x7b" * 50 + group * 2_000_000 + b"\x7c" * 50,
+        b"\x0a\1d" + nested(b"\x7a", b"{|" * 2_097_000),
+        b"\x0a\1e" + nested(b"\x1a", nested(b"\x7a", b"x" * 4_194_000)),
+        b"\x0a\1f" + nested(b"\x1a", group * 200_000),
+    ]
+    assert max(map(len, given)) <= RECORD_BYTES
+    for unknown in UnknownFields:
+        target = RowTarget.of(PROTOBUF_TABLE, None, unknown)
+        made_of = record_keyer(PROTOBUF_TABLE, ProtobufDecoder(protobuf_types(), target, generator, False))
+        keys, refused = told(made_of.key_records(messages(*given)))
+        if unknown is UnknownFields.IGNORE:
+            assert (keys, refused) == (list("abcdef"), [])
+            continue
+        assert [at for at, reason in refused if reason is Reason.RECORD_TOO_LARGE] == [0, 1, 2]
+        assert keys == (["e", "f"] if unknown is UnknownFields.ERROR else ["d", "e", "f"])
 
 
 # ------------------------------------------------------------ time
