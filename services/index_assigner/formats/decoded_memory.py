@@ -24,6 +24,10 @@ TOGETHER_MAX: Final = 64 << 20
 """Of records that are decoded at a time; one that takes more is decoded alone."""
 TEXT: Final = 8
 """Of each byte of text or of bytes: as an object (up to four bytes a character), and as a column."""
+SYMBOL: Final = 2
+"""Of each character of an enum's symbol, which all its values share: a column holds it for each of them, and
+takes up to twice that while it grows.
+"""
 SLOT: Final = 8
 """A reference, in a list or an object."""
 

@@ -1,4 +1,4 @@
-"""How much memory JSON records take at most once they are decoded, by their braces, brackets, commas and nulls.
+"""How much memory JSON records take at most once they are decoded: braces, brackets, commas and nulls tell.
 
 Between two scalars of a record stands a comma, an object begins with a brace and an array with a bracket:
 whoever counts these knows how many values there are, and the columns say what one of them takes. A null in an

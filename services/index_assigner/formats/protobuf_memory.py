@@ -19,7 +19,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from index_assigner.formats.decoded_memory import SLOT, TEXT, filled_bytes
+from index_assigner.formats.decoded_memory import SLOT, SYMBOL, TEXT, filled_bytes
 from index_assigner.formats.decoder import Int64Array
 from index_assigner.formats.protobuf_unknown_memory import UNKNOWN_PER_BYTE, unknown_bytes
 
@@ -163,10 +163,10 @@ def _element(described: Any) -> int:
 
 
 def _name_bytes(described: Any) -> int:
-    """Of the longest name of an enum's values: a column may hold it for a number."""
+    """What the longest name of an enum's values takes: a column may hold it for a number."""
     if described.cpp_type != FieldDescriptor.CPPTYPE_ENUM:
         return 0
-    return max(len(each.name) for each in described.enum_type.values)
+    return SYMBOL * max(len(each.name) for each in described.enum_type.values)
 
 
 def _flat(described: Any) -> type[Message]:

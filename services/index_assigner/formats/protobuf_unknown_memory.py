@@ -1,7 +1,7 @@
 """How much memory the unknown fields of a Protobuf message take once they are read by number.
 
-The parser keeps them as bytes, which costs nothing. Who asks which they are (`protobuf_unknown`) gets an object
-for each, with all groups in them: two bytes of a group take two hundred in memory.
+The parser keeps them as bytes, which costs nothing. Who asks which they are (`protobuf_unknown`) gets an
+object for each, with all groups in them: two bytes of a group take two hundred in memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _GROUP: Final = 224
 _BYTES_OF_FIELD: Final = 2
 UNKNOWN_PER_BYTE: Final = _GROUP // _BYTES_OF_FIELD
 """At most."""
-# A tag's low three bits say what follows: a varint, eight bytes, a length with so many bytes, the begin or the
-# end of a group, four bytes.
+# A tag's low three bits say what follows: a varint, eight bytes, a length with so many bytes, the begin or
+# the end of a group, four bytes.
 _KIND: Final = 7
 _VARINT, _EIGHT, _LENGTH, _BEGIN, _END, _FOUR = range(6)
 _MORE: Final = 0x80

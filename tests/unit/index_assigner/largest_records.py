@@ -252,7 +252,7 @@ def specials(format_: str) -> Iterator[Special]:
         for kind, name in (("items", "arrays"), ("values", "maps")):
             column = ["null", {"type": "map" if kind == "values" else "array", kind: wide}]
             made_of = keyer(format_, 0, record_schema("rows", {"id": "string", "items": column}))
-            size = 5 if kind == "items" else 14
+            size = 5 if kind == "items" else 15
             yield Special(
                 f"nulls for records of {WIDEST} in {name}",
                 made_of,

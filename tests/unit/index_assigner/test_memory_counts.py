@@ -143,6 +143,15 @@ def test_the_memory_of_an_avro_record_grows_with_the_largest_that_is_allowed() -
     assert told(table.keyer(RECORD_BYTES * 8).key_records(messages(value))) == (["b"], [])
 
 
+def test_the_text_of_a_symbol_is_counted_as_a_column_that_grows() -> None:
+    written, columns = (
+        record_schema("w", {"id": "string", "x": array(each)}) for each in (LONG_ENUM, "string")
+    )
+    table = AvroTable(written, columns)
+    given = [b"\0\0\0\0\1" + many(b"\0", count) for count in (600_000, 300_000)]
+    assert told(table.keyer().key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
+
+
 def test_a_symbol_of_very_many_characters_is_not_served() -> None:
     enum = {"type": "enum", "name": "en", "symbols": ["A" * (SYMBOL_CHARACTERS_MAX + 1)]}
     table = AvroTable(record_schema("w", {"id": "string", "x": enum}), record_schema("w", {"id": "string"}))
@@ -223,7 +232,7 @@ def test_a_null_that_stands_for_a_record_is_counted_with_its_columns(events: boo
         json_of("c", "text", b'"[%s]"' % b",".join([b"null"] * 830_000), events),
         json_of("d", "lines", b"[%s]" % b",".join([line] * 4_500), events),
     ]
-    assert RECORD_BYTES // 2 < min(map(len, [given[0], *given[2:]]))
+    assert min(map(len, [given[0], *given[2:]])) > RECORD_BYTES // 2
     assert max(map(len, given)) <= RECORD_BYTES
     assert told(of_arrays.key_records(messages(*given))) == (["b", "c", "d"], [(0, Reason.RECORD_TOO_LARGE)])
     of_maps = json_table(events, items={"type": "map", "values": wide})
@@ -285,10 +294,11 @@ def test_protobuf_elements_are_counted_on_all_levels() -> None:
         b"\x0a\1b" + first,
         b"\x0a\1c" + nested(b"\x2a", b"\0" * 4_000_000),
         b"\x0a\1d" + nested(b"\x2a", b"\0" * 400_000),
+        b"\x0a\1e" + nested(b"\x2a", b"\0" * 700_000),
     ]
     assert max(map(len, given)) < RECORD_BYTES
     keyed = made_of.key_records(messages(*given))
-    assert told(keyed) == (["b", "d"], [(0, Reason.RECORD_TOO_LARGE), (2, Reason.RECORD_TOO_LARGE)])
+    assert told(keyed) == (["b", "d"], [(at, Reason.RECORD_TOO_LARGE) for at in (0, 2, 4)])
     assert len(keyed.rows.column("lines")[0].as_py()) == 200_000
 
 
