@@ -75,7 +75,7 @@ class ProtobufMemory:
         fixed = sizes * TEXT + self._record + self._root.cost
         # Unknown fields are read message by message: those of small ones take nothing that counts.
         large = sizes > _COUNTED_FROM
-        memory = fixed + sizes * np.where(large, max(self._rate, self._unknown), self._rate)
+        memory: Int64Array = fixed + sizes * np.where(large, max(self._rate, self._unknown), self._rate)
         if self._has_groups or int(memory.sum()) <= most:
             return memory
         for at in np.flatnonzero(large):

@@ -224,12 +224,14 @@ def largest_taken(format_: str, made_of: RecordKeyer, content: Content, width: i
 
 
 class Special(NamedTuple):
-    """Records of one kind of value that `Content` has not. ``make``: of a key, and how many."""
+    """Records of one kind of value that `Content` has not. ``make``: of a key, and how many; ``most``: so many
+    have room in a record of the largest size.
+    """
 
     name: str
     keyer: RecordKeyer
     make: Callable[[str, int], bytes]
-    count: int
+    most: int
 
 
 def specials(format_: str) -> Iterator[Special]:
@@ -324,7 +326,7 @@ def _cases(format_: str) -> Iterator[tuple[str, RecordKeyer, list[bytes]]]:
             taken = largest_taken(format_, made_of, content, width)
             yield f"{MANY} of {name}", made_of, [make(f"k{at}", taken, width) for at in range(MANY)]
     for each in specials(format_):
-        count = each.count
+        count = each.most
         yield f"one of {each.name}", each.keyer, [each.make("a", count)]
         while keyed(each.keyer, [each.make("a", count)]).refused:
             count = count * 3 // 4
