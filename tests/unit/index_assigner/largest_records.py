@@ -224,8 +224,8 @@ def largest_taken(format_: str, made_of: RecordKeyer, content: Content, width: i
 
 
 class Special(NamedTuple):
-    """Records of one kind of value that `Content` has not. ``make``: of a key, and how many; ``most``: so many
-    have room in a record of the largest size.
+    """Records of one kind of value that `Content` has not. ``make``: of a key, and how many; ``most``: so
+    many have room in a record of the largest size.
     """
 
     name: str
