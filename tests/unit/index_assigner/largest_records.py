@@ -244,7 +244,7 @@ def specials(format_: str) -> Iterator[Special]:
         )
 
         def make(key: str, count: int) -> bytes:
-            return b"\0\0\0\0\7" + _long(len(key)) + key.encode() + _long(count) + bytes(count + 1)
+            return b"\0\0\0\0\7" + long(len(key)) + key.encode() + long(count) + bytes(count + 1)
 
         return Special(name, keyer(format_, 0, written, columns), make, RECORD_BYTES - 100)
 

@@ -23,6 +23,7 @@ from index_assigner.shuffle.keyed_rows import RecordKeyer
 from index_assigner.shuffle.refusals import Reason
 from index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
 from stream_runtime.config.model import UnknownFields
+from tests.hostile_avro import long as avro_long
 from tests.unit.index_assigner.avro_world import framed, record_schema
 from tests.unit.index_assigner.largest_records import FORMATS, RECORD_BYTES, Content, keyer
 from tests.unit.index_assigner.shuffle_world import order, rules
@@ -30,7 +31,6 @@ from tests.unit.index_assigner.test_memory_counts import (
     PROTOBUF_TABLE,
     AvroTable,
     array,
-    avro_long,
     longs,
     messages,
     nested,
