@@ -25,7 +25,7 @@ from commit_coordinator.topics_setup import RECORD
 from epoch_protocol.entries import TableLocation
 from epoch_protocol.fold import Fold
 from epoch_protocol.state import FoldState
-from hudi_format.errors import AlreadyExistsError
+from hudi_format.errors import AlreadyExistsError, HudiFormatError
 from hudi_format.storage.base import Storage
 from hudi_format.table_config import PROPERTIES_PATH
 from ledger_client.table_id import TABLE_ID, known_ledger_id
@@ -115,7 +115,12 @@ def check_identity(
     exists = admin.partitions(TopicNames(table).epochs) is not None
     check_topics_there(storage.exists(RECORD), exists, table, config.kafka.bootstrap_servers)
     if exists:
-        log.catch_up()
+        try:
+            log.catch_up()
+        except HudiFormatError:
+            # Documents that the topics name lie with the table: with another one, perhaps.
+            check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
+            raise
         check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
 
 
