@@ -78,11 +78,14 @@ class Recorded:
                 yield from messages
 
     def fold(self, snapshot: int = -1) -> Fold:
-        """Folded from the newest snapshot that is left, as every service does when it starts, or another."""
+        """Folded from the newest snapshot that is left, as every service does when it starts, or another one
+        whose document is there: a killed broker forgot that older ones were deleted.
+        """
         decisions = [(m.offset, decode_decision(m.value or b"")) for m in self.of(TOPICS.epochs)]
         begin, first = decisions[0]
         assert isinstance(first, SnapshotTaken), "the recipe records until the decisions were trimmed"
-        taken = [entry for _, entry in decisions if isinstance(entry, SnapshotTaken)][snapshot]
+        there = (entry for _, entry in decisions if isinstance(entry, SnapshotTaken))
+        taken = [entry for entry in there if self.storage.exists(entry.path)][snapshot]
         fold = Fold.restore(load_document(self.storage, taken.path, taken.sha256))
         fold.state.decisions_next = max(fold.state.decisions_next, begin)
         decisions = [each for each in decisions if each[0] >= fold.state.decisions_next]
