@@ -27,6 +27,7 @@ from stream_runtime.logging import configure_logging
 from tidemark_cli.commands.arguments import whole_number
 from tidemark_cli.demo.flights import EventStream
 from tidemark_cli.demo.source import MONTHS_MAX, DemoSourceError
+from tidemark_cli.output import printable
 
 BATCH_RECORDS: Final = 500
 RATE_DEFAULT: Final = 2_000
@@ -160,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         position = Position(config.state.path / POSITION_FILE, topic, options.months)
         sent = feed(client, topic, stream, position, options.rate, clock)
     except (FeedError, DemoSourceError, StreamRuntimeError) as error:
-        sys.stderr.write(f"feed: {error}\n")
+        sys.stderr.write(f"feed: {printable(str(error))}\n")
         return 1
     _log.info("all %d records are in %s, %d of them sent now", len(stream), topic, sent)
     return 0
