@@ -11,6 +11,7 @@ from typing import Any, cast
 from prometheus_client import generate_latest
 
 from commit_coordinator.coordinator_metrics import CoordinatorMetrics
+from commit_coordinator.dead_letter_retention import LetterRetention
 from commit_coordinator.sampled_figures import SampledFigures
 from commit_coordinator.status import StatusSource
 from commit_coordinator.verdict import Verdict
@@ -51,9 +52,9 @@ class Shown:
             verification=self.verification,
             stopped_lanes=tuple,
         )
-        sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
+        self.sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
-        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
+        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, self.sampled))
 
     def page(self) -> dict[str, float]:
         return {
@@ -83,6 +84,22 @@ def test_the_counter_of_dead_letters_does_not_fall_when_lanes_go_back(tmp_path: 
         coordinator.board.show(view)
         counts.append(coordinator.page()["dead_letter_records_total"])
     assert counts == [7, 7, 7, 7, 11]
+
+
+def test_dead_letters_that_are_deleted_next_are_shown_once_kafka_was_asked(tmp_path: Path) -> None:
+    """The alert TidemarkDeadLettersExpire reads the second one."""
+    coordinator = Shown(tmp_path)
+    coordinator.board.show(TAKEN_OVER)
+
+    def letters() -> list[float | None]:
+        page = coordinator.page()
+        return [page.get(f"dead_letter_{what}_offsets") for what in ("kept", "expiring", "deleted")]
+
+    assert letters() == [None] * 3
+    coordinator.sampled.letters = LetterRetention(70, 7, 3)
+    assert letters() == [70, 7, 3]
+    coordinator.sampled.letters = LetterRetention(63, 0, 10)
+    assert letters() == [63, 0, 10]
 
 
 def test_the_last_verdict_stands_while_none_comes(tmp_path: Path) -> None:
