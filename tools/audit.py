@@ -58,9 +58,9 @@ def not_looked_up(lock: Path | None, python: Path | None) -> list[str]:
     fetched, bundled = jar_components(lock.read_text("utf-8")), bundled_jars(pyspark_jars(python))
     named = ", ".join(f"{each['name']} {each['version']}" for each in bundled)
     return [
-        f"audit: NOT LOOKED UP: {len(fetched)} jars of {lock.name} and {len(bundled)} inside pyspark: the exit "
-        "code says nothing of them. Give the bill of materials (`make sbom`) to a scanner that knows Maven's "
-        "packages",
+        f"audit: NOT LOOKED UP: {len(fetched)} jars of {lock.name} and {len(bundled)} inside pyspark: the "
+        "exit code says nothing of them. Give the bill of materials (`make sbom`) to a scanner that knows "
+        "Maven's packages",
         f"audit: inside pyspark: {named}",
     ]
 

@@ -86,7 +86,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = _Parser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tidemark",
         description="Kafka upserts into an Apache Hudi table, exactly once, with its record index.",
         epilog=_EPILOG,

@@ -16,8 +16,8 @@ from tests.soak.gauges import Gauges
 from tests.soak.heaps import Heaps
 from tests.soak.soak import Outcome, Settings, Soak
 
-STEADY = [100.0] * MINUTES_MIN
-LEAKING = [100.0 + 10 * minute for minute in range(MINUTES_MIN)]
+STEADY: list[float | None] = [100.0] * MINUTES_MIN
+LEAKING: list[float | None] = [100.0 + 10 * minute for minute in range(MINUTES_MIN)]
 KAFKA = cast(EmbeddedKafka, SimpleNamespace(pids={}, bootstrap_servers=""))
 
 
@@ -38,7 +38,7 @@ class Part:
         return self._figures
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, settings: Settings, **changed: list[float]) -> Outcome:
+def judged(monkeypatch: pytest.MonkeyPatch, settings: Settings, **changed: list[float | None]) -> Outcome:
     """A soak whose minutes are over at once, with these figures; `changed`: but for those of these kinds."""
     made = Soak(settings, lambda _: None)
     figures = {name: changed.get(name.partition(":")[0], STEADY) for name in made._wanted()}

@@ -200,7 +200,7 @@ def test_a_connection_has_a_greatest_age_and_its_calls_go_on(monkeypatch: pytest
         return request
 
     def add(running: grpc.Server) -> None:
-        handlers = {"Renew": grpc.unary_unary_rpc_method_handler(answer)}
+        handlers: dict[str, Any] = {"Renew": grpc.unary_unary_rpc_method_handler(answer)}
         running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(COMMIT, handlers),))
 
     started = server.start_server(LOOPBACK, [(COMMIT, add)])
