@@ -156,7 +156,7 @@ lock: $(LOCK_STAMP) ## Resolve pyproject.toml anew into requirements.lock
 		--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
 		--output-file requirements.lock pyproject.toml
 
-audit: setup $(SUPPLY_STAMP) ## Known vulnerabilities of what the lock file names, where the package index has such data
+audit: setup $(SUPPLY_STAMP) ## Known vulnerabilities of the lock file's Python packages, where the package index has such data; of no jar
 	$(PY) -m tools.audit $(SUPPLY)/bin/pip-audit requirements.lock --jars libs/tidemark/stream_runtime/platform/jars.lock --python $(PY)
 
 sbom: setup $(SUPPLY_STAMP) ## What all this is made of, as CycloneDX, in dist/sbom.cdx.json

@@ -31,6 +31,7 @@ from tidemark.hudi_format.commit.instants import complete, create_inflight, crea
 from tidemark.hudi_format.hfile import write_hfile
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
@@ -209,7 +210,7 @@ class IndexBench:
             values = encode_values(located, groups, np.zeros(len(mine), np.int64))
             name = f"record-index-{shard:04d}-0_{shard}-0-0_{compaction.requested}.hfile"
             data = write_hfile(mine, values, metadata_record_schema())
-            self.storage.create(f".hoodie/metadata/record_index/{name}", data)
+            self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
         complete(self.storage, compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
 

@@ -1,11 +1,13 @@
-"""`make audit`: asks the vulnerability data of the package index about every package of the lock file.
+"""`make audit`: asks the vulnerability data of the package index about every Python package of the lock file.
 
-Exit code 0: all were asked about, none is known to be vulnerable; 1: some are, named; 2: not all could be
-asked about (no network, an index without such data), which is no result at all and is said so.
+The exit code is about Python packages alone. 0: all were asked about, none is known to be vulnerable; 1: some
+are, named; 2: not all could be asked about (no network, an index without such data), which is no result at
+all and is said so.
 
-The package index knows no jars. What it says of pyspark holds for pyspark's own version, not for the jars
-inside it, nor for those of `jars.lock`: they are named as not looked up, with how many there are. Names,
-versions, checksums and licences are in the bill of materials (`make sbom`), which other tools read.
+No exit code says anything of jars: the package index knows none. What it says of pyspark holds for pyspark's
+own version, not for the jars inside it, nor for those of `jars.lock`: they are named as not looked up, with
+how many there are. A code of their own would make every audit fail, and so hide the one that finds something.
+Names, versions, checksums and licences are in the bill of materials (`make sbom`), which other tools read.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ def not_looked_up(lock: Path | None, python: Path | None) -> list[str]:
     fetched, bundled = jar_components(lock.read_text("utf-8")), bundled_jars(pyspark_jars(python))
     named = ", ".join(f"{each['name']} {each['version']}" for each in bundled)
     return [
-        f"audit: NOT LOOKED UP: {len(fetched)} jars of {lock.name} and {len(bundled)} inside pyspark: give "
-        "the bill of materials (`make sbom`) to a scanner that knows Maven's packages",
+        f"audit: NOT LOOKED UP: {len(fetched)} jars of {lock.name} and {len(bundled)} inside pyspark: the "
+        "exit code says nothing of them. Give the bill of materials (`make sbom`) to a scanner that knows "
+        "Maven's packages",
         f"audit: inside pyspark: {named}",
     ]
 
@@ -75,7 +78,7 @@ def judge(report: dict[str, Any]) -> tuple[int, list[str]]:
     ]
     asked = len(packages) - len(skipped)
     lines.append(
-        f"audit: {asked} of {len(packages)} packages were looked up, {len(vulnerable)} are vulnerable"
+        f"audit: {asked} of {len(packages)} Python packages were looked up, {len(vulnerable)} are vulnerable"
     )
     if skipped or not packages:
         lines.append(

@@ -72,6 +72,11 @@ class MemoryBroker:
         with self.lock:
             self._running = True
 
+    def put_start_back(self, topic_partition: TopicPartition, deletions: int) -> None:
+        """As after the broker was killed: the newest answered deletions of the log's start are forgotten."""
+        with self.lock:
+            self._logs[topic_partition].put_start_back(deletions)
+
     def check_running(self) -> None:
         """Every request starts here."""
         if not self._running:

@@ -1,7 +1,8 @@
 """One partition: records and markers by offset, and which of them a reader may see.
 
 Invariants: offsets are dense from `start` to `end` (markers included); a record is OPEN exactly while its
-producer's transaction is; the last stable offset is the first OPEN record's, or the end.
+producer's transaction is; the last stable offset is the first OPEN record's, or the end. Records below the
+start are kept: a broker that was killed may not know any more that they were deleted (`put_start_back`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class PartitionLog:
     topic_partition: TopicPartition
     start: int = 0
     _records: list[StoredRecord] = field(default_factory=list)
+    _former_starts: list[int] = field(default_factory=list)
     _open: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
         """The high watermark."""
-        return self.start + len(self._records)
+        return len(self._records)
 
     @property
     def last_stable(self) -> int:
@@ -66,8 +68,7 @@ class PartitionLog:
         """Writes the marker and decides the producer's open records."""
         outcome = Visibility.COMMITTED if commit else Visibility.ABORTED
         for offset in self._open.pop(producer_id, ()):
-            if offset >= self.start:
-                self._records[offset - self.start].visibility = outcome
+            self._records[offset].visibility = outcome
         self.append(StoredRecord(None, None, (), timestamp_ms, producer_id, Visibility.MARKER))
 
     def read(self, position: int, isolation: Isolation, messages_max: int) -> tuple[list[Message], int]:
@@ -85,7 +86,7 @@ class PartitionLog:
             return [], position
         messages: list[Message] = []
         while position < limit and len(messages) < messages_max:
-            record = self._records[position - self.start]
+            record = self._records[position]
             if _is_visible(record.visibility, isolation):
                 topic, partition = self.topic_partition
                 messages.append(
@@ -110,22 +111,32 @@ class PartitionLog:
                 f"{topic}[{partition}] ends at {self.end}: cannot delete below {offset}"
             )
         if offset > self.start:
-            del self._records[: offset - self.start]
+            self._former_starts.append(self.start)
             self.start = offset
         return self.start
 
+    def put_start_back(self, deletions: int) -> None:
+        """As after the broker was killed: Kafka notes starts once a minute, so the newest deletions that it
+        answered may be forgotten, and their records are there again.
+        """
+        for _ in range(min(deletions, len(self._former_starts))):
+            self.start = self._former_starts.pop()
+
     def offset_for_time(self, timestamp_ms: int) -> int:
-        for index, record in enumerate(self._records):
+        for offset in range(self.start, self.end):
+            record = self._records[offset]
             if record.timestamp_ms >= timestamp_ms and record.visibility is not Visibility.MARKER:
-                return self.start + index
+                return offset
         return self.end
 
     def expire_before(self, timestamp_ms: int) -> None:
-        """Time retention: deletes from the start while records are older and decided."""
+        """Time retention: deletes from the start while records are older and decided. Files go: for good."""
         offset = self.start
-        while offset < self.last_stable and self._records[offset - self.start].timestamp_ms < timestamp_ms:
+        while offset < self.last_stable and self._records[offset].timestamp_ms < timestamp_ms:
             offset += 1
-        self.delete_below(offset)
+        if offset > self.start:
+            self.start = offset
+            self._former_starts.clear()
 
 
 def _is_visible(visibility: Visibility, isolation: Isolation) -> bool:

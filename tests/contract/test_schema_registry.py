@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import numpy as np
 import pytest
+from testing.clock import ManualClock
+from tidemark.record_formats.errors import InputWaitsError
 
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import DictRegistry
 from tidemark.config.model import SchemaRegistryConfig
+from tidemark.record_formats.schema_cache import UNKNOWN_AFTER_S, SchemaCache, Unusable
 from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark.stream_runtime.schema_registry.ports import (
     JSON,
@@ -149,6 +153,42 @@ def test_an_answer_that_is_no_schema_is_none_and_others_are_still_given(answer: 
         with pytest.raises(RegistryUnavailableError):
             source.fetch(77)
         assert source.fetch(number).kind == "AVRO"
+
+
+def test_an_unknown_id_costs_one_request_each_time_and_two_before_it_is_refused():
+    """Records may name any number of them: the registry is no more asked than that, however they come."""
+    clock = ManualClock()
+    with RegistryServer() as server:
+        source = ConfluentSchemaSource(SchemaRegistryConfig({"url": server.url}))
+        for _ in range(2):
+            with pytest.raises(UnknownSchemaError):
+                source.fetch(99)
+        assert server.asked == ["/schemas/ids/99"] * 2
+        server.asked.clear()
+        cache: SchemaCache[str] = SchemaCache(source, lambda _, stored: stored.text, clock)
+
+        def refused(first: int, ids: int) -> bool:
+            numbers = np.arange(first, first + ids)
+            try:
+                found = cache.resolve(numbers, np.arange(ids))
+            except InputWaitsError:
+                return False
+            return all(isinstance(each, Unusable) for each in found.values())
+
+        for _ in range(20):
+            assert not refused(500, 1), "a registry of several may lag behind its writer"
+        assert len(server.asked) == 1
+        clock.advance(UNKNOWN_AFTER_S)
+        for _ in range(20):
+            assert refused(500, 1)
+        assert server.asked == ["/schemas/ids/500"] * 2
+        server.asked.clear()
+        for _ in range(20):
+            refused(1_000, 100)
+            clock.advance(UNKNOWN_AFTER_S / 2)
+        assert refused(1_000, 100)
+        assert len(server.asked) <= 110, "many at a time: the first ten twice, each other one once"
+        assert set(server.asked) == {f"/schemas/ids/{1_000 + each}" for each in range(100)}
 
 
 def test_settings_that_the_client_refuses_are_named_without_their_values():

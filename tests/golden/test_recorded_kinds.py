@@ -45,12 +45,6 @@ SHORT_LIVED = {
     "attempt_voided": b'{"type":"attempt_voided","term":7,"epoch":3,"attempt":1,"reason":"r","undecides":""}',
     "voided": b'{"epoch":3,"attempt":1,"instant":"20261123000000000"}',
 }
-"""Documents that only an operation of another engine calls for which no recording has, as today's code writes
-them.
-"""
-OF_OTHER_ENGINES = {
-    CHECKED_INDEX: b'{"replacecommits":["20261123000000000_20261123000000001.replacecommit"]}',
-}
 PASSING = {"freed-lock", "adopt-", "terms", "ended", "store", "schemas"}
 """Below `ROOT`: folders, and what is there for moments: a lock on its way out, a command at its work."""
 CACHE_KINDS = {
@@ -211,17 +205,18 @@ def _text(node: ast.AST) -> str:
 def test_every_document_in_the_tables_folder_is_recorded(kinds: Kinds):
     named = documents_of_the_code()
     assert {"table-id", "sign-of-life", "store", "schemas", "verified.json"} <= named, "the search finds none"
-    written_here = {path.rpartition("/")[2] for path in OF_OTHER_ENGINES}
-    assert named - PASSING - written_here - set(kinds.documents) == set(), "record a table that has these"
+    assert named - PASSING - set(kinds.documents) == set(), "record a table that has these"
 
 
-def test_the_replacecommits_that_were_found_right_are_read():
-    storage, name = InMemoryStorage(), "20261123000000000_20261123000000001.replacecommit"
-    storage.create(CHECKED_INDEX, OF_OTHER_ENGINES[CHECKED_INDEX])
-    assert checked_replacecommits(storage) == {name}
+def test_the_replacecommits_that_were_found_right_are_read(kinds: Kinds):
+    content = kinds.documents[CHECKED_INDEX.rpartition("/")[2]].read_bytes()
+    (name,) = json.loads(content)["replacecommits"]
+    storage = InMemoryStorage()
+    storage.create(CHECKED_INDEX, content)
+    assert checked_replacecommits(storage, {name}) == {name}
     storage.delete(CHECKED_INDEX)
-    keep_checked(storage, {name})
-    assert storage.read(CHECKED_INDEX) == OF_OTHER_ENGINES[CHECKED_INDEX]
+    keep_checked(storage, {name}, {name})
+    assert storage.read(CHECKED_INDEX) == content
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,11 @@ from tidemark.hudi_format.metadata_table import (
     write_record_index_log,
 )
 from tidemark.hudi_format.metadata_table.file_ids import parse_record_index_file_id
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION, decode_entries
+from tidemark.hudi_format.metadata_table.record_index import (
+    RECORD_INDEX_FOLDER,
+    RECORD_INDEX_PARTITION,
+    decode_entries,
+)
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import has_own_layout
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
@@ -55,7 +59,7 @@ class SparkTable:
         self.snapshot = MetadataTableSnapshot.load(LocalStorage(str(folder)))
 
     def index_files(self, pattern: str) -> list[Path]:
-        return sorted((self.folder / ".hoodie" / "metadata" / "record_index").glob(pattern))
+        return sorted((self.folder / RECORD_INDEX_FOLDER).glob(pattern))
 
     def shards(self) -> list[tuple[str | None, int]]:
         slices = self.snapshot.slices[RECORD_INDEX_PARTITION]

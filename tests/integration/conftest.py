@@ -22,6 +22,7 @@ LONGEST_FIRST = (
     "test_assign_service",
     "platform/test_embedded_kafka",
     "test_kafka_outage",
+    "test_forgotten_deletions",
     "test_shuffle_service",
     "test_changing_topics",
     "test_input_start",

@@ -23,6 +23,7 @@ from tests.input_model import DELETE_FIELD, SCHEMA, Event, InputModel, RandomStr
 from tests.integration.spark_cluster import SparkCluster, bare_python, events, wait_for
 from tests.interop.verdict import assert_same_rows, hudi_rs_snapshot
 from tests.pipeline import Pipeline
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
@@ -106,7 +107,7 @@ class ClusterTable:
 
     def data_files(self) -> dict[str, float]:
         """name -> time of the last write, in ms since 1970, of everything that tasks publish."""
-        roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / ".hoodie/metadata/record_index"]
+        roots = [*self.pipeline.table.glob("[!.]*"), self.pipeline.table / RECORD_INDEX_FOLDER]
         found = [
             file for root in roots for file in root.glob("*") if re.search(r"\.parquet$|\.log\.", file.name)
         ]

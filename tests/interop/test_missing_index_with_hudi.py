@@ -15,7 +15,7 @@ from tests.unit.table_verification.damage import changed_table
 from tests.unit.tidemark_cli.table_files import orders, table_schema
 from tidemark.hudi_format.commit.lock import foreign_writer_options
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -30,7 +30,7 @@ def test_an_index_that_is_gone_is_built_anew_as_it_was(judge: HudiJudge, tmp_pat
     path = tmp_path / "orders"
     changed_table(path, TableType.MERGE_ON_READ)
     storage = LocalStorage(path)
-    shutil.rmtree(path / FOLDER)
+    shutil.rmtree(path / RECORD_INDEX_FOLDER)
     for check in (check_servable, check_still_servable):
         with pytest.raises(UnsupportedTableError, match="no shards"):
             check(storage)

@@ -23,6 +23,7 @@ from tests.unit.table_verification.damage import DAYS, changed_table
 from tests.unit.tidemark_cli.table_files import orders
 from tidemark.hudi_format.commit.lock import procedure_options
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -174,7 +175,7 @@ def test_without_the_options_the_index_is_dropped_and_the_coordinator_says_so(
     # A restore builds the metadata table anew, with the first of them alone.
     built = {"column_stats"} if procedure is restore else {"column_stats", "partition_stats"}
     assert table.indexes() == {"files", *built}
-    assert not (table.path / ".hoodie" / "metadata" / "record_index").exists()
+    assert not (table.path / RECORD_INDEX_FOLDER).exists()
     with pytest.raises(UnsupportedTableError) as told:
         check_still_servable(LocalStorage(table.path))
     assert "the table has no record level index" in told.value.reason

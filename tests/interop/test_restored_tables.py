@@ -18,6 +18,7 @@ from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_operations_beside_us import operated
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import is_bootstrap_instant
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -72,7 +73,7 @@ def build_index_anew(table: OperatedTable) -> None:
     """As docs/hudi-beside.md says: without rows, since Hudi would find none that are in log files alone."""
     nothing = table._as_table([])
     table.spark.write(nothing, "upsert", **INDEX_OFF)
-    assert not (table.table.path / ".hoodie/metadata/record_index").exists()
+    assert not (table.table.path / RECORD_INDEX_FOLDER).exists()
     table.spark.write(nothing, "upsert")
 
 

@@ -13,6 +13,7 @@ from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marker, create_marker_list
 from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -45,10 +46,8 @@ def died(
         create_marker(storage, instant, name, MarkerType.CREATE)
     storage.create(name, storage.read(donor.path))
     if reached != "data":
-        log = f".hoodie/metadata/record_index/.record-index-0000-0_{instant}.log.1_0-0-0"
-        donor_log = next(
-            info for info in storage.walk(".hoodie/metadata/record_index") if ".log." in info.name
-        )
+        log = f"{RECORD_INDEX_FOLDER}/.record-index-0000-0_{instant}.log.1_0-0-0"
+        donor_log = next(info for info in storage.walk(RECORD_INDEX_FOLDER) if ".log." in info.name)
         storage.create(log, storage.read(donor_log.path))
         started = create_requested(storage, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
         started = create_inflight(storage, started, planned, root=METADATA_TABLE_ROOT)

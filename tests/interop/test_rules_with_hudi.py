@@ -36,6 +36,7 @@ from tests.interop.spark_operations import SparkOperations
 from tests.interop.test_rollback_with_hudi import died
 from tests.interop.test_timeline_with_hudi import rows
 from tidemark.hudi_format.commit import heartbeat
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.timeline import Action
 
@@ -158,9 +159,8 @@ def test_a_restore_over_a_clean_and_a_pending_write(judge: HudiJudge, operations
     plan = cleaning.plan_by_versions(look(table), 1)
     operations.clean(cleaning.VERSIONS, 1)
     pending, _ = died(storage, Action.DELTA_COMMIT, "data")
-    log = ".hoodie/metadata/record_index"
-    donor = next(each for each in storage.walk(log) if ".log." in each.name)
-    log = f"{log}/.record-index-0000-0_{pending}.log.1_0-0-0"
+    donor = next(each for each in storage.walk(RECORD_INDEX_FOLDER) if ".log." in each.name)
+    log = f"{RECORD_INDEX_FOLDER}/.record-index-0000-0_{pending}.log.1_0-0-0"
     storage.create(log, storage.read(donor.path))
 
     data, metadata = look(table).timeline, metadata_timeline(table)

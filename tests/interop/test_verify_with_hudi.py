@@ -15,6 +15,7 @@ from tests.interop.verdict import assert_record_index_is_data, assert_verify_agr
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table, epoch_commit
 from tests.unit.tidemark_cli.table_files import existing_table, orders
 from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -90,7 +91,7 @@ def test_index_that_spark_builds_anew_mends_what_verify_found(judge: HudiJudge, 
     damage.index("nobody", damage.location_of("k3"))
     assert set(found(path).counts) == {Kind.ROW_WITHOUT_ENTRY, Kind.ENTRY_WITHOUT_ROW}
     judge.upsert(path, orders(("k7", DAYS[1], 50)), INDEX_OFF)
-    assert not (path / ".hoodie/metadata/record_index").exists()
+    assert not (path / RECORD_INDEX_FOLDER).exists()
     judge.upsert(path, orders(("k8", DAYS[2], 50)))
     assert_record_index_is_data(judge, path)
 

@@ -22,6 +22,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     publish_files_log,
 )
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator, is_bootstrap_instant
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -48,8 +49,6 @@ from tidemark.hudi_format.timeline.service_records import (
     encode_rollback_plan,
 )
 from tidemark.stream_runtime.clock import Clock
-
-INDEX_FOLDER = ".hoodie/metadata/record_index"
 
 
 class OtherEngine:
@@ -158,17 +157,19 @@ class OtherEngine:
                 self._storage.delete(instant_path(each, METADATA_TABLE_ROOT))
 
     def _make_shards(self, shards: int) -> None:
-        names = [each.name for each in self._storage.list(INDEX_FOLDER) if "record-index-" in each.name]
+        names = [
+            each.name for each in self._storage.list(RECORD_INDEX_FOLDER) if "record-index-" in each.name
+        ]
         held = {int(name.partition("record-index-")[2].partition("-")[0]) for name in names}
         for number in held | set(range(shards)):
             mine, first = record_index_file_id(number), record_index_file_id(0)
             if number >= shards:
                 for name in (each for each in names if mine in each):
-                    self._storage.delete(f"{INDEX_FOLDER}/{name}")
+                    self._storage.delete(f"{RECORD_INDEX_FOLDER}/{name}")
             elif number not in held:
                 for name in (each for each in names if first in each):
-                    content = self._storage.read(f"{INDEX_FOLDER}/{name}")
-                    self._storage.create(f"{INDEX_FOLDER}/{name.replace(first, mine)}", content)
+                    content = self._storage.read(f"{RECORD_INDEX_FOLDER}/{name}")
+                    self._storage.create(f"{RECORD_INDEX_FOLDER}/{name.replace(first, mine)}", content)
 
     def restore(self) -> None:
         """Takes its own newest commit back, and says that it was a restore."""

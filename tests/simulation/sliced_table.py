@@ -60,6 +60,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
@@ -196,8 +197,9 @@ class SlicedTable:
     def compact_index(self) -> None:
         """Folds the record index into base files; the old files go."""
         content = self.index()
-        folder = ".hoodie/metadata/record_index"
-        before = [each.path for each in self.storage.list(folder) if "record-index-" in each.name]
+        before = [
+            each.path for each in self.storage.list(RECORD_INDEX_FOLDER) if "record-index-" in each.name
+        ]
         requested = create_requested(
             self.storage, self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
         )
@@ -206,7 +208,7 @@ class SlicedTable:
             mine = {key: place for key, place in sorted(content.items()) if Event(key).shard == shard}
             found = _entries(mine)
             values = encode_values(found.location_ids, found.locations, found.instant_ms)
-            name = f"{folder}/record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
+            name = f"{RECORD_INDEX_FOLDER}/record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
             self.storage.create(name, write_hfile(found.keys, values, metadata_record_schema()))
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
         complete(self.storage, inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)

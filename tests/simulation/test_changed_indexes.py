@@ -14,7 +14,7 @@ from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoc
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.commit.lock import read_lock
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.table_config import TableType, update_properties
 from tidemark.hudi_format.validation import check_servable
 
@@ -65,11 +65,12 @@ def test_an_attempt_that_was_reported_is_not_decided_on_a_changed_table(tmp_path
 def test_tagging_stops_where_the_index_is_gone(tmp_path: Path) -> None:
     """Deleted by hand; the next commit would begin another one, of its own keys alone."""
     path, _ = second_epoch_tagged(tmp_path)
-    kept = {info.path: path.storage.read(info.path) for info in path.storage.walk(FOLDER)}
-    path.storage.delete_tree(FOLDER)
-    assert f"no shards: hoodie.properties lists it, and its folder {FOLDER} is gone" in halts(path)
+    kept = {info.path: path.storage.read(info.path) for info in path.storage.walk(RECORD_INDEX_FOLDER)}
+    path.storage.delete_tree(RECORD_INDEX_FOLDER)
+    said = halts(path)
+    assert f"no shards: hoodie.properties lists it, and its folder {RECORD_INDEX_FOLDER} is gone" in said
     assert path.state().planned is None
-    assert not path.storage.exists(FOLDER)
+    assert not path.storage.exists(RECORD_INDEX_FOLDER)
     for name, content in kept.items():
         path.storage.create(name, content)
     assert path.coordinator is not None

@@ -106,6 +106,15 @@ def test_an_entry_that_was_left_behind_goes_with_the_base_file_that_its_row_move
     assert outcome.reached[LEFT] == 1
 
 
+def test_the_partition_that_a_row_moved_to_was_dropped_by_a_clock_that_is_ahead() -> None:
+    """By the times of the timeline that comes after the drop of the one that its base file is in."""
+    drops = "foreign clock 5000\nforeign drop d1\nforeign clock 0\nforeign drop d0"
+    outcome = played("type=mor", BEGIN, MOVED, drops, GO_ON)
+    must_hold(outcome)
+    assert outcome.reached[LEFT] == 1
+    assert VERIFIED not in outcome.reached
+
+
 def test_the_engine_takes_no_entry_of_a_row_that_moved_elsewhere() -> None:
     """Hudi would. We stop by name then, until the index is built anew (`tests/interop/test_left_entries.py`
     has it).

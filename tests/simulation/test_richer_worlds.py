@@ -270,6 +270,24 @@ def test_a_skip_without_its_dead_letter_is_found(module: Any, partitioning: str,
         assert run(f"partitioning={partitioning}", LOST).violations[0].startswith(found)
 
 
+# ------------------------------------------------------------ forgotten deletions
+
+_FIVE_ROUNDS = 5 * "round\n"
+TRIMMED = "".join(f"feed up k{n % 3} d0 {20 + n}\nhurry\n{_FIVE_ROUNDS}" for n in range(6))
+ALL_START = "kill coordinator\nkill shuffler-0\nlose-disk assigner-0\nkill assigner-1\n"
+
+
+@pytest.mark.parametrize("partitioning", ["any", "shard"])
+@pytest.mark.parametrize("roles", ["", "epochs", "ledger", "epochs ledger", "data index"])
+@pytest.mark.parametrize("deletions", [1, 2, 99])
+def test_brokers_that_were_killed_forget_deletions(deletions: int, roles: str, partitioning: str) -> None:
+    text = f"{TRIMMED}starts-back {deletions} {roles}\n{ALL_START}{TRIMMED}"
+    outcome = run(f"trim=1 partitioning={partitioning}", text)
+    assert outcome.violations == ()
+    put_back = roles.split() or ("epochs", "ledger", "data", "index")
+    assert {f"{role} begins earlier again" for role in put_back} <= outcome.reached.keys()
+
+
 # ------------------------------------------------------------ seeds
 
 
@@ -286,6 +304,7 @@ def test_seeds_of_the_usual_world_are_what_they_were_and_two_of_three_stay_with_
 
 
 OF_RICHER = {("grow",), ("skip",), ("feed", "lost"), ("feed", "deadly")}
+OF_RICHER |= {("starts-back", deletions) for deletions in ("1", "2", "99")}
 USUAL = {
     "partitioning": "any",
     "partition": "day",

@@ -159,6 +159,46 @@ def test_a_successor_starts_from_the_snapshot_and_trims_on(trimmed: Trimmed) -> 
     assert trimmed.path.rows()["a"]["v"] == 4 * EVERY
 
 
+def put_back(trimmed: Trimmed, **deletions: int) -> None:
+    """The broker was killed, and forgets so many deletions of each of these topics."""
+    for role, count in deletions.items():
+        trimmed.path.broker.put_start_back(TopicPartition(f"{trimmed.path.topics.table}.{role}", 0), count)
+
+
+@pytest.mark.parametrize(
+    "deletions",
+    [
+        {"epochs": 1, "ledger": 1},
+        {"epochs": 2, "ledger": 2},
+        {"epochs": 9, "ledger": 9, "data": 9, "index": 9, "keyed": 9},
+        {"epochs": 1},
+        {"epochs": 9},
+        {"ledger": 9},
+    ],
+    ids=str,
+)
+def test_deletions_that_a_killed_broker_forgot_keep_nobody_from_starting(
+    trimmed: Trimmed, deletions: dict[str, int]
+) -> None:
+    """The topics begin with a snapshot again whose document is gone, or with nothing before their entries.
+    Topics may have other brokers: each forgets for itself.
+    """
+    for _ in range(4 * EVERY):
+        trimmed.epoch()
+    starts, before = trimmed.starts(), trimmed.path.state()
+    trimmed.path.crash()
+    put_back(trimmed, **deletions)
+    assert all(trimmed.starts()[role] < starts[role] for role in deletions)
+    fresh = trimmed.path.fold_reader()
+    fresh.catch_up()
+    assert fresh.fold.state == before
+    trimmed.start()
+    for _ in range(2 * EVERY):
+        trimmed.epoch()
+    assert all(trimmed.starts()[name] > start for name, start in starts.items())
+    assert trimmed.path.rows() == {"a": row("a", 6 * EVERY, 6 * EVERY)}
+
+
 def test_coordinators_that_live_for_one_epoch_trim_as_well(trimmed: Trimmed) -> None:
     for _ in range(2 * EVERY):
         trimmed.epoch()

@@ -161,12 +161,15 @@ class TransactionTagged(msgspec.Struct, frozen=True, tag="transaction_tagged"):
 
 
 class TableLocation(msgspec.Struct, frozen=True):
-    """Where a table lies. ``path``: its folder's real path. ``file``: what its `hoodie.properties` is
-    whatever its path (device and inode); "" where that cannot be told.
+    """Where a table lies. ``path``: its folder's real path. ``file`` and ``identity``: what its
+    `hoodie.properties` and its `table-id` are whatever their path (device and inode); "" where that cannot be
+    told. Others write the former anew now and then, and it is another file then. Nobody does so with the
+    latter while the ledger lives: it is what counts. "": of a version that did not look at it.
     """
 
     path: str
     file: str = ""
+    identity: str = ""
 
 
 class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed"):

@@ -56,12 +56,9 @@ class ReplacedRows:
         """The names of those that are no clustering. Raises as `of`."""
         return frozenset(name for name, groups in self.of(self.names(timeline), timeline).items() if groups)
 
-    def before(self, completion: str, timeline: Timeline) -> Groups:
-        """Those of the active and of the archived timeline that were replaced before this completion time.
-        Raises as `of`.
-        """
-        names = [name for name in self.names(timeline) if completion_of(name) < completion]
-        return frozenset().union(*self.of(names, timeline).values())
+    def gone(self, timeline: Timeline) -> Groups:
+        """All file groups whose rows are taken away. Raises as `of`."""
+        return frozenset().union(*self.of(self.names(timeline), timeline).values())
 
     def archived(self, archive: ArchivedTimeline) -> Groups:
         """Those of the archived timeline, whose files are gone by now. Raises CorruptFileError."""

@@ -1,6 +1,10 @@
 """Keeps a `Fold` current with the ledger and the decisions topic.
 
-Reads both read_committed, from the start or from the snapshot that trimming left as the first decision.
+Reads both read_committed, from the newest snapshot that the decisions hold, or from the start when they hold
+none. What lies before that snapshot is never asked for: a broker that was killed may forget that it deleted
+records (Kafka notes a log's start once a minute), each topic for itself, and the documents of older snapshots
+are gone then. Nor would the entries alone tell what the first snapshot of a new ledger does.
+
 Entries that wait for the other topic (see `epoch_protocol.fold`) are held back here, in order. When a
 position was trimmed away under a reader that had fallen behind, the fold is reloaded from the snapshot and
 `resets` grows: whoever derived state from single entries starts over.
@@ -9,17 +13,19 @@ position was trimmed away under a reader that had fallen behind, the fold is rel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tidemark.epoch_protocol.entries import (
+    CoordinatorClaimed,
     Decision,
     LedgerEntry,
     SnapshotTaken,
     decode_decision,
     decode_ledger_entry,
 )
-from tidemark.epoch_protocol.errors import FoldGapError
+from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
 from tidemark.epoch_protocol.fold import Fold, Verdict
 from tidemark.ledger_client.own_messages import WAY_OUT, placed
 from tidemark.stream_runtime.clock import Clock
@@ -32,10 +38,11 @@ from tidemark.stream_runtime.kafka.ports import (
     PartitionReader,
     TopicPartition,
 )
+from tidemark.stream_runtime.retry import Deadline
 
 _POLL_MESSAGES_MAX = 2_000
 _STARTS_MAX = 5
-_TRIMMING_S = 0.2
+_READ_TIMEOUT_S = 60.0
 _WAITS = (Verdict.WAIT_FOR_DECISIONS, Verdict.WAIT_FOR_LEDGER)
 
 SnapshotLoader = Callable[[str, str], bytes]
@@ -48,6 +55,14 @@ class Applied(NamedTuple):
     offset: int
     entry: LedgerEntry | Decision
     verdict: Verdict
+
+
+class _Begun(NamedTuple):
+    """Where the decisions begin, and what is behind that of snapshots and claims, oldest first."""
+
+    at: int
+    snapshots: tuple[SnapshotTaken, ...]
+    claims: tuple[tuple[int, CoordinatorClaimed], ...]
 
 
 class FoldReader:
@@ -74,7 +89,9 @@ class FoldReader:
         self._held_decisions: deque[tuple[int, Decision]] = deque()
 
     def start(self) -> None:
-        """Positions both readers; loads the snapshot when the decisions were trimmed."""
+        """Positions both readers, at what the newest snapshot holds when there is one. When that fails for
+        good, the fold has what the claims say: whose the topics are.
+        """
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -92,32 +109,84 @@ class FoldReader:
         self._reader = reader
 
     def _begin(self) -> Fold:
-        gap: str | None = None
         for _ in range(_STARTS_MAX):
-            begin = self._admin.start_offset(self._decisions)
+            begun = self._look()
             try:
-                fold = Fold() if begin == 0 else self._restore(begin)
+                return self._fold_of(begun)
             except Exception:
-                # Was the snapshot trimmed away while it was looked for? Then there is a newer one.
-                if self._admin.start_offset(self._decisions) == begin:
+                # Were the snapshots trimmed away while this looked for them? Then there is a newer one.
+                if self._look()[:2] == begun[:2]:
+                    self.fold = _told_by(begun.claims)
                     raise
+        raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
+
+    def _fold_of(self, begun: _Begun) -> Fold:
+        fold = self._restore(begun)
+        gap = self._gap(fold)
+        if gap is not None:
+            raise FoldGapError(gap)
+        return fold
+
+    def _look(self) -> _Begun:
+        reader = self._client.partition_reader(Isolation.READ_COMMITTED)
+        try:
+            for _ in range(_STARTS_MAX):
+                begin = self._admin.start_offset(self._decisions)
+                try:
+                    found = list(self._decisions_from(reader, begin))
+                except OffsetOutOfRangeError:
+                    # Trimmed meanwhile.
+                    continue
+                snapshots = tuple(entry for _, entry in found if isinstance(entry, SnapshotTaken))
+                claims = tuple((at, entry) for at, entry in found if isinstance(entry, CoordinatorClaimed))
+                return _Begun(begin, snapshots, claims)
+        finally:
+            reader.close()
+        raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
+
+    def _decisions_from(self, reader: PartitionReader, begin: int) -> Iterator[tuple[int, Decision]]:
+        """What cannot be read is passed over: it is said where it counts, behind the newest snapshot."""
+        end = self._admin.end_offset(self._decisions, Isolation.READ_COMMITTED)
+        if begin >= end:
+            return
+        deadline = Deadline(self._clock, _READ_TIMEOUT_S)
+        reader.assign({self._decisions: begin})
+        while reader.position(self._decisions) < end:
+            deadline.check(f"reading {self._decisions.topic} up to offset {end}")
+            for message in reader.poll(_POLL_MESSAGES_MAX, 0.1):
+                with suppress(UnknownEntryError):
+                    yield message.offset, decode_decision(message.value or b"")
+
+    def _restore(self, begun: _Begun) -> Fold:
+        """From the newest snapshot whose document is there: each holds all that was applied up to its own
+        positions, also one whose coordinator had been replaced, whose document the successor may delete.
+        """
+        if not begun.snapshots:
+            return self._of_nothing(begun.at)
+        failure: Exception | None = None
+        for entry in reversed(begun.snapshots):
+            try:
+                fold = Fold.restore(self._load_snapshot(entry.path, entry.sha256))
+            except Exception as error:
+                failure = failure or error
                 continue
-            gap = self._gap(fold) if begin > 0 else None
-            if gap is None:
-                break
-            # The ledger is trimmed first, the decisions in a moment.
-            self._clock.sleep(_TRIMMING_S)
-        else:
-            if gap is not None:
-                raise FoldGapError(gap)
-            raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
-        if begin == 0 and self._admin.start_offset(self._ledger) > 0:
+            fold.state.decisions_next = max(fold.state.decisions_next, begun.at)
+            return fold
+        assert failure is not None
+        raise failure
+
+    def _of_nothing(self, begin: int) -> Fold:
+        if begin > 0:
+            raise FoldGapError(
+                f"topic {self._decisions.topic} starts at offset {begin} without a snapshot entry: "
+                f"records were deleted by something else than Tidemark. {WAY_OUT}"
+            )
+        if self._admin.start_offset(self._ledger) > 0:
             raise FoldGapError(
                 f"topic {self._ledger.topic} was trimmed but {self._decisions.topic} was not: "
-                "one of them was recreated; `tidemark table adopt --new-ledger` starts a new ledger from "
-                "the table's timeline"
+                f"one of them was recreated. {WAY_OUT}"
             )
-        return fold
+        return Fold()
 
     def _gap(self, fold: Fold) -> str | None:
         """What keeps the ledger from being read on from the snapshot, None when nothing does."""
@@ -185,24 +254,6 @@ class FoldReader:
             return False
         return all(self._reader.position(tp) >= end for tp, end in ends.items())
 
-    def _restore(self, begin: int) -> Fold:
-        first = self._client.partition_reader(Isolation.READ_COMMITTED)
-        try:
-            first.assign({self._decisions: begin})
-            messages = first.poll(1, 10.0)
-        finally:
-            first.close()
-        entry = decode_decision(messages[0].value or b"") if messages else None
-        if not isinstance(entry, SnapshotTaken):
-            raise FoldGapError(
-                f"topic {self._decisions.topic} starts at offset {begin} without a snapshot entry: "
-                "records were deleted by something else than Tidemark; "
-                "`tidemark table adopt --new-ledger` starts anew"
-            )
-        fold = Fold.restore(self._load_snapshot(entry.path, entry.sha256))
-        fold.state.decisions_next = messages[0].offset
-        return fold
-
     def _hold(self, message: Message) -> None:
         value = message.value or b""
         with placed(message):
@@ -233,3 +284,10 @@ class FoldReader:
                 applied.append(Applied(decided_at, decision, verdict))
                 progress = True
         return applied
+
+
+def _told_by(claims: Iterable[tuple[int, CoordinatorClaimed]]) -> Fold:
+    fold = Fold()
+    for offset, claim in claims:
+        fold.apply_decision(offset, claim)
+    return fold

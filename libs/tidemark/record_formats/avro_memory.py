@@ -14,6 +14,7 @@ from io import BytesIO
 from typing import Final
 
 from tidemark.record_formats.avro_schema import AvroSchemaError, AvroType
+from tidemark.record_formats.decoded_memory import SYMBOL
 
 MEMORY_PER_BYTE_MAX: Final = 1_024
 """Three records in each other, with one byte in all."""
@@ -119,7 +120,6 @@ def _extra(avro: AvroType, rate: int, item_bytes: int | None = None, by_value: b
     if kind == "fixed" and not by_value:
         return _SCALAR + avro.size * (1 - rate)
     if kind == "enum":
-        # All values share the symbol's text; a column of texts holds it for each.
-        symbol = max(map(len, avro.symbols), default=0)
+        symbol = SYMBOL * max(map(len, avro.symbols), default=0)
         return (0 if item_bytes is None else symbol) - rate
     return (0 if kind == "boolean" else _SCALAR) - rate

@@ -52,7 +52,8 @@ class ProtobufDecoder:
             self._flags = _delete_flags(message, target.delete_field)
             aside = (target.delete_field,) if target.delete_field is not None else ()
             self._beyond = FieldsBeyond.of(described, target.columns, aside)
-            self._memory = ProtobufMemory(described, target.columns)
+            reads_unknown = target.unknown is not UnknownFields.IGNORE
+            self._memory = ProtobufMemory(described, target.columns, reads_unknown)
         except ProtobufFieldError as error:
             raise SetupError(f"input.protobuf.message {described.full_name}: field {error}") from None
 

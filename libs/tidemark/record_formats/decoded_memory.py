@@ -24,6 +24,10 @@ TOGETHER_MAX: Final = 64 << 20
 """Of records that are decoded at a time; one that takes more is decoded alone."""
 TEXT: Final = 8
 """Of each byte of text or of bytes: as an object (up to four bytes a character), and as a column."""
+SYMBOL: Final = 2
+"""Of each character of an enum's symbol, which all its values share: a column holds it for each of them, and
+takes up to twice that while it grows.
+"""
 SLOT: Final = 8
 """A reference, in a list or an object."""
 
@@ -55,6 +59,20 @@ def repeated_types(arrow: pa.DataType) -> Iterator[pa.DataType]:
     elif pa.types.is_struct(arrow):
         for i in range(arrow.num_fields):
             yield from repeated_types(arrow.field(i).type)
+
+
+def null_items(arrow: pa.DataType) -> Iterator[pa.DataType]:
+    """The types in a column whose values arrays may hold as null: each then takes its place in all columns
+    below.
+    """
+    lists = filter(pa.types.is_list, _with_inner(arrow))
+    return (each.value_type for each in lists if each.value_field.nullable)
+
+
+def null_values(arrow: pa.DataType) -> Iterator[pa.DataType]:
+    """As `null_items`, of maps."""
+    maps = filter(pa.types.is_map, _with_inner(arrow))
+    return (each.item_type for each in maps if each.item_field.nullable)
 
 
 class ColumnMemory:

@@ -3,7 +3,8 @@
 A message may hold any number of others in two bytes each. They are counted by the parser itself, level by
 level: it reads a message as one of a type whose inner messages are plain bytes, which makes no object of
 them. The bytes of all inner messages of a type, one behind the other, are one message of that type again,
-with all their elements (that is how Protobuf merges messages).
+with all their elements (that is how Protobuf merges messages). What the parser then takes out of its known
+fields are the unknown ones alone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from tidemark.record_formats.decoded_memory import SLOT, TEXT, filled_bytes
+from tidemark.record_formats.decoded_memory import SLOT, SYMBOL, TEXT, filled_bytes
 from tidemark.record_formats.decoder import Int64Array
+from tidemark.record_formats.protobuf_unknown_memory import UNKNOWN_PER_BYTE, unknown_bytes
 
 # Of the parser's messages and Python's objects for them, with their places in lists; measured, rounded up.
 _MESSAGE: Final = 384
@@ -53,8 +55,8 @@ class _Kind:
 class ProtobufMemory:
     """Of the messages of one type."""
 
-    def __init__(self, described: Any, columns: pa.Schema) -> None:
-        """``described``: the type's descriptor."""
+    def __init__(self, described: Any, columns: pa.Schema, reads_unknown: bool = True) -> None:
+        """``described``: the type's descriptor; ``reads_unknown``: whether unknown fields are asked for."""
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self._record = SLOT * len(columns) + sum(filled_bytes(each.type) for each in columns)
         self._root = self._kind(described, {each.name: each.type for each in columns})
@@ -65,16 +67,20 @@ class ProtobufMemory:
         # A column holds the name for a packed number of one byte.
         self._rate = rate + max(kind.longest_name for kind in kinds)
         self._has_groups = any(kind.has_groups for kind in kinds)
+        self._unknown = UNKNOWN_PER_BYTE if reads_unknown else 0
 
     def of(self, contents: Sequence[bytes], most: int) -> Int64Array:
         """Of each content, in bytes; exact where one takes more than ``most``."""
         sizes = np.fromiter(map(len, contents), np.int64, len(contents))
         fixed = sizes * TEXT + self._record + self._root.cost
-        memory = fixed + sizes * self._rate
-        if self._has_groups or not self._rate or int(memory.sum()) <= most:
+        # Unknown fields are read message by message: those of small ones take nothing that counts.
+        large = sizes > _COUNTED_FROM
+        memory: Int64Array = fixed + sizes * np.where(large, max(self._rate, self._unknown), self._rate)
+        if self._has_groups or int(memory.sum()) <= most:
             return memory
-        for at in np.flatnonzero(sizes > _COUNTED_FROM):
-            memory[at] = min(int(memory[at]), int(fixed[at]) + self._counted(contents[at], most))
+        for at in np.flatnonzero(large):
+            counted = self._counted(contents[at], most - int(fixed[at]))
+            memory[at] = min(int(memory[at]), int(fixed[at]) + counted)
         return memory
 
     def _counted(self, content: bytes, most: int) -> int:
@@ -98,13 +104,17 @@ class ProtobufMemory:
             flat: Any = kind.flat.FromString(joined)
         except DecodeError:
             # Whoever reads the message stops there as well, but has read what comes before.
-            return len(joined) * self._rate
+            return len(joined) * max(self._rate, self._unknown)
         total = sum(len(getattr(flat, name)) * cost for name, cost in kind.repeated.items())
         total += sum(len(getattr(flat, name)) * inner.cost for name, inner in kind.inner.items())
         for name, inner in kind.inner.items():
             parts = getattr(flat, name)
-            if parts and total <= most and (inner.repeated or inner.inner):
+            if parts and total <= most and (self._unknown or inner.repeated or inner.inner):
                 below.setdefault(id(inner), (inner, []))[1].append(b"".join(parts))
+        if self._unknown and total <= most:
+            for each in flat.DESCRIPTOR.fields:
+                flat.ClearField(each.name)
+            total += unknown_bytes(flat.SerializeToString(), most - total)
         return total
 
     def _kind(self, described: Any, columns: Mapping[str, pa.DataType]) -> _Kind:
@@ -153,10 +163,10 @@ def _element(described: Any) -> int:
 
 
 def _name_bytes(described: Any) -> int:
-    """Of the longest name of an enum's values: a column may hold it for a number."""
+    """What the longest name of an enum's values takes: a column may hold it for a number."""
     if described.cpp_type != FieldDescriptor.CPPTYPE_ENUM:
         return 0
-    return max(len(each.name) for each in described.enum_type.values)
+    return SYMBOL * max(len(each.name) for each in described.enum_type.values)
 
 
 def _flat(described: Any) -> type[Message]:

@@ -20,14 +20,12 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.log_file import BlockType
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.log_records import read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION, RecordIndexEntries
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot, decode_block
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.record_index_hash import record_index_shard
-from tidemark.hudi_format.storage.base import join_path
 from tidemark.table_verification.compare_all import SAY_EVERY, Compared, Say
 from tidemark.table_verification.digests import Digests
 from tidemark.table_verification.findings import Findings
@@ -104,15 +102,15 @@ def _add_changes(snapshot: MetadataTableSnapshot, number: int, before: ShardFile
     added = [name for name in now.log_files if name not in before.logs]
     if not added:
         return True
-    folder = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
     try:
-        blocks = read_log_blocks(snapshot.storage, folder, added)
+        blocks = read_log_blocks(snapshot.storage, RECORD_INDEX_FOLDER, added)
         if any(e.block.compacted_block_times or e.block.block_type is BlockType.COMMAND for e in blocks):
             return False
         keys = RecordIndexEntries.concat([decode_block(e.block.block_type, e) for e in blocks]).keys
         keys = keys.unique().sort()
         then = FileSlice(now.partition_path, now.file_id, before.base, now.base_instant, before.logs)
-        old = ShardSnapshot(snapshot.storage, folder, then, snapshot.validity.is_valid, lambda _: None)
+        storage, is_valid = snapshot.storage, snapshot.validity.is_valid
+        old = ShardSnapshot(storage, RECORD_INDEX_FOLDER, then, is_valid, lambda _: None)
         taken, given = old.lookup(keys), shard.lookup(keys)
     except FileMissingError:
         return False

@@ -34,17 +34,18 @@ def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]
             store_state(storage, result.state)
         except (OSError, HudiFormatError) as error:
             say(f"the next run has to read everything again, {STATE_PATH} cannot be written: {error}")
-    if result.findings.counts.keys() <= _HARMLESS:
+    there = _taking_rows(storage)
+    if result.findings.counts.keys() <= _HARMLESS and replaced <= there:
         try:
-            keep_checked(storage, replaced)
+            keep_checked(storage, replaced, there)
         except (OSError, HudiFormatError) as error:
             say(f"that each row is in the record index cannot be kept in {CHECKED_INDEX}: {error}")
     return result
 
 
 def _taking_rows(storage: Storage) -> frozenset[str]:
-    """Replacecommits that are there before anything is compared. None where they cannot be read, as they are
-    archived meanwhile or damaged: what is not kept is asked for again.
+    """Replacecommits that are there now. None where they cannot be read, as they are archived meanwhile or
+    damaged: what is not kept is asked for again.
     """
     try:
         return ReplacedRows(storage).taking_rows(load_timeline(storage))

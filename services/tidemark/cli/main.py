@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Final, NoReturn
 
 from tidemark.cli.commands import (
     admin,
@@ -38,6 +38,7 @@ from tidemark.cli.commands.completion import complete_if_asked
 from tidemark.console.arguments import Commands
 from tidemark.console.errors import FAILED, WRONG_USE, exit_code_of, expected_error, message_of
 from tidemark.redaction import redact_text
+from tidemark.console.output import printable
 from tidemark.stream_runtime.platform.open_files import allow_open_files
 from tidemark.stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
 
@@ -76,9 +77,16 @@ _GROUPS: Final = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Arguments may be a script's, out of strangers' text: a terminal may not obey them either."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="tidemark",
         description="Kafka upserts into an Apache Hudi table, exactly once, with its record index.",
         epilog=_EPILOG,
@@ -117,14 +125,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(error: Exception, options: argparse.Namespace) -> int:
     if os.environ.get(DEBUG_VARIABLE) == "1":
-        sys.stderr.write(redact_text("".join(traceback.format_exception(error))))
+        shown = redact_text("".join(traceback.format_exception(error)))
+        sys.stderr.write("\n".join(map(printable, shown.split("\n"))))
     expected = expected_error(error)
     text = message_of(error, getattr(options, "config", None))
     if not expected:
         text = (
             f"unexpected {type(error).__name__}: {text} (run again with {DEBUG_VARIABLE}=1 for the traceback)"
         )
-    sys.stderr.write(f"tidemark {options.command_name}: {redact_text(text)}\n")
+    # It may name keys, files and answers of strangers: a terminal may not obey them.
+    sys.stderr.write(f"tidemark {options.command_name}: {printable(redact_text(text))}\n")
     return exit_code_of(error) if expected else FAILED
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tidemark.console.errors import WRONG_USE, CliError
+from tidemark.console.output import printable
 
 
 def confirm(table: str, deleted: Sequence[str], yes: bool) -> None:
@@ -17,7 +18,7 @@ def confirm(table: str, deleted: Sequence[str], yes: bool) -> None:
         raise CliError(
             f"this deletes {named}. Nobody can be asked here: add --yes if that is meant", WRONG_USE
         )
-    sys.stderr.write(f"This deletes {named}.\nType the table's name ({table}) to go on: ")
+    sys.stderr.write(f"This deletes {printable(named)}.\nType the table's name ({table}) to go on: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip() != table:
         raise CliError("not confirmed: nothing was changed")

@@ -20,6 +20,7 @@ from typing import Final
 from tidemark.config import load_config
 from tidemark.config.run_file import resolve_addresses
 from tidemark.console.arguments import whole_number
+from tidemark.console.output import printable
 from tidemark.demo.flights import EventStream
 from tidemark.demo.source import MONTHS_MAX, DemoSourceError
 from tidemark.stream_runtime.clock import Clock, SystemClock
@@ -160,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         position = Position(config.state.path / POSITION_FILE, topic, options.months)
         sent = feed(client, topic, stream, position, options.rate, clock)
     except (FeedError, DemoSourceError, StreamRuntimeError) as error:
-        sys.stderr.write(f"feed: {error}\n")
+        sys.stderr.write(f"feed: {printable(str(error))}\n")
         return 1
     _log.info("all %d records are in %s, %d of them sent now", len(stream), topic, sent)
     return 0

@@ -100,7 +100,8 @@ def _input(name: str, found: TopicFacts, config: TableConfigFile) -> Iterator[Fi
         yield fails(
             f"{name} has {found.partitions} partitions, input.partitioning: shard needs one per lane "
             f"({config.table.index.lanes})",
-            "Set table.index.lanes to the number of partitions (before the table is made), or use any",
+            "Before the table is made: set table.index.lanes to the number of partitions, or use any. For a "
+            "table that is there, see the check `start`",
         )
     settings = found.settings or {}
     kept_ms = int(settings.get("retention.ms", "-1"))

@@ -35,6 +35,7 @@ from tests.golden.recipes.product_commit import product_commit
 from tests.golden.recipes.recorded_state import cache_content, topic_lines
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
+from tests.interop.spark_operations import SparkOperations
 from tests.interop.spark_session import start_spark
 from tests.raw_producer import Codec, RawProducer, RawRecord, batch
 from tidemark.config import TableConfigFile, load_config
@@ -120,9 +121,9 @@ class Recorder:
             self.running.abandon()
 
     def record_extension(self) -> None:
-        """What formats got since the last whole recording: without Hudi on Spark beside us, and without input
-        that is hard to take. Its topics are trimmed, and it has a rewind, tombstones and a letter to be
-        replayed, so every test of recordings takes it.
+        """What formats got since the last whole recording: without Hudi on Spark between our epochs, and
+        without input that is hard to take. Its topics are trimmed, and it has a rewind, tombstones and a
+        letter to be replayed, so every test of recordings takes it.
         """
         self._create_input()
         self.running.start()
@@ -133,6 +134,7 @@ class Recorder:
             check_against_model(self.running, self.events)
             assert self.running.cli("verify", "--full")["agrees"]
             assert self.running.stop() == 0
+            self._dropped_partition()
             self._another_writer()
             self._die_serving()
             self._die_decided()
@@ -262,6 +264,22 @@ class Recorder:
         spark.stop()
         self._epochs(5)
         self.events.late_max = late_max
+
+    def _dropped_partition(self) -> None:
+        """Hudi on Spark inserts a row into a partition of its own and drops the partition, while nothing of
+        ours runs: the table is what it was, and the next coordinator notes that it found the drop right.
+        """
+        scratch = self.folder.with_name("scratch")
+        spark = start_spark(ensure_jars("hudi-spark"), scratch)
+        judge = HudiJudge(spark, scratch)
+        judge.snapshot(self.table)
+        spark_operations = SparkOperations(judge, self.table, foreign_writer_options(str(self.table)))
+        row = {"id": "of-spark", "region": "elsewhere", "at": self.events.now, "balance": 0.5}
+        rows = pa.Table.from_pylist([row], schema=SCHEMA)
+        spark_operations.write(rows, "upsert")
+        spark_operations.delete_partition("elsewhere", rows)
+        spark_operations.close()
+        spark.stop()
 
     def _another_writer(self) -> None:
         """A commit by the format library alone, while nothing of ours runs: a rewind at the next start."""

@@ -259,6 +259,14 @@ class Events(Town):
         else:
             self.broker.start()
 
+    def _do_starts_back(self, deletions: str, *roles: str) -> None:
+        for place, log in self.broker._logs.items():
+            table, _, role = place.topic.partition(".")
+            if table == TABLE and (not roles or role in roles):
+                before = log.start
+                self.broker.put_start_back(place, int(deletions))
+                self.reached[f"{role} begins earlier again"] += log.start < before
+
     def _do_call_fault(self, seat: str, method: str, fault: str) -> None:
         self._call_faults[seat, method] = fault
 

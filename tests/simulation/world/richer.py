@@ -17,9 +17,12 @@ from tests.simulation.world.script import Event, Setup
 
 _CHANCE: Final = 0.35
 _CHANCE_HARDER: Final = 1 / 7
+_CHANCE_STARTS_BACK: Final = 1 / 8
 _KEYS: Final = 6
 _MORE_KEYS: Final = 8
 _ENDS: Final = ("decoded", "decoded", "fetched")
+_TOGETHER: Final = ((), (), ("epochs",), ("ledger",), ("epochs", "ledger"), ("data", "index", "keyed"))
+"""Topics that one broker leads; (): all of them."""
 QUOTED: Final = frozenset({3, 11, 12, 23, 91, 2000, 2001, 2008, 2013, 2032})
 """Seeds that docs/simulation.md quotes for what their usual world shows: they keep it."""
 
@@ -133,6 +136,30 @@ def _grown(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
     return setup, [*events[:at], ("grow",), *after, *events[at:]]
 
 
+def _starts_back(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
+    """Brokers that were killed forget deletions, each for the topics that it leads; then somebody starts who
+    reads the topics from their start.
+    """
+    events = list(events)
+    readers = ["coordinator", *(f"assigner-{number}" for number in range(setup.assigners))]
+    if not setup.is_sharded:
+        readers += [f"shuffler-{number}" for number in range(setup.shufflers)]
+    for _ in range(dice.choice((1, 2, 3))):
+        roles = dice.choice(
+            ([], [], ["epochs"], ["ledger"], ["epochs", "ledger"], ["data", "index", "keyed"])
+        )
+        fed = [("feed", "up", f"k{dice.randrange(_KEYS)}", f"d{n % 3}", str(80 + n)) for n in range(3)]
+        work = [step for each in fed for step in (each, ("hurry",), *[("round",)] * 5)]
+        restarts = [
+            (dice.choice(("kill", "kill", "lose-disk", "replace")), dice.choice(("coordinator", *readers)))
+            for _ in range(dice.choice((1, 1, 2)))
+        ]
+        scene: list[Event] = [*work, ("starts-back", str(dice.choice((1, 2, 99))), *roles), *restarts]
+        at = dice.randrange(len(events) // 2, len(events) + 1)
+        events = [*events[:at], *scene, *[("round",)] * dice.choice((0, 3)), *events[at:]]
+    return replace(setup, trim=setup.trim or dice.choice((1, 1, 2))), events
+
+
 KINDS: Final[Mapping[str, _Draw]] = MappingProxyType({
     "input partitioned by lane": _shard,
     "several topics": _topics,
@@ -155,7 +182,7 @@ HARDER: Final[Mapping[str, _Draw]] = MappingProxyType({
 
 def richer(seed: int, setup: Setup, events: list[Event]) -> _Drawn:
     """The world of the seed: for two of three seeds the given one, else with one, two or three of `KINDS`;
-    and for one of seven with one or two of `HARDER`.
+    and for one of seven with one or two of `HARDER`; and in one of eight brokers forget deletions.
     """
     if seed in QUOTED:
         return setup, events
@@ -167,4 +194,7 @@ def richer(seed: int, setup: Setup, events: list[Event]) -> _Drawn:
     if dice.random() < _CHANCE_HARDER:
         for kind in dice.sample(list(HARDER), dice.choice((1, 1, 2))):
             setup, events = HARDER[kind](dice, setup, events)
+    dice = Random(f"{seed} starts go back")
+    if dice.random() < _CHANCE_STARTS_BACK:
+        setup, events = _starts_back(dice, setup, events)
     return setup, events

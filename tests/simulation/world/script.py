@@ -50,6 +50,8 @@ VERBS: Final[Mapping[str, str]] = {
     "lose-ack": "TOPIC: a message is stored, its producer does not learn it",
     "markers": "MS: markers of transactions take up to so long",
     "broker": "down | up",
+    "starts-back": "N [TOPIC …]: the broker was killed, and these topics (all of ours) begin where they did "
+    "N deletions ago",
     "call-fault": "SEAT METHOD lost|answer|late|twice: of the next such call of the seat",
     "late-calls": "delayed calls arrive",
     "speculate": "the writer runs the tasks of its next job twice",

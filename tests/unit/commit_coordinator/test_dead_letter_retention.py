@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from prometheus_client import generate_latest
+from testing.ids import SeededIds
 
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
+from tests.unit.tidemark_cli.table_files import write_config
+from tidemark.cli.main import main
+from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
+from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
 from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
 from tidemark.commit_coordinator.dead_letters.retention import (
@@ -17,12 +24,16 @@ from tidemark.commit_coordinator.dead_letters.retention import (
     keep_retention,
     retention_now,
 )
+from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics
 from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.ledger_client.topics import TopicNames, topic_specs
+from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.stream_runtime.platform.broker_files import free_ports
 
 SCHEMA = TableSchema.from_arrow("t", pa.schema([("id", pa.string())]))
 LETTERS = TopicPartition("orders.dead-letter", 0)
@@ -105,3 +116,35 @@ def test_letters_that_no_longer_fit_are_named_as_well(config: TableConfigFile) -
     fits = replace(config, limits=replace(config.limits, dead_letter_bytes=50_000))
     assert retention_now(cluster.client, fits, cluster.clock) == LetterRetention(100, 60, 0)
     assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(100, 0, 0)
+
+
+def test_status_and_the_metric_tell_of_letters_that_are_deleted_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service itself, with Kafka in memory."""
+    [port] = free_ports(1, random.Random())
+    file, cluster = write_config(tmp_path, coordinator=f"127.0.0.1:{port}"), MemoryCluster()
+    config = load_config(file)
+    ensure_topics(config, cluster.admin)
+    for _ in range(3):
+        cluster.broker.produce(LETTERS, None, b"{}", ())
+    cluster.clock.advance(config.limits.dead_letter_retention_ms / 1_000 * 0.9)
+    cluster.broker.produce(LETTERS, None, b"{}", ())
+    failpoints = FailpointRegistry(CoordinatorFailpoint)
+    storage = LocalStorage(tmp_path / "table")
+    service = CoordinatorService(
+        config, Ports(cluster.client, storage, cluster.clock, SeededIds(1), failpoints)
+    )
+    try:
+        service.start()
+        # As its loop does once the table is taken over, and its thread of figures every few seconds.
+        service._board.show(CoordinatorView(term=0))
+        assert service.metrics._watched is not None
+        service.metrics._watched[1].sample()
+        assert main(["status", "-c", str(file)]) == 0
+        metrics = generate_latest(service.metrics.metrics.registry).decode()
+    finally:
+        service.close()
+    [warning] = [line for line in capsys.readouterr().out.splitlines() if "deleted next" in line]
+    assert warning.startswith("WARNING       3 of 4 offsets of dead letters are deleted next")
+    assert 'tidemark_coordinator_dead_letter_expiring_offsets{table="orders"} 3.0' in metrics.splitlines()

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from testing.ids import SeededIds
 
 from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
@@ -40,7 +42,7 @@ from tidemark.epoch_protocol.state import Committed, FoldState
 from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
 
 THERE = TableLocation("/a", "1:1")
 
@@ -104,6 +106,32 @@ def test_links_and_moves_are_told_from_copies(tmp_path: Path) -> None:
     assert is_same_place(here, location_of(LocalStorage(str(tmp_path / "moved"))))
     shutil.copytree(tmp_path / "moved", tmp_path / "linked", copy_function=os.link)
     assert location_of(LocalStorage(str(tmp_path / "linked"))).file == "", "one file under two paths"
+
+
+def test_a_table_whose_properties_were_written_anew_is_told_from_a_copy(tmp_path: Path) -> None:
+    """A copy's properties may get the inode that those of the table had before."""
+    storage = table_at(tmp_path / "t")
+    storage.create(TABLE_ID, b"ledger-a")
+    known = location_of(storage)
+    storage.replace(PROPERTIES_PATH, b"y")
+    shutil.copytree(tmp_path / "t", tmp_path / "copy")
+    copy = location_of(LocalStorage(str(tmp_path / "copy")))
+    assert known.identity
+    assert copy.identity
+    for each in (copy, replace(copy, file=known.file)):
+        assert not is_same_place(known, each)
+    (tmp_path / "t").rename(tmp_path / "moved")
+    moved = location_of(LocalStorage(str(tmp_path / "moved")))
+    assert moved.file != known.file
+    assert is_same_place(known, moved)
+
+
+def test_a_claim_of_a_version_that_said_less_is_compared_by_the_properties(tmp_path: Path) -> None:
+    storage = table_at(tmp_path / "t")
+    storage.create(TABLE_ID, b"ledger-a")
+    known = replace(location_of(storage), identity="")
+    (tmp_path / "t").rename(tmp_path / "moved")
+    assert is_same_place(known, location_of(LocalStorage(str(tmp_path / "moved"))))
 
 
 def test_a_claim_of_another_ledger_does_not_count() -> None:

@@ -54,7 +54,7 @@ def test_properties_that_others_wrote_anew_are_seen_while_the_table_is_served(
         assert served.answer() == Served(str(tmp_path / "t"), "coordinator-a", location_of(storage))
 
 
-@pytest.mark.parametrize("location", [None, TableLocation("/data/t", "7:9"), TableLocation("/data/t")])
+@pytest.mark.parametrize("location", [None, TableLocation("/data/t", "7:9", "7:5"), TableLocation("/data/t")])
 def test_the_answer_over_the_wire(location: TableLocation | None) -> None:
     served = Served("/data/t", "coordinator-a", location)
     assert served_of(pb.ServesResponse.FromString(served_message(served).SerializeToString())) == served

@@ -32,6 +32,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     publish_log,
     record_index_log,
 )
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
@@ -148,7 +149,7 @@ class IndexedTable:
             values = encode_values(found.location_ids, found.locations, found.instant_ms)
             name = f"record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
             data = write_hfile(found.keys, values, metadata_record_schema())
-            self.storage.create(f".hoodie/metadata/record_index/{name}", data)
+            self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
         complete(self.storage, inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
 

@@ -21,13 +21,12 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage import Listing
 from tidemark.hudi_format.table_config import read_properties
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
-
-INDEX = ".hoodie/metadata/record_index"
 
 
 def test_a_new_table_has_all_its_shards_and_nothing_in_them() -> None:
@@ -215,10 +214,10 @@ def test_a_folder_listing_that_overlaps_a_compaction_is_repeated() -> None:
         raced = False
 
         def list(self, path: str) -> Listing:
-            if path == INDEX and not self.raced:
+            if path == RECORD_INDEX_FOLDER and not self.raced:
                 self.raced = True
                 table.finish_compaction(table.schedule_compaction(), dict(table.live))
-                for info in table.storage.list(INDEX):
+                for info in table.storage.list(RECORD_INDEX_FOLDER):
                     if ".log." in info.name:
                         table.storage.delete(info.path)
             return super().list(path)
@@ -232,7 +231,7 @@ def test_listings_that_never_settle_are_an_error() -> None:
 
     class Races(_Forwarding):
         def list(self, path: str) -> Listing:
-            if path == INDEX:
+            if path == RECORD_INDEX_FOLDER:
                 table.schedule_compaction()
             return super().list(path)
 
@@ -254,7 +253,7 @@ def test_a_file_that_was_cleaned_away_is_missing_not_absent() -> None:
     table.commit({"a": 1})
     table.finish_compaction(table.schedule_compaction(), dict(table.live))
     shard = table.snapshot().shard(0)
-    table.storage.delete(f"{INDEX}/{shard.base_name}")
+    table.storage.delete(f"{RECORD_INDEX_FOLDER}/{shard.base_name}")
     with pytest.raises(FileMissingError):
         shard.lookup(pa.array(["a"]))
 
@@ -262,7 +261,7 @@ def test_a_file_that_was_cleaned_away_is_missing_not_absent() -> None:
 def test_a_damaged_log_file_is_an_error_not_an_absence() -> None:
     table = IndexedTable(shards=1)
     instant = table.commit({"a": 1})
-    path = next(info.path for info in table.storage.list(INDEX) if instant in info.name)
+    path = next(info.path for info in table.storage.list(RECORD_INDEX_FOLDER) if instant in info.name)
     table.storage.replace(path, table.storage.read(path)[:-1])
     with pytest.raises(CorruptFileError, match=instant):
         table.snapshot().shard(0).lookup(pa.array(["zzz"]))
@@ -316,7 +315,7 @@ def test_changes_survive_a_compaction_as_long_as_the_log_files_are_there() -> No
     third = table.commit({"c": 1})
     after_first = completion_of(table, first)
     assert changes(table, after_first) == [(second, {"b": 1}), (third, {"c": 1})]
-    for info in table.storage.list(INDEX):
+    for info in table.storage.list(RECORD_INDEX_FOLDER):
         if second in info.name:
             table.storage.delete(info.path)
     assert changes(table, after_first) is None

@@ -2,10 +2,12 @@
 
 import pytest
 
+from tests.unit.hudi_format.doubles import ManualClock
 from tests.unit.hudi_format.metadata_tables import IndexedTable, file_id, write_archive
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
-from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from tidemark.hudi_format.timeline.avro_container import encode_container
 
 
@@ -41,9 +43,38 @@ def archive(table: IndexedTable, instant: str) -> None:
         table.storage.delete(f".hoodie/timeline/{name}")
 
 
+def hidden(table: IndexedTable, operation: str = "DELETE_PARTITION", *, is_ahead: bool = True) -> str:
+    """Group 2 is replaced, and group 1 whose base file has k and a: by the times of the timeline before.
+    Returns the instant of the former. ``is_ahead``: it is the first of the two, by a clock that is ahead.
+    """
+    if not is_ahead:
+        replace(table, [1], ["k", "a"])
+        return replace(table, [2], [], operation)
+    times, clock = table.times, ManualClock()
+    clock.current_ms += 5000
+    table.times = InstantGenerator(clock)
+    hiding = replace(table, [2], [], operation)
+    table.times = times
+    replace(table, [1], ["k", "a"])
+    return hiding
+
+
+def take_back(table: IndexedTable, instant: str) -> None:
+    """As a restore to a savepoint before it."""
+    for root in (DATA_ROOT, METADATA_TABLE_ROOT):
+        folder = f"{root}/timeline"
+        for each in list(table.storage.list(folder)):
+            if each.name.startswith(instant):
+                table.storage.delete(f"{folder}/{each.name}")
+
+
 def check(table: IndexedTable) -> None:
+    look(ReplacedEntries(table.storage), table)
+
+
+def look(entries: ReplacedEntries, table: IndexedTable) -> None:
     storage = table.storage
-    ReplacedEntries(storage).check(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
+    entries.check(load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["logs", "base file before"])
@@ -85,19 +116,36 @@ def test_an_entry_that_named_a_group_which_was_replaced_before_may_go(archived: 
     check(table)
 
 
-@pytest.mark.parametrize("operation", ["CLUSTER", "DELETE_PARTITION"])
-def test_an_entry_of_a_row_that_another_replacecommit_hides_is_missed(operation: str) -> None:
-    """A clustering before moved the row, and a drop that came later may be taken back."""
+def test_an_entry_of_a_row_that_a_clustering_moved_is_missed() -> None:
     table = IndexedTable()
     table.commit({"k": 1, "a": 1})
     table.commit({"k": 2})
-    if operation == "CLUSTER":
-        replace(table, [2], [], operation)
+    replace(table, [2], [], "CLUSTER")
     replace(table, [1], ["k", "a"])
-    if operation != "CLUSTER":
-        replace(table, [2], [], operation)
     with pytest.raises(UnsupportedTableError, match=r"took .* of 1 keys .*'k'"):
         check(table)
+
+
+@pytest.mark.parametrize("is_ahead", [True, False], ids=["its clock is ahead", "afterwards"])
+@pytest.mark.parametrize("operation", ["INSERT_OVERWRITE", "DELETE_PARTITION"])
+def test_an_entry_may_go_as_long_as_a_later_replacecommit_hides_its_row(
+    operation: str, is_ahead: bool
+) -> None:
+    """By the times of the timeline it came later. Which was first cannot be told where clocks differ, and
+    need not be: as long as it stands there is no row. A restore may take it back alone.
+    """
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1})
+    table.commit({"k": 2})
+    hiding = hidden(table, operation, is_ahead=is_ahead)
+    entries = ReplacedEntries(table.storage)
+    for _ in range(2):
+        look(entries, table)
+    check(table)
+    take_back(table, hiding)
+    for each in (entries, ReplacedEntries(table.storage)):
+        with pytest.raises(UnsupportedTableError, match=r"took .* of 1 keys .*'k'"):
+            look(each, table)
 
 
 def test_a_clustering_is_passed_over() -> None:

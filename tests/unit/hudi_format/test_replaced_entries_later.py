@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
-from tests.unit.hudi_format.test_replaced_entries import archive, check, replace
+from tests.unit.hudi_format.test_replaced_entries import archive, check, hidden, look, replace, take_back
 from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.checked_index import (
@@ -13,7 +13,9 @@ from tidemark.hudi_format.metadata_table.checked_index import (
     checked_replacecommits,
     keep_checked,
 )
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, WriteStat, encode_commit_metadata
@@ -44,11 +46,10 @@ def compact_index(table: IndexedTable, times: int = 1) -> None:
 
 def clean_index(table: IndexedTable, until: str) -> None:
     """Files of the record index whose instant is that one or older."""
-    folder = ".hoodie/metadata/record_index"
-    for each in list(table.storage.list(folder)):
+    for each in list(table.storage.list(RECORD_INDEX_FOLDER)):
         parsed = parse_data_file(each.name)
         if parsed is not None and parsed.instant <= until:
-            table.storage.delete(f"{folder}/{each.name}")
+            table.storage.delete(each.path)
 
 
 def archive_index(table: IndexedTable, until: str, *, readable: bool = True) -> None:
@@ -111,10 +112,9 @@ def test_a_log_file_between_that_is_gone_makes_it_untold() -> None:
     before = table.commit({"k": 2})
     instant = replace(table, [1], ["k", "a"])
     refused(table, TOOK)
-    folder = ".hoodie/metadata/record_index"
-    for each in list(table.storage.list(folder)):
+    for each in list(table.storage.list(RECORD_INDEX_FOLDER)):
         if before in each.name:
-            table.storage.delete(f"{folder}/{each.name}")
+            table.storage.delete(each.path)
     refused(table, f"{instant} .*{UNTOLD}")
 
 
@@ -139,7 +139,15 @@ def kept(table: IndexedTable) -> frozenset[str]:
     entries = ReplacedEntries(table.storage)
     entries.check(load_timeline(table.storage), load_timeline(table.storage, METADATA_TABLE_ROOT))
     entries.keep(FENCE)
-    return checked_replacecommits(table.storage)
+    return believed(table)
+
+
+def believed(table: IndexedTable) -> frozenset[str]:
+    return checked_replacecommits(table.storage, names(table))
+
+
+def names(table: IndexedTable) -> frozenset[str]:
+    return ReplacedRows(table.storage).names(load_timeline(table.storage))
 
 
 def name_of(table: IndexedTable, instant: str) -> str:
@@ -151,8 +159,8 @@ def name_of(table: IndexedTable, instant: str) -> str:
 def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     table, instant = dropped(moved=False)
     table.storage.make_dir(FENCE)
-    names = {name_of(table, instant)}
-    assert kept(table) == names
+    first = {name_of(table, instant)}
+    assert kept(table) == first
     compact_index(table, times=2)
     clean_index(table, until=instant)
     archive(table, instant)
@@ -166,7 +174,7 @@ def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     refused(table, "took the index entries of 1 keys .*'m'")
     with pytest.raises(UnsupportedTableError):
         kept(table)
-    assert checked_replacecommits(table.storage) == names
+    assert believed(table) == first
 
 
 def test_one_that_completed_with_an_earlier_time_afterwards_is_judged() -> None:
@@ -197,22 +205,61 @@ def test_a_table_whose_partitions_nobody_replaced_gets_no_document() -> None:
     assert not table.storage.exists(CHECKED_INDEX)
 
 
-def test_nothing_is_overwritten_and_a_damaged_document_is_written_anew() -> None:
+def test_what_another_look_kept_stays_and_a_damaged_document_is_written_anew() -> None:
     table, instant = dropped(moved=False)
+    other = replace(table, [9], [])
     table.storage.make_dir(FENCE)
-    keep_checked(table.storage, {"of another look"})
-    assert kept(table) == {"of another look", name_of(table, instant)}
+    keep_checked(table.storage, {name_of(table, other)}, names(table))
+    both = {name_of(table, instant), name_of(table, other)}
+    assert kept(table) == both
     table.storage.replace(CHECKED_INDEX, b"{")
-    assert checked_replacecommits(table.storage) == frozenset()
-    assert kept(table) == {name_of(table, instant)}
+    assert believed(table) == frozenset()
+    assert kept(table) == both
 
 
 def test_somebody_compared_rows_and_index_since() -> None:
     table, instant = dropped(moved=True)
     clean_index(table, until=instant)
     refused(table, UNTOLD)
-    keep_checked(table.storage, {name_of(table, instant)})
+    keep_checked(table.storage, {name_of(table, instant)}, names(table))
     check(table)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["what tells it is there", "it is cleaned"])
+def test_what_was_kept_holds_as_long_as_all_of_it_is_there(gone: bool) -> None:
+    """Group 1 was dropped, and took the entry of a row in group 2, which is hidden until a restore."""
+    table = IndexedTable()
+    table.commit({"k": 1, "a": 1})
+    table.commit({"k": 2})
+    hiding = hidden(table)
+    table.storage.make_dir(FENCE)
+    both = kept(table)
+    assert len(both) == 2
+    if gone:
+        clean_index(table, until=hiding)
+    check(table)
+    take_back(table, hiding)
+    assert believed(table) == frozenset()
+    refused(table, UNTOLD if gone else TOOK)
+
+    # Somebody compared all since: what was taken back is forgotten.
+    left = names(table)
+    assert left < both
+    keep_checked(table.storage, left, left)
+    assert believed(table) == left
+    check(table)
+
+
+def test_what_is_not_kept_yet_is_judged_again_where_one_was_taken_back() -> None:
+    table, _ = dropped(moved=False)
+    other = replace(table, [9], [])
+    entries = ReplacedEntries(table.storage)
+    look(entries, table)
+    take_back(table, other)
+    look(entries, table)
+    table.storage.make_dir(FENCE)
+    entries.keep(FENCE)
+    assert believed(table) == names(table)
 
 
 def build_anew(table: IndexedTable, metadata: bytes) -> None:
@@ -248,7 +295,7 @@ def test_what_is_older_than_the_build_of_the_index_says_nothing_of_it() -> None:
     clean_index(table, until=old)
     for shard in range(table.shards):
         table.storage.create(
-            f".hoodie/metadata/record_index/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
+            f"{RECORD_INDEX_FOLDER}/.record-index-{shard:04d}-0_00000000000000001.log.1_0-0-0", b""
         )
     build_anew(table, encode_commit_metadata(CommitMetadata()))
     table.commit({"k": 1})

@@ -14,6 +14,7 @@ from tidemark.hudi_format.commit.instants import complete, create_inflight, crea
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
 from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
 from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
@@ -23,12 +24,12 @@ EARLIER, T = "20251231000000000", "20251231000001000"
 DATA_LOG = f"p/.f-0_{T}.log.1_0-0-0"
 DATA_BASE = f"q/g-0_0-0-0_{T}.parquet"
 NEVER_WRITTEN = f"q/h-0_0-0-0_{T}.parquet"
-INDEX_LOG = f".hoodie/metadata/record_index/.record-index-0000-0_{T}.log.1_0-0-0"
+INDEX_LOG = f"{RECORD_INDEX_FOLDER}/.record-index-0000-0_{T}.log.1_0-0-0"
 FILES_LOG = f".hoodie/metadata/files/.files-0000-0_{T}.log.1_0-0-0"
 KEPT = (
     f"p/f-0_0-0-0_{EARLIER}.parquet",
-    f".hoodie/metadata/record_index/.record-index-0000-0_{EARLIER}.log.1_0-0-0",
-    f".hoodie/metadata/record_index/record-index-0000-0_0-0-0_{EARLIER}.hfile",
+    f"{RECORD_INDEX_FOLDER}/.record-index-0000-0_{EARLIER}.log.1_0-0-0",
+    f"{RECORD_INDEX_FOLDER}/record-index-0000-0_0-0-0_{EARLIER}.hfile",
 )
 
 
@@ -117,7 +118,7 @@ def test_a_compaction_of_the_metadata_table_that_has_the_same_time_stays(attempt
     if attempt == "rolled back before":
         rollback_pending(storage, T, generator())
         storage.create(INDEX_LOG, b"a zombie's")
-    base = f".hoodie/metadata/record_index/record-index-0000-0_0-0-0_{T}.hfile"
+    base = f"{RECORD_INDEX_FOLDER}/record-index-0000-0_0-0-0_{T}.hfile"
     storage.create(base, b"compacted")
     planned = create_requested(storage, T, Action.COMPACTION, root=METADATA_TABLE_ROOT)
     started = create_inflight(storage, planned, root=METADATA_TABLE_ROOT)

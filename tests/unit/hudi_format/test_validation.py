@@ -20,7 +20,7 @@ from tidemark.hudi_format.index_definitions import (
     write_index_definitions,
 )
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
-from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.table_config import (
     TableDefinition,
@@ -32,7 +32,7 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
 
 PARTITIONS = "hoodie.table.metadata.partitions"
-INDEX_FILE = f"{FOLDER}/{LogFileName(record_index_file_id(0), '00000000000000000', 1, '0-0-0')}"
+INDEX_FILE = f"{RECORD_INDEX_FOLDER}/{LogFileName(record_index_file_id(0), '00000000000000000', 1, '0-0-0')}"
 
 
 def record_index_definition(is_partitioned: object) -> dict[str, Any]:
@@ -72,13 +72,13 @@ def test_a_plain_table_with_global_record_index_is_served(table: InMemoryStorage
 def test_an_index_that_is_listed_and_gone_is_refused(table: InMemoryStorage) -> None:
     """Also while the table is served; a folder without a file of the index only where it is opened."""
     table.delete(INDEX_FILE)
-    table.create(f"{FOLDER}/.hoodie_partition_metadata", b"")
+    table.create(f"{RECORD_INDEX_FOLDER}/.hoodie_partition_metadata", b"")
     check_still_servable(table)
     with pytest.raises(
         UnsupportedTableError, match=r"no shards.*has no file of it.*from a copy.*hudi-beside"
     ):
         check_servable(table)
-    table.delete_tree(FOLDER)
+    table.delete_tree(RECORD_INDEX_FOLDER)
     for check in (check_servable, check_still_servable):
         with pytest.raises(UnsupportedTableError, match=r"no shards.*record_index is gone.*hudi-beside"):
             check(table)
@@ -315,7 +315,7 @@ def test_dropping_stats_makes_the_table_servable_and_is_repeatable(table: InMemo
     assert read_table_config(table).properties[PARTITIONS] == "files,record_index"
     assert f"{PARTITIONS}.inflight" not in read_table_config(table).properties
     assert list(read_index_definitions(table)) == ["record_index"]
-    kept = [".hoodie/metadata/files/z", INDEX_FILE, f"{FOLDER}/w"]
+    kept = [".hoodie/metadata/files/z", INDEX_FILE, f"{RECORD_INDEX_FOLDER}/w"]
     assert [info.path for info in table.walk(".hoodie/metadata")] == kept
     assert check_servable(table)
     before = table.read(INDEX_DEFINITIONS_PATH)

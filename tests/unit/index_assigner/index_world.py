@@ -22,6 +22,7 @@ from tidemark.hudi_format.commit.instants import complete
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.changes import Deletes
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
@@ -41,7 +42,6 @@ SCHEMA = TableSchema.from_arrow(
     "t", pa.schema([pa.field("id", pa.string(), nullable=False), pa.field("ts", pa.int64())])
 )
 ORDERING = OrderingField.of(SCHEMA, "ts")
-INDEX_FOLDER = ".hoodie/metadata/record_index"
 LANES = 2
 TTL_MS = 60_000
 
@@ -145,7 +145,7 @@ class DataTable(IndexedTable):
 
     def compact_index(self, clean: bool) -> None:
         """Folds the record index into base files, and removes what they replace when `clean`."""
-        before = [info.path for info in self.storage.list(INDEX_FOLDER)]
+        before = [info.path for info in self.storage.list(RECORD_INDEX_FOLDER)]
         self.finish_compaction(self.schedule_compaction(), dict(self.live))
         if clean:
             for path in before:

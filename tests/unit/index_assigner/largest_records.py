@@ -12,6 +12,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2
 
 from testing.clock import ManualClock
+from tests.hostile_avro import long
 from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
 from tidemark.config.model import LimitsConfig, UnknownFields
 from tidemark.epoch_protocol.batches import decode_batch
@@ -30,6 +32,7 @@ from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
 from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.avro_rows import column_defaults
+from tidemark.record_formats.avro_schema import SYMBOL_CHARACTERS_MAX
 from tidemark.record_formats.debezium_avro import DebeziumAvro
 from tidemark.record_formats.debezium_json import DebeziumJson
 from tidemark.record_formats.decode_avro import AvroDecoder
@@ -45,6 +48,8 @@ MANY: Final = 4
 """As many as a transaction takes (`limits.transaction_bytes`)."""
 WIDTHS: Final = (1, 8, 40)
 """Columns of the inner records."""
+WIDEST: Final = 200
+"""Columns of inner records that nulls stand for."""
 _KINDS: Final = ("boolean", "long", "string", "double", "int", "float", "bytes", "string")
 _PROTOBUF_KINDS: Final = {
     "boolean": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
@@ -102,11 +107,11 @@ def json_record(key: str, content: Content, _: int = 0) -> bytes:
 
 def avro_record(key: str, content: Content, width: int) -> bytes:
     def array(item: bytes, count: int) -> bytes:
-        return (_long(count) + item * count if count else b"") + b"\0"
+        return (long(count) + item * count if count else b"") + b"\0"
 
-    head = b"\0\0\0\0\7" + _long(len(key)) + key.encode()
-    lists = _long(1) + array(b"\0", content.lists)
-    return head + lists + array(b"\0" * width, content.lines) + array(_long(2) + b"ab", content.texts)
+    head = b"\0\0\0\0\7" + long(len(key)) + key.encode()
+    lists = long(1) + array(b"\0", content.lists)
+    return head + lists + array(b"\0" * width, content.lines) + array(long(2) + b"ab", content.texts)
 
 
 def protobuf_record(key: str, content: Content, _: int = 0) -> bytes:
@@ -121,14 +126,6 @@ def json_event(key: str, content: Content, width: int) -> bytes:
 def avro_event(key: str, content: Content, width: int) -> bytes:
     """Before is null, after is the row."""
     return b"\0\0\0\0\7\0\2" + avro_record(key, content, width)[5:] + b"\2c"
-
-
-def _long(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
 
 
 def protobuf_decoder(target: RowTarget, width: int) -> ProtobufDecoder:
@@ -149,10 +146,15 @@ def protobuf_decoder(target: RowTarget, width: int) -> ProtobufDecoder:
         return ProtobufDecoder(message_class(path, "large.Row"), target, GENERATOR, False)
 
 
-def keyer(format_: str, width: int) -> RecordKeyer:
-    """As an assigner has it where nothing is configured."""
-    written = avro_schema(width)
-    schema = TableSchema.from_avro(json.dumps(written))
+def keyer(
+    format_: str, width: int, written: dict[str, Any] | None = None, columns: dict[str, Any] | None = None
+) -> RecordKeyer:
+    """As an assigner has it where nothing is configured. ``written``: by another schema, which is the table's
+    where no ``columns`` are given.
+    """
+    written = written or avro_schema(width)
+    table = json.dumps(columns or written)
+    schema = TableSchema.from_avro(table)
     rules = RecordRules(
         schema,
         GENERATOR,
@@ -167,7 +169,7 @@ def keyer(format_: str, width: int) -> RecordKeyer:
     decoder: RecordDecoder | None = None
     target = RowTarget.of(schema, None, UnknownFields.DROP)
     registry = DictRegistry()
-    defaults = column_defaults(json.dumps(written), target.columns)
+    defaults = column_defaults(table, target.columns)
     keys = AvroKeys(GENERATOR, target, registry, clock)
     if format_ == "avro":
         registry.register(7, written)
@@ -221,6 +223,69 @@ def largest_taken(format_: str, made_of: RecordKeyer, content: Content, width: i
     return content
 
 
+class Special(NamedTuple):
+    """Records of one kind of value that `Content` has not. ``make``: of a key, and how many; ``most``: so
+    many have room in a record of the largest size.
+    """
+
+    name: str
+    keyer: RecordKeyer
+    make: Callable[[str, int], bytes]
+    most: int
+
+
+def specials(format_: str) -> Iterator[Special]:
+    """Nulls that stand for wide records, symbols of enums, and fields that a descriptor lacks."""
+
+    def avro_row(name: str, items: Any, column: Any) -> Special:
+        written, columns = (
+            record_schema("rows", {"id": "string", "items": {"type": "array", "items": each}})
+            for each in (items, column)
+        )
+
+        def make(key: str, count: int) -> bytes:
+            return b"\0\0\0\0\7" + long(len(key)) + key.encode() + long(count) + bytes(count + 1)
+
+        return Special(name, keyer(format_, 0, written, columns), make, RECORD_BYTES - 100)
+
+    fields = [{"name": f"f{at}", "type": ["null", _KINDS[at % len(_KINDS)]]} for at in range(WIDEST)]
+    wide = ["null", {"type": "record", "name": "wide", "fields": fields}]
+    if format_ == "json":
+        for kind, name in (("items", "arrays"), ("values", "maps")):
+            column = ["null", {"type": "map" if kind == "values" else "array", kind: wide}]
+            made_of = keyer(format_, 0, record_schema("rows", {"id": "string", "items": column}))
+            size = 5 if kind == "items" else 15
+            yield Special(
+                f"nulls for records of {WIDEST} in {name}",
+                made_of,
+                partial(_json_nulls, kind == "values"),
+                (RECORD_BYTES - 100) // size,
+            )
+    if format_ == "avro":
+        yield avro_row(f"nulls for records of {WIDEST} in arrays", wide, wide)
+        symbol = "A" * SYMBOL_CHARACTERS_MAX
+        yield avro_row("symbols", {"type": "enum", "name": "long", "symbols": [symbol]}, "string")
+    if format_ == "protobuf":
+        made_of = keyer(format_, 8)
+        # Of the number 15: a varint, and a group; both are empty.
+        for name, unknown in (("unknown numbers", b"\x78\0"), ("unknown groups", b"\x7b\x7c")):
+            count = (RECORD_BYTES - 100) // len(unknown)
+            yield Special(name, made_of, partial(_with_unknown, unknown), count)
+
+
+def _json_nulls(named: bool, key: str, count: int) -> bytes:
+    if named:
+        return b'{"id":"%s","items":{%s}}' % (
+            key.encode(),
+            b",".join(b'"%07d":null' % at for at in range(count)),
+        )
+    return b'{"id":"%s","items":[%s]}' % (key.encode(), b",".join([b"null"] * count))
+
+
+def _with_unknown(unknown: bytes, key: str, count: int) -> bytes:
+    return protobuf_record(key, Content()) + unknown * count
+
+
 class _Keyed(NamedTuple):
     rows: int
     refused: int
@@ -260,6 +325,12 @@ def _cases(format_: str) -> Iterator[tuple[str, RecordKeyer, list[bytes]]]:
             yield f"one of {name}", made_of, [make("a", content, width)]
             taken = largest_taken(format_, made_of, content, width)
             yield f"{MANY} of {name}", made_of, [make(f"k{at}", taken, width) for at in range(MANY)]
+    for each in specials(format_):
+        count = each.most
+        yield f"one of {each.name}", each.keyer, [each.make("a", count)]
+        while keyed(each.keyer, [each.make("a", count)]).refused:
+            count = count * 3 // 4
+        yield f"{MANY} of {each.name}", each.keyer, [each.make(f"k{at}", count) for at in range(MANY)]
 
 
 def _peak_bytes() -> int:

@@ -10,7 +10,6 @@ import pytest
 
 from tests.unit.index_assigner.index_world import (
     BIG,
-    INDEX_FOLDER,
     LANES,
     MANY,
     TTL_MS,
@@ -23,6 +22,7 @@ from tests.unit.index_assigner.index_world import (
 )
 from tidemark.assigner.v1 import assigner_pb2
 from tidemark.hudi_format.errors import CorruptFileError
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.index_assigner.assign.lookups import LookupDesk
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
@@ -106,7 +106,7 @@ def test_a_damaged_index_block_is_an_error_and_not_an_absent_key(assigners):
     table = DataTable()
     table.commit_rows(MANY)
     table.compact_index(clean=True)
-    for info in table.storage.list(INDEX_FOLDER):
+    for info in table.storage.list(RECORD_INDEX_FOLDER):
         if info.name.endswith(".hfile"):
             data = bytearray(table.storage.read(info.path))
             data[40:60] = b"\xff" * 20

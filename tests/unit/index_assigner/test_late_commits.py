@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.unit.index_assigner.index_world import INDEX_FOLDER, MANY, Change, DataTable, promoted
+from tests.unit.index_assigner.index_world import MANY, Change, DataTable, promoted
 from tidemark.epoch_protocol.seen import Known
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 
@@ -111,7 +112,7 @@ def test_an_index_whose_base_file_is_older_than_before_is_read_anew(assigners):
     one.close()
     root = METADATA_TABLE_ROOT
     newest = load_timeline(table.storage, root).completed(Action.COMPACTION)[-1]
-    for info in [*table.storage.list(f"{root}/timeline"), *table.storage.list(INDEX_FOLDER)]:
+    for info in [*table.storage.list(f"{root}/timeline"), *table.storage.list(RECORD_INDEX_FOLDER)]:
         if newest.requested in info.name:
             table.storage.delete(info.path)
     two = assigners(table).open(table.known())
@@ -126,11 +127,11 @@ def test_blocks_of_an_index_that_was_built_anew_under_the_same_name_are_read_aga
     one = assigners(table).open(table.known())
     assert one.ask(["k0007x", *MANY])["k0007x"].group is None
     one.close()
-    [base] = [info for info in table.storage.list(INDEX_FOLDER) if info.name.endswith(".hfile")]
+    [base] = [info for info in table.storage.list(RECORD_INDEX_FOLDER) if info.name.endswith(".hfile")]
     other = DataTable(shards=1)
     other.commit_rows(MANY | {"k0007x": (3, 3)})
     other.compact_index(clean=True)
-    [anew] = [info for info in other.storage.list(INDEX_FOLDER) if info.name.endswith(".hfile")]
+    [anew] = [info for info in other.storage.list(RECORD_INDEX_FOLDER) if info.name.endswith(".hfile")]
     table.storage.replace(base.path, other.storage.read(anew.path))
     two = assigners(table).open(table.known())
     assert two.ask(["k0007x"])["k0007x"].group == 3

@@ -1,34 +1,31 @@
-"""What decoding a record takes is counted from above, whatever its bytes are; ordinary records are taken."""
+"""What decoding a record takes is counted from above, whatever its bytes are."""
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from testing.clock import ManualClock
 from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
+from tests.hostile_avro import long
+from tests.hostile_protobuf import varint
+from tests.unit.index_assigner.avro_world import DictRegistry, record_schema
 from tests.unit.index_assigner.largest_records import (
-    FORMATS,
     RECORD_BYTES,
     SCHEMA,
     Content,
     json_record,
     keyer,
 )
-from tests.unit.index_assigner.shuffle_world import order, rules
 from tidemark.config.model import UnknownFields
-from tidemark.epoch_protocol.batches import decode_batch
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows, large_rows
+from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.shuffle_batch import MESSAGE_OVERHEAD_BYTES, encode_lanes
 from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.avro_schema import SYMBOL_CHARACTERS_MAX
 from tidemark.record_formats.debezium_avro import DebeziumAvro
@@ -96,17 +93,9 @@ class AvroTable:
         return record_keyer(self.schema, decoder)
 
 
-def avro_long(number: int) -> bytes:
-    number, out = number << 1, bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
 def many(item: bytes, count: int, key: str = "b") -> bytes:
     """A row with an array of so many items, without its header."""
-    return avro_long(len(key)) + key.encode() + avro_long(count) + item * count + b"\0"
+    return long(len(key)) + key.encode() + long(count) + item * count + b"\0"
 
 
 def items_of(avro: Any) -> dict[str, Any]:
@@ -147,6 +136,15 @@ def test_the_memory_of_an_avro_record_grows_with_the_largest_that_is_allowed() -
     value = b"\0\0\0\0\1" + many(b"\2", 1_000_000)
     assert told(table.keyer(RECORD_BYTES).key_records(messages(value)))[1] == [(0, Reason.RECORD_TOO_LARGE)]
     assert told(table.keyer(RECORD_BYTES * 8).key_records(messages(value))) == (["b"], [])
+
+
+def test_the_text_of_a_symbol_is_counted_as_a_column_that_grows() -> None:
+    written, columns = (
+        record_schema("w", {"id": "string", "x": array(each)}) for each in (LONG_ENUM, "string")
+    )
+    table = AvroTable(written, columns)
+    given = [b"\0\0\0\0\1" + many(b"\0", count) for count in (600_000, 300_000)]
+    assert told(table.keyer().key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
 
 
 def test_a_symbol_of_very_many_characters_is_not_served() -> None:
@@ -196,6 +194,56 @@ def test_the_envelope_of_an_event_is_no_way_around_the_count() -> None:
     assert (keys, refused) == (["a"], [(at, Reason.RECORD_TOO_LARGE) for at in range(3)])
 
 
+def longs(name: str, columns: int) -> dict[str, Any]:
+    return record_schema(name, {f"column_{at}": ["null", "long"] for at in range(columns)})
+
+
+def array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def json_table(events: bool, **fields: Any) -> RecordKeyer:
+    nullable = {name: ["null", kind] for name, kind in fields.items()}
+    table = AvroTable(record_schema("w", {"id": "string", **nullable}))
+    decoder: RecordDecoder = PlainJson(JsonDecoder(table.schema, None, UnknownFields.DROP), table.generator)
+    if events:
+        decoder = DebeziumJson(table.schema, table.generator, UnknownFields.DROP, None)
+    return record_keyer(table.schema, decoder)
+
+
+def json_of(key: str, name: str, content: bytes, events: bool = False) -> bytes:
+    row = b'{"id":"%s","%s":%s}' % (key.encode(), name.encode(), content)
+    return b'{"op":"c","before":null,"after":%s}' % row if events else row
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_a_null_that_stands_for_a_record_is_counted_with_its_columns(events: bool) -> None:
+    wide = ["null", longs("wide", 200)]
+    of_arrays = json_table(events, items=array(wide), text="string", lines=array(longs("line", 40)))
+    line = b"{%s}" % b",".join(b'"column_%d" :\n null' % at for at in range(40))
+    given = [
+        json_of("a", "items", b"[%s]" % b", ".join([b"null"] * 690_000), events),
+        json_of("b", "items", b"[%s]" % b",".join([b"null"] * 20_000), events),
+        json_of("c", "text", b'"[%s]"' % b",".join([b"null"] * 830_000), events),
+        json_of("d", "lines", b"[%s]" % b",".join([line] * 4_500), events),
+    ]
+    assert min(map(len, [given[0], *given[2:]])) > RECORD_BYTES // 2
+    assert max(map(len, given)) <= RECORD_BYTES
+    assert told(of_arrays.key_records(messages(*given))) == (["b", "c", "d"], [(0, Reason.RECORD_TOO_LARGE)])
+    of_maps = json_table(events, items={"type": "map", "values": wide})
+    content = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(290_000))
+    few = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(20_000))
+    given = [json_of("a", "items", content, events), json_of("b", "items", few, events)]
+    assert told(of_maps.key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
+
+
+@pytest.mark.parametrize("items", [["null", "long"], longs("wide", 200)])
+def test_a_null_that_stands_for_no_record_is_a_value_like_others(items: Any) -> None:
+    made_of = json_table(False, items=array(items), numbers=array(["null", "long"]))
+    value = json_of("a", "numbers", b"[%s]" % b",".join([b"null"] * 830_000))
+    assert told(made_of.key_records(messages(value))) == (["a"], [])
+
+
 # ------------------------------------------------------------ Protobuf
 
 
@@ -226,14 +274,6 @@ PROTOBUF_TABLE = TableSchema.from_avro(
 )
 
 
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
 def nested(tag: bytes, content: bytes) -> bytes:
     return tag + varint(len(content)) + content
 
@@ -249,11 +289,37 @@ def test_protobuf_elements_are_counted_on_all_levels() -> None:
         b"\x0a\1b" + first,
         b"\x0a\1c" + nested(b"\x2a", b"\0" * 4_000_000),
         b"\x0a\1d" + nested(b"\x2a", b"\0" * 400_000),
+        b"\x0a\1e" + nested(b"\x2a", b"\0" * 700_000),
     ]
     assert max(map(len, given)) < RECORD_BYTES
     keyed = made_of.key_records(messages(*given))
-    assert told(keyed) == (["b", "d"], [(0, Reason.RECORD_TOO_LARGE), (2, Reason.RECORD_TOO_LARGE)])
+    assert told(keyed) == (["b", "d"], [(at, Reason.RECORD_TOO_LARGE) for at in (0, 2, 4)])
     assert len(keyed.rows.column("lines")[0].as_py()) == 200_000
+
+
+def test_fields_that_the_descriptor_lacks_are_counted_where_they_are_read() -> None:
+    generator = KeyGenerator.for_table(PROTOBUF_TABLE, ["id"], [])
+    # A group with the number 15, without content.
+    group = b"\x7b\x7c"
+    large = group * 2_000_000
+    given = [
+        b"\x0a\1a" + large,
+        b"\x0a\1b" + nested(b"\x1a", large),
+        b"\x0a\1c" + b"\x7b" * 50 + group * 2_000_000 + b"\x7c" * 50,
+        b"\x0a\1d" + nested(b"\x7a", b"{|" * 2_097_000),
+        b"\x0a\1e" + nested(b"\x1a", nested(b"\x7a", b"x" * 4_194_000)),
+        b"\x0a\1f" + nested(b"\x1a", group * 200_000),
+    ]
+    assert max(map(len, given)) <= RECORD_BYTES
+    for unknown in UnknownFields:
+        target = RowTarget.of(PROTOBUF_TABLE, None, unknown)
+        made_of = record_keyer(PROTOBUF_TABLE, ProtobufDecoder(protobuf_types(), target, generator, False))
+        keys, refused = told(made_of.key_records(messages(*given)))
+        if unknown is UnknownFields.IGNORE:
+            assert (keys, refused) == (list("abcdef"), [])
+            continue
+        assert [at for at, reason in refused if reason is Reason.RECORD_TOO_LARGE] == [0, 1, 2]
+        assert keys == (["e", "f"] if unknown is UnknownFields.ERROR else ["d", "e", "f"])
 
 
 # ------------------------------------------------------------ time
@@ -280,69 +346,3 @@ def test_counting_takes_no_long_time_whatever_the_record() -> None:
         keyed = made_of.key_records(messages(value, json_record("a", Content())))
         assert keyed.rows.column("_tm_key").to_pylist() == ["a"]
     assert time.process_time() - began_s < CPU_SECONDS_MAX
-
-
-# ------------------------------------------------------------ ordinary records
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-@pytest.mark.parametrize("width", [1, 8, 40])
-def test_one_large_text_is_a_row(format_: str, width: int) -> None:
-    size = RECORD_BYTES - 200
-    one = FORMATS[format_].make("a", Content(texts=1), width)
-    short, long = {
-        "json": (b'"ab"', b'"' + b"{,}[" * (size // 4) + b'"'),
-        "avro": (avro_long(2) + b"ab", avro_long(size) + b"\xc3\xa9" * (size // 2)),
-        "protobuf": (b"\x22\2ab", nested(b"\x22", b"\x1a\0" * (size // 2))),
-    }[format_.removeprefix("debezium-")]
-    assert one.count(short) == 1
-    value = one.replace(short, long)
-    assert len(value) <= RECORD_BYTES
-    assert told(keyer(format_, width).key_records(messages(value))) == (["a"], [])
-
-
-def wide_schema(columns: int) -> dict[str, Any]:
-    kinds = ["string", "long", "double", "boolean"]
-    fields = {f"column_{at}": ["null", kinds[at % len(kinds)]] for at in range(columns)}
-    line = {"type": "array", "items": record_schema("line", {**fields})}
-    return record_schema("rows", {"id": "string", **fields, "lines": ["null", line]})
-
-
-def wide_row(key: str, columns: int, lines: int) -> dict[str, Any]:
-    values = ["some text", 1_700_000_000_000, 3.25, True]
-    row = {f"column_{at}": values[at % len(values)] for at in range(columns)}
-    return {"id": key, **row, "lines": [row] * lines}
-
-
-@pytest.mark.parametrize(("columns", "lines"), [(1_000, 100), (40, 4_000), (8, 16_000)])
-@pytest.mark.parametrize("format_", ["json", "avro"])
-def test_wide_and_nested_rows_of_ordinary_values_are_taken(format_: str, columns: int, lines: int) -> None:
-    avro = wide_schema(columns)
-    table = AvroTable(avro)
-    row = wide_row("a", columns, lines)
-    if format_ == "avro":
-        made_of, value = table.keyer(), framed(1, avro, row)
-    else:
-        decoder = PlainJson(JsonDecoder(table.schema, None, UnknownFields.DROP), table.generator)
-        made_of, value = record_keyer(table.schema, decoder), json.dumps(row, separators=(",", ":")).encode()
-    assert RECORD_BYTES // 8 < len(value) <= RECORD_BYTES
-    keyed = made_of.key_records(messages(value))
-    assert told(keyed) == (["a"], [])
-    assert len(keyed.rows.column("lines")[0]) == lines
-
-
-def test_many_partitions_in_a_batch_make_no_row_too_large_for_a_message() -> None:
-    limit = 20_000
-    made_of = RecordKeyer(replace(rules(), row_bytes_max=limit - MESSAGE_OVERHEAD_BYTES))
-    days = [f"day-{at}-" + "d" * 100 for at in range(1_000)]
-    values = [order(f"k{at}", day=day) for at, day in enumerate(days)]
-    values[7] = order("k7", day=days[7], note="x" * limit)
-    keyed = made_of.key_records(messages(*values))
-    assert [(each.position, each.reason) for each in keyed.refused] == [(7, Reason.RECORD_TOO_LARGE)]
-    assert large_rows(keyed.rows, limit - MESSAGE_OVERHEAD_BYTES) == {}
-    encoded = encode_lanes(keyed, 1 << 20, limit)
-    assert encoded.refused == []
-    assert all(len(each.value) <= limit for each in encoded.batches)
-    rows = pa.Table.from_batches([decode_batch(each.value) for each in encoded.batches]).unify_dictionaries()
-    found = dict(zip(rows["_tm_key"].to_pylist(), rows["_tm_partition"].to_pylist(), strict=True))
-    assert found == {f"k{at}": day for at, day in enumerate(days) if at != 7}

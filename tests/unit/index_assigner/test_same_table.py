@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tidemark.record_formats.errors import SetupError
 
 from tests.unit.index_assigner.test_setup_checks import Setup
+from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.epoch_protocol.entries import CoordinatorClaimed, Stage, TableLocation, encode_entry
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -31,9 +34,14 @@ def table(folder: Path, ledger: str = "ledger-a") -> LocalStorage:
 
 def claimed(storage: LocalStorage, ledger: str = "ledger-a") -> FoldState:
     """What the topics say once a coordinator claimed the table."""
-    found = storage.stat(PROPERTIES_PATH)
-    assert found is not None
-    return FoldState(ledger=ledger, location=TableLocation(storage.base_uri, found.file_id))
+    return FoldState(ledger=ledger, location=location_of(storage))
+
+
+def write_anew(storage: LocalStorage) -> None:
+    """Its properties, as another engine does."""
+    before = storage.stat(PROPERTIES_PATH)
+    storage.replace(PROPERTIES_PATH, b"hoodie.table.name=orders\nhoodie.more=1\n")
+    assert before != storage.stat(PROPERTIES_PATH)
 
 
 @pytest.fixture
@@ -83,6 +91,36 @@ def test_a_copy_of_the_table_that_is_served_is_refused(setup: Setup, tmp_path: P
     shutil.copytree(tmp_path / "mine", tmp_path / "copy")
     with pytest.raises(SetupError, match=r"/mine, and table.path is .*/copy, a copy of it"):
         check_same_table(setup.config, LocalStorage(tmp_path / "copy"), "ledger-a", state)
+
+
+@pytest.mark.parametrize("copied_first", [True, False])
+def test_a_copy_is_refused_whoever_wrote_the_properties_anew_since_the_claim(
+    setup: Setup, tmp_path: Path, copied_first: bool
+):
+    mine = table(tmp_path / "mine")
+    state = claimed(mine)
+    if not copied_first:
+        write_anew(mine)
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    if copied_first:
+        write_anew(mine)
+    with pytest.raises(SetupError, match=r"/mine, and table.path is .*/copy, a copy of it"):
+        check_same_table(setup.config, LocalStorage(tmp_path / "copy"), "ledger-a", state)
+
+
+def test_the_table_is_taken_whoever_wrote_its_properties_anew_since_the_claim(setup: Setup, tmp_path: Path):
+    """Under its path, under a link, and under a mount that calls another table by the coordinator's path."""
+    mine = table(tmp_path / "mine")
+    state = claimed(mine)
+    shutil.copytree(tmp_path / "mine", tmp_path / "stranger")
+    write_anew(mine)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    for path in ("mine", "link"):
+        check_same_table(setup.config, LocalStorage(tmp_path / path), "ledger-a", state)
+    assert state.location is not None
+    for there in (str(tmp_path / "stranger"), "/in/the/container"):
+        mounted = FoldState(ledger="ledger-a", location=replace(state.location, path=there))
+        check_same_table(setup.config, mine, "ledger-a", mounted)
 
 
 def test_an_assigner_asks_before_it_claims_anything(setup: Setup):

@@ -14,12 +14,15 @@ from tidemark.epoch_protocol.entries import (
     Rewound,
     SnapshotTaken,
     Stage,
+    TableLocation,
     TransactionBegun,
     encode_entry,
 )
 from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.epoch_protocol.fold import Fold, Verdict
+from tidemark.epoch_protocol.state import Committed, FoldState
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 
@@ -172,6 +175,94 @@ def test_a_missing_snapshot_is_an_error_and_a_newer_one_is_taken_instead(cluster
     reader.catch_up()
     assert reader.fold.state.committed.epoch == 2
     assert document
+
+
+def test_the_fold_goes_on_from_the_newest_snapshot_whatever_lies_before_it(cluster: MemoryCluster) -> None:
+    """A broker that was killed forgets deletions: older snapshots are there again without their documents."""
+    term, expected = trimmed(cluster)
+    at_end = cluster.reader()
+    at_end.catch_up()
+    cluster.documents = {"newer": expected}
+    cluster.decide(SnapshotTaken(term, "newer", "hash", at_end.fold.state.ledger_next))
+    at_end.catch_up()
+    for deletions in (0, 1):
+        cluster.broker.put_start_back(EPOCHS, deletions)
+        reader = cluster.reader()
+        reader.catch_up()
+        assert reader.fold.snapshot() == at_end.fold.snapshot()
+    assert cluster.admin.start_offset(EPOCHS) == 0
+    assert cluster.admin.start_offset(LEDGER) > 0
+
+
+def test_a_first_snapshot_of_more_than_the_entries_tell_is_gone_on_from(cluster: MemoryCluster) -> None:
+    """A new ledger of a table that has epochs: what is deleted before its snapshot may come back."""
+    term = cluster.decide(CoordinatorClaimed("new-ledger", ledger="this"))
+    begun = FoldState(coordinator_term=term, ledger="this", committed=Committed(7, -1, "1", "2"))
+    cluster.documents["first"] = Fold(begun).snapshot()
+    mark = cluster.decide(SnapshotTaken(term, "first", "hash", 0))
+    cluster.admin.delete_records({EPOCHS: mark})
+    expected = cluster.reader()
+    expected.catch_up()
+    assert expected.fold.state.committed.epoch == 7
+    cluster.broker.put_start_back(EPOCHS, 1)
+    reader = cluster.reader()
+    reader.catch_up()
+    assert reader.fold.snapshot() == expected.fold.snapshot()
+
+
+def test_whose_the_topics_are_is_known_when_no_snapshot_can_be_read(cluster: MemoryCluster) -> None:
+    """Documents lie with the table, and a folder of another table has none of them."""
+    _, _ = trimmed(cluster)
+    there = TableLocation("/data/orders", "1:2")
+    cluster.decide(CoordinatorClaimed("successor", ledger="this", location=there))
+    cluster.documents.clear()
+    reader = cluster.reader()
+    with pytest.raises(KeyError, match="snap"):
+        reader.catch_up()
+    assert (reader.fold.state.ledger, reader.fold.state.location) == ("this", there)
+
+
+def test_a_snapshot_of_a_coordinator_that_was_replaced_counts_for_no_more_than_it_holds(
+    cluster: MemoryCluster,
+) -> None:
+    """It was taken before the successor's claim, and written behind it."""
+    former = cluster.decide(CoordinatorClaimed("former"))
+    cluster.documents["stale"] = reader_state(cluster)
+    cluster.decide(CoordinatorClaimed("successor"))
+    cluster.decide(SnapshotTaken(former, "stale", "hash", 0))
+    reader = cluster.reader()
+    assert [each.verdict for each in reader.catch_up()][-1] is Verdict.STALE_COORDINATOR
+    term = reader.fold.state.coordinator_term
+    assert term is not None
+    assert term > former
+    assert reader.fold.state.last_snapshot is None
+    # Its successor deletes documents that it does not know.
+    cluster.documents["valid"] = reader.fold.snapshot()
+    cluster.decide(SnapshotTaken(term, "valid", "hash", 0))
+    cluster.decide(SnapshotTaken(former, "gone", "hash", 0))
+    reader.catch_up()
+    fresh = cluster.reader()
+    fresh.catch_up()
+    assert fresh.fold.snapshot() == reader.fold.snapshot()
+
+
+def reader_state(cluster: MemoryCluster) -> bytes:
+    """What a reader makes of all that is there."""
+    reader = cluster.reader()
+    reader.catch_up()
+    return reader.fold.snapshot()
+
+
+def test_a_ledger_that_ends_before_the_newest_snapshot_is_refused(cluster: MemoryCluster) -> None:
+    """It lost its end: what is written there now is not what the snapshot is about."""
+    term, expected = trimmed(cluster)
+    cluster.documents["newer"] = expected
+    cluster.decide(SnapshotTaken(term, "newer", "hash", 99))
+    state = Fold.restore(expected).state
+    state.ledger_next = 99
+    cluster.documents["newer"] = Fold(state).snapshot()
+    with pytest.raises(FoldGapError, match="goes on at 99"):
+        cluster.reader().catch_up()
 
 
 def test_an_unknown_entry_stops_the_reader(cluster: MemoryCluster) -> None:

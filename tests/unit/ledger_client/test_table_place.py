@@ -11,21 +11,28 @@ import pytest
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.table_id import TABLE_ID
 from tidemark.ledger_client.table_place import is_copy
 
 
 class Folders:
-    """The served table, and what a configuration names: ``ours``."""
+    """The served table, and what a configuration names: ``ours``. ``file``: the one that the coordinator
+    tells of.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self.served, self.ours = folder / "served", folder / "ours"
+    def __init__(self, folder: Path, file: str) -> None:
+        self.served, self.ours, self.file = folder / "served", folder / "ours", file
         LocalStorage(self.served).create(PROPERTIES_PATH, b"hoodie.table.name=orders\n")
+        LocalStorage(self.served).create(TABLE_ID, b"ledger-a")
 
     def said(self, *, path: Path | None = None, device: int | None = None, inode: int = 0) -> TableLocation:
         """What the coordinator says of the served table, as it lies unless it is given here."""
-        found = os.stat(self.served / PROPERTIES_PATH)
-        file = f"{device or found.st_dev}:{inode or found.st_ino}"
-        return TableLocation(str(path or self.served), file)
+        found = os.stat(self.served / self.file)
+        return self.location(str(path or self.served), f"{device or found.st_dev}:{inode or found.st_ino}")
+
+    def location(self, path: str, said: str) -> TableLocation:
+        """What stands for ``file`` is said."""
+        return TableLocation(path, said) if self.file == PROPERTIES_PATH else TableLocation(path, "", said)
 
     def copy(self) -> None:
         shutil.copytree(self.served, self.ours)
@@ -34,9 +41,9 @@ class Folders:
         return is_copy(LocalStorage(self.ours), said)
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> Folders:
-    return Folders(tmp_path)
+@pytest.fixture(params=[PROPERTIES_PATH, TABLE_ID], ids=["a former version", "table-id"])
+def folders(request: pytest.FixtureRequest, tmp_path: Path) -> Folders:
+    return Folders(tmp_path, request.param)
 
 
 def test_a_copy_beside_the_served_table(folders: Folders) -> None:
@@ -80,10 +87,10 @@ def test_what_cannot_be_told_is_no_copy(folders: Folders) -> None:
     assert not folders.is_copy(folders.said()), "ours is not seen here"
     folders.copy()
     assert not folders.is_copy(folders.said(path=Path("/not/here"))), "theirs is not"
-    assert not folders.is_copy(TableLocation(str(folders.served), "")), "it has no number"
+    assert not folders.is_copy(folders.location(str(folders.served), "")), "it has no number"
     for path in ("", "served", "/nul\0byte"):
-        assert not folders.is_copy(TableLocation(path, folders.said().file))
-    os.link(folders.ours / PROPERTIES_PATH, folders.ours / "hard-link")
+        assert not folders.is_copy(folders.location(path, folders.said().file or folders.said().identity))
+    os.link(folders.ours / folders.file, folders.ours / "hard-link")
     assert not folders.is_copy(folders.said()), "one file under two paths"
 
 

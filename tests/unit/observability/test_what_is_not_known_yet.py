@@ -14,6 +14,7 @@ from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
@@ -51,9 +52,9 @@ class Shown:
             verification=self.verification,
             stopped_lanes=tuple,
         )
-        sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
+        self.sampled = SimpleNamespace(lags=None, table=None, letters=None, oldest_transaction_s=0.0)
         self._metrics = CoordinatorMetrics(load_config(write_config(folder)), ManualClock(), lambda: 5)
-        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, sampled))
+        self._metrics.watch(cast(StatusSource, status), cast(SampledFigures, self.sampled))
 
     def page(self) -> dict[str, float]:
         return {
@@ -83,6 +84,22 @@ def test_the_counter_of_dead_letters_does_not_fall_when_lanes_go_back(tmp_path: 
         coordinator.board.show(view)
         counts.append(coordinator.page()["dead_letter_records_total"])
     assert counts == [7, 7, 7, 7, 11]
+
+
+def test_dead_letters_that_are_deleted_next_are_shown_once_kafka_was_asked(tmp_path: Path) -> None:
+    """The alert TidemarkDeadLettersExpire reads the second one."""
+    coordinator = Shown(tmp_path)
+    coordinator.board.show(TAKEN_OVER)
+
+    def letters() -> list[float | None]:
+        page = coordinator.page()
+        return [page.get(f"dead_letter_{what}_offsets") for what in ("kept", "expiring", "deleted")]
+
+    assert letters() == [None] * 3
+    coordinator.sampled.letters = LetterRetention(70, 7, 3)
+    assert letters() == [70, 7, 3]
+    coordinator.sampled.letters = LetterRetention(63, 0, 10)
+    assert letters() == [63, 0, 10]
 
 
 def test_the_last_verdict_stands_while_none_comes(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,8 @@ from grpc_health.v1 import health_pb2
 
 from tests.unit.stream_runtime.rpc_world import (
     CHECK,
+    COMMIT,
+    LOOPBACK,
     PREFACE,
     READER,
     RENEW,
@@ -182,6 +185,36 @@ def test_connections_that_say_nothing_are_closed(tmp_path: Path, monkeypatch: py
         for connection in (silent, greeting):
             while connection.recv(4_096):
                 pass
+
+
+def test_a_connection_has_a_greatest_age_and_its_calls_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that always has a call is never idle: it would stay for ever."""
+    monkeypatch.setattr(server, "_AGE_MS", 500)
+    peers: list[str] = []
+    go_on = threading.Event()
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+        peers.append(context.peer())
+        if request == b"long":
+            go_on.wait(120)
+        return request
+
+    def add(running: grpc.Server) -> None:
+        handlers: dict[str, Any] = {"Renew": grpc.unary_unary_rpc_method_handler(answer)}
+        running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(COMMIT, handlers),))
+
+    started = server.start_server(LOOPBACK, [(COMMIT, add)])
+    with ExitStack() as ends:
+        ends.callback(started.stop, 0.1)
+        ends.callback(go_on.set)
+        channel = ends.enter_context(grpc.insecure_channel(str(started.address)))
+        renew: Any = channel.unary_unary(RENEW)
+        long = renew.future(b"long", timeout=120)
+        until(lambda: len(peers) == 1)
+        until(lambda: renew(b"x", timeout=60) == b"x" and peers[-1] != peers[0])
+        assert not long.done()
+        go_on.set()
+        assert long.result(timeout=60) == b"long"
 
 
 def test_a_request_that_cannot_be_parsed_or_is_missing_is_invalid(world: World) -> None:

@@ -25,7 +25,11 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     record_index_log,
 )
 from tidemark.hudi_format.metadata_table.files_partition import FileChange
-from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
+from tidemark.hudi_format.metadata_table.record_index import (
+    RECORD_INDEX_FOLDER,
+    RecordIndexEntries,
+    write_record_index_log,
+)
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
@@ -118,7 +122,7 @@ class Damage:
         """Replaces the record index by one that is built anew, as Hudi does after it was dropped."""
         bootstrap = "00000000000000002"
         assert self._entries
-        for info in self.storage.list(".hoodie/metadata/record_index"):
+        for info in self.storage.list(RECORD_INDEX_FOLDER):
             self.remove(info.path)
         stats = [self._index_base(shard, bootstrap) for shard in range(self.snapshot.num_shards)]
         content = encode_commit_metadata(CommitMetadata(write_stats={"record_index": tuple(stats)}))
@@ -150,8 +154,9 @@ class Damage:
 
     def index_logs(self, instant: str) -> list[str]:
         """The record index log files of an instant."""
-        folder = ".hoodie/metadata/record_index"
-        return [info.path for info in self.storage.list(folder) if f"_{instant}.log." in info.name]
+        return [
+            info.path for info in self.storage.list(RECORD_INDEX_FOLDER) if f"_{instant}.log." in info.name
+        ]
 
     def remove(self, path: str) -> str:
         """Deletes a file as an accident would: no timeline knows."""

@@ -11,6 +11,7 @@ from tests.unit.table_verification.damage import DAYS, Damage, changed_table, ep
 from tests.unit.tidemark_cli.table_files import existing_table, new_table, orders
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -346,6 +347,6 @@ def test_unreadable_commit_is_found(table: Path):
 def test_table_whose_index_another_writer_deleted_is_refused_by_name(table: Path):
     storage = LocalStorage(table)
     update_properties(storage, {METADATA_PARTITIONS: "files"})
-    storage.delete_tree(".hoodie/metadata/record_index")
+    storage.delete_tree(RECORD_INDEX_FOLDER)
     with pytest.raises(UnsupportedTableError, match=r"no record level index.*table describe"):
         verify_table(storage, lambda _: None)

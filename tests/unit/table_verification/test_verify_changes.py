@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,12 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 )
 from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
+from tidemark.hudi_format.timeline import load_timeline
 from tidemark.hudi_format.timeline.avro_container import encode_container
+from tidemark.table_verification import remembering
 from tidemark.table_verification.findings import Kind
 from tidemark.table_verification.remembering import verify_and_remember
 from tidemark.table_verification.verified_state import STATE_PATH, load_state, store_state
@@ -288,25 +292,50 @@ def dropped_nothing(damage: Damage) -> str:
     return name
 
 
+def believed(storage: LocalStorage) -> frozenset[str]:
+    return checked_replacecommits(storage, ReplacedRows(storage).names(load_timeline(storage)))
+
+
 def test_that_each_row_has_its_entry_is_kept_for_those_who_tag_by_the_index(tmp_path: Path):
     """Entries without a row, and files of nobody, do not put it in doubt; a row without one does."""
     table, storage = tmp_path / "table", LocalStorage(tmp_path / "table")
     changed_table(table, TableType.MERGE_ON_READ)
     assert again(table).agrees
     assert storage.exists(CHECKED_INDEX)
-    assert checked_replacecommits(storage) == frozenset()
+    assert believed(storage) == frozenset()
     Damage(table).index("nobody", RecordLocation(DAYS[0], "00000000-0000-0000-0000-000000000000-0"))
     log = Damage(table).files(log=True)[0]
     written = re.findall(r"\d{17}", log)[-1]
     Damage(table).copy_as(log, written, str(int(written) + 1))
     first = dropped_nothing(Damage(table))
     assert kinds(again(table)) == {Kind.ENTRY_WITHOUT_ROW: 1, Kind.ORPHAN_FILE: 1}
-    assert checked_replacecommits(storage) == {first}
+    assert believed(storage) == {first}
 
     Damage(table).index("k4", None)
     dropped_nothing(Damage(table))
     assert Kind.ROW_WITHOUT_ENTRY in kinds(again(table))
-    assert checked_replacecommits(storage) == {first}
+    assert believed(storage) == {first}
+
+
+def test_nothing_is_kept_where_a_replacecommit_was_taken_back_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It may have hidden a row without an entry from the comparison."""
+    table, storage = tmp_path / "table", LocalStorage(tmp_path / "table")
+    changed_table(table, TableType.MERGE_ON_READ)
+    left, hiding = dropped_nothing(Damage(table)), dropped_nothing(Damage(table))
+
+    def verified(*arguments: Any) -> Verification:
+        result = verify_table(*arguments)
+        storage.delete(f".hoodie/timeline/{hiding}")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remembering, "verify_table", verified)
+        assert again(table).agrees
+    assert believed(storage) == frozenset()
+    assert again(table).agrees
+    assert believed(storage) == {left}
 
 
 def test_that_it_cannot_be_kept_is_said(table: Path):

@@ -16,6 +16,7 @@ from tidemark.cli.commands.epoch import commit_ms, state_of
 from tidemark.cli.main import build_parser, main
 from tidemark.console.output import columns
 from tidemark.hudi_format import table_keys
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import update_properties
 
@@ -352,7 +353,7 @@ def test_describe_names_the_shards_that_an_index_has_to_get_once_it_was_dropped(
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
     storage = LocalStorage(tmp_path / "table")
     update_properties(storage, {table_keys.METADATA_PARTITIONS: "files"})
-    shutil.rmtree(tmp_path / "table/.hoodie/metadata/record_index")
+    shutil.rmtree(tmp_path / "table" / RECORD_INDEX_FOLDER)
     assert main(["table", "describe", "-c", config]) == 0
     page = capsys.readouterr().out
     assert "the table has no record level index" in page

@@ -16,14 +16,14 @@ from tidemark.cli.main import main
 from tidemark.commit_coordinator.opening.table_open import read_table
 from tidemark.config import load_config
 from tidemark.hudi_format.errors import UnsupportedTableError
-from tidemark.hudi_format.metadata_table.missing_index import FOLDER
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.storage.local import LocalStorage
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     new_table(tmp_path / "table").commit(orders(("k1", "2026-01-01", 1)))
-    shutil.rmtree(tmp_path / "table" / FOLDER)
+    shutil.rmtree(tmp_path / "table" / RECORD_INDEX_FOLDER)
     made = write_config(tmp_path, "embedded")
     made.write_text(made.read_text().replace("  index: {shards: 2}\n", ""))
     return made

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.audit import CLEAN, UNKNOWN, VULNERABLE, judge, not_looked_up
+from tools import audit
+from tools.audit import CLEAN, UNKNOWN, VULNERABLE, judge, main, not_looked_up
 from tools.sbom import bundled_jars, jar_components, pyspark_jars
 
 FINE: dict[str, Any] = {"name": "a", "version": "1", "vulns": []}
@@ -96,3 +97,22 @@ def test_audit_says_which_jars_nobody_looked_up():
     assert "NOT LOOKED UP" in lines[0]
     assert "derby 1" in lines[1]
     assert not_looked_up(None, None) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "code"), [([FINE], CLEAN), ([FINE, BAD], VULNERABLE), ([FINE, SKIPPED], UNKNOWN)]
+)
+def test_the_exit_code_is_about_python_packages_and_each_audit_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: list[dict[str, Any]], code: int
+):
+    tool = tmp_path / "pip-audit"
+    report = json.dumps({"dependencies": found})
+    tool.write_text(f"#!{sys.executable}\nprint({report!r})\n")
+    tool.chmod(0o755)
+    jars = "libs/tidemark/stream_runtime/platform/jars.lock"
+    arguments = [str(tool), "requirements.lock", "--jars", jars, "--python", sys.executable]
+    assert main(arguments) == code
+    said = capsys.readouterr().err
+    assert "Python packages were looked up" in said
+    assert "inside pyspark: the exit code says nothing of them" in said
+    assert "Python packages alone" in " ".join(str(audit.__doc__).split())

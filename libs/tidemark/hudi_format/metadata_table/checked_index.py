@@ -5,6 +5,9 @@ commits later (see `replaced_entries`). So what was found right is kept, by the 
 another engine's clock may be behind, and a time would stand for commits that nobody has looked at. What was
 found wrong needs no record: it is judged again until the index is right.
 
+It was right as the table was. One that took entries may be right since another one hides the rows: where a
+restore takes the other back they are there again. So what is kept holds as long as *all* of it is there.
+
 Two write it: a coordinator behind the fence of its term, and `tidemark verify`, which compared all rows with
 the index. Where one overwrites what the other has just written something is forgotten, nothing is made up.
 """
@@ -31,20 +34,25 @@ class CheckedIndex(msgspec.Struct, frozen=True):
     replacecommits: list[str]
 
 
-def checked_replacecommits(storage: Storage) -> frozenset[str]:
-    """Empty where nothing is known. A damaged document says nothing, and is written anew."""
-    return _stored(storage) or frozenset()
+def checked_replacecommits(storage: Storage, there: Set[str]) -> frozenset[str]:
+    """Those that are kept. ``there``: the names of all that both timelines have. Empty where one of them was
+    taken back since, and where nothing is known. A damaged document says nothing, and is written anew.
+    """
+    stored = _stored(storage) or frozenset()
+    return stored if stored <= there else frozenset()
 
 
-def keep_checked(storage: Storage, names: Set[str], fence: str | None = None) -> None:
-    """Adds these to what is stored. ``fence``: the term's folder of a coordinator.
+def keep_checked(storage: Storage, names: Set[str], there: Set[str], fence: str | None = None) -> None:
+    """Adds these to what is kept and holds. ``there``: as above. ``fence``: the term's folder of a
+    coordinator.
 
     Raises OSError, and StagingGoneError where the term is over.
     """
     stored = _stored(storage)
-    if stored is not None and names <= stored:
+    kept = names | (stored if stored is not None and stored <= there else frozenset())
+    if kept == stored:
         return
-    content = msgspec.json.encode(CheckedIndex(sorted(names | (stored or frozenset()))))
+    content = msgspec.json.encode(CheckedIndex(sorted(kept)))
     if fence is None:
         storage.replace(CHECKED_INDEX, content)
     else:

@@ -13,15 +13,13 @@ from typing import Final
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.file_group.names import BaseFileName, parse_data_file
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.model import BOOTSTRAP_INSTANT_PREFIX, is_bootstrap_instant
-from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.storage.base import Storage, name_of
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Timeline
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 
-_FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
 _WRITING: Final = ("deltacommit", "commit", "compaction", "logcompaction")
 _BEHIND_ALL: Final = "\uffff"
 
@@ -116,7 +114,7 @@ class IndexHistory:
         return {each: self._written[each] for each in instants if each in self._written}
 
     def _shard(self, file_slice: FileSlice) -> ShardSnapshot:
-        return ShardSnapshot(self._storage, _FOLDER, file_slice, lambda _: True, lambda _: None)
+        return ShardSnapshot(self._storage, RECORD_INDEX_FOLDER, file_slice, lambda _: True, lambda _: None)
 
 
 def newest_index_build(storage: Storage, metadata: Timeline) -> str:
@@ -175,7 +173,7 @@ def _index_files(instant: str, content: bytes, where: str) -> Files:
 
 def _by_group(storage: Storage) -> Files:
     groups: dict[str, set[str]] = {}
-    for each in storage.list(_FOLDER):
+    for each in storage.list(RECORD_INDEX_FOLDER):
         parsed = parse_data_file(each.name)
         if parsed is not None:
             groups.setdefault(parsed.file_id, set()).add(each.name)

@@ -6,33 +6,28 @@ row, and the next commit would begin an index with the keys of that commit alone
 
 from __future__ import annotations
 
-from typing import Final
-
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
-from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
-from tidemark.hudi_format.storage.base import Storage, join_path
-
-FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.storage.base import Storage
 
 
 def check_folder(storage: Storage) -> None:
     """Cheap: asks for the folder alone. Raises UnsupportedTableError."""
-    if not storage.exists(FOLDER):
-        raise _missing(f"its folder {FOLDER} is gone")
+    if not storage.exists(RECORD_INDEX_FOLDER):
+        raise _missing(f"its folder {RECORD_INDEX_FOLDER} is gone")
 
 
 def check_files(storage: Storage) -> None:
     """Lists the folder. Raises UnsupportedTableError where it has no file of the index."""
-    if not any(parse_data_file(info.name) is not None for info in storage.list(FOLDER)):
-        raise _missing(f"its folder {FOLDER} has no file of it")
+    if not any(parse_data_file(info.name) is not None for info in storage.list(RECORD_INDEX_FOLDER)):
+        raise _missing(f"its folder {RECORD_INDEX_FOLDER} has no file of it")
 
 
 def check_shards(num_shards: int) -> None:
     """``num_shards``: of a snapshot. Raises UnsupportedTableError where there is none."""
     if not num_shards:
-        raise _missing(f"no commit completed the files in {FOLDER}")
+        raise _missing(f"no commit completed the files in {RECORD_INDEX_FOLDER}")
 
 
 def _missing(why: str) -> UnsupportedTableError:

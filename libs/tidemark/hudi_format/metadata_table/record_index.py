@@ -19,11 +19,14 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.hfile import DEFAULT_OPTIONS, HFileOptions, write_hfile
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, encode_deletes, frame_block
+from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.record_index_codec import decode_values, encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.storage.base import join_path
 
 RECORD_INDEX_PARTITION: Final = "record_index"
+RECORD_INDEX_FOLDER: Final = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
 DELETED: Final = -1
 
 

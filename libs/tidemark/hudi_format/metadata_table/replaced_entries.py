@@ -8,15 +8,18 @@ Example: the base file of group G in partition x has key k. k moves to partition
 G, a row in y, and the index says y. Partition x is dropped: Hudi deletes the index entry of k. The row in y
 has none, and the next update of k, by Hudi or by us, would insert it a second time.
 
-Such a replacecommit is told by its own changes of the index: a deleted entry that named a file group that was
-not replaced, by this one or before. (Where partition y was dropped before, k has no row, and its entry was
-left behind.) A clustering moves entries along with their rows. What was built after it is right. In a
-COPY_ON_WRITE table base files name rows, and nothing else.
+Such a replacecommit is told by its own changes of the index: a deleted entry that named a file group that is
+not replaced, by this one or another. Where partition y was dropped, too, k has no row. By which drop first
+nobody can tell, since each engine's clock says when: the drop of y may have been before, and have a later
+time. So it is right as long as the drop of y stands, and where a restore takes that back it is judged again.
+A clustering moves entries along with their rows. What was built after it is right. In a COPY_ON_WRITE table
+base files name rows, and nothing else.
 
 What tells it goes: the metadata table is compacted and cleaned, both timelines are archived. So
 
 - a replacecommit is looked for on the active *and* on the archived timeline,
-- what was found right is kept with the table (`checked_index`), and not asked for again,
+- what was found right is kept with the table (`checked_index`), and not asked for again while all of it is
+  there,
 - where it cannot be told any more the table is refused, too, until somebody compared rows and index
   (`tidemark verify`) or built the index anew. Neither refusal passes by itself.
 """
@@ -46,12 +49,12 @@ _WHO = "another engine's insert overwrite or delete partition"
 
 
 class ReplacedEntries:
-    """Looks at each completed replacecommit once."""
+    """Looks at each completed replacecommit once, and again where one that it knew was taken back."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._passed: set[str] = set()
-        self._to_keep: set[str] = set()
+        self._passed: frozenset[str] = frozenset()
+        self._to_keep: frozenset[str] = frozenset()
         self._rows = ReplacedRows(storage)
 
     def check(self, data: Timeline, metadata: Timeline) -> None:
@@ -61,12 +64,15 @@ class ReplacedEntries:
 
         Where nothing was replaced since the last time it asks for the archive's newest manifest, no more.
         """
-        names = self._rows.names(data) - self._passed
-        if not names:
+        names = self._rows.names(data)
+        if names == self._passed:
             return
+        if not self._passed <= names:
+            self._passed = self._to_keep = frozenset()
         if not self._is_copy_on_write():
-            self._check_new(names - checked_replacecommits(self._storage), data, metadata)
-        self._passed |= names
+            known = self._passed | checked_replacecommits(self._storage, names)
+            self._to_keep |= self._check_new(names - known, data, metadata)
+        self._passed = names
 
     def keep(self, fence: str) -> None:
         """Stores what `check` found right, if that is news. ``fence``: the term's folder.
@@ -74,19 +80,20 @@ class ReplacedEntries:
         Raises OSError, and StagingGoneError where the term is over.
         """
         if self._to_keep:
-            keep_checked(self._storage, self._to_keep, fence)
-            self._to_keep.clear()
+            keep_checked(self._storage, self._to_keep, self._passed, fence)
+            self._to_keep = frozenset()
 
-    def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> None:
+    def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> Set[str]:
+        """Returns those that replaced rows."""
         new = {name: groups for name, groups in self._rows.of(names, data).items() if groups}
         if not new:
-            return
+            return frozenset()
         build = newest_index_build(self._storage, metadata)
         history = IndexHistory(self._storage, metadata, build)
         for name in sorted(new, key=completion_of):
             if completion_of(name) > build:
                 self._check(name, new[name], history, data)
-            self._to_keep.add(name)
+        return new.keys()
 
     def _is_copy_on_write(self) -> bool:
         return read_table_config(self._storage).table_type is TableType.COPY_ON_WRITE
@@ -102,7 +109,7 @@ class ReplacedEntries:
                 f"Tidemark goes on. Where they do not: {INDEX_REMEDY[0].lower()}{INDEX_REMEDY[1:]}",
             )
         elsewhere = [each for before, changes in changed for each in _taken(before, changes, replaced)]
-        gone = self._rows.before(completion_of(name), data) if elsewhere else frozenset()
+        gone = self._rows.gone(data) if elsewhere else frozenset()
         taken = [key for key, group in elsewhere if group not in gone]
         if taken:
             raise UnsupportedTableError(

@@ -25,7 +25,7 @@ from tidemark.hudi_format.log_file import BlockType, decode_deletes
 from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH, parse_record_index_file_id
 from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FilesPartition
 from tidemark.hudi_format.metadata_table.log_records import merge_order, read_log_blocks
-from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ShardChanges
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
@@ -86,8 +86,7 @@ class MetadataTableSnapshot:
         slices: dict[str, list[FileSlice]] = {}
         for partition, of_partition in names.items():
             slices[partition] = metadata_slices({partition: of_partition}, validity)
-        folder = join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION)
-        changes = ShardChanges.of_names(storage, folder, validity, names[RECORD_INDEX_PARTITION])
+        changes = ShardChanges.of_names(storage, RECORD_INDEX_FOLDER, validity, names[RECORD_INDEX_PARTITION])
         return cls(storage, validity, slices, changes)
 
     @property
@@ -147,7 +146,7 @@ class MetadataTableSnapshot:
         file_slice = of_partition[number]
         return ShardSnapshot(
             self.storage,
-            join_path(METADATA_TABLE_PATH, RECORD_INDEX_PARTITION),
+            RECORD_INDEX_FOLDER,
             file_slice,
             self.validity.is_valid,
             lambda completion_time: self.changes.after(file_slice.file_id, completion_time),

@@ -221,7 +221,8 @@ class Supervisor:
         return found
 
     def _forwarder(self, role: str) -> Callable[[str], None]:
-        return lambda line: self._say(f"[{role}] {line}")
+        # Each line of it (a trace has many): what a message has of strangers begins no line of ours.
+        return lambda text: self._say("\n".join(f"[{role}] {line}" for line in text.split("\n")))
 
 
 def service_command(role: str, file: Path) -> list[str]:

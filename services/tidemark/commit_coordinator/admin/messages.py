@@ -24,14 +24,14 @@ _RANGES: Final = ("keyed_offsets", "source_offsets")
 def served_message(served: Served) -> pb.ServesResponse:
     """What is served, and where it lies."""
     at = served.location
-    location = pb.TableLocation(path=at.path, file=at.file) if at is not None else None
+    location = pb.TableLocation(path=at.path, file=at.file, identity=at.identity) if at is not None else None
     return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
 
 
 def served_of(message: pb.ServesResponse) -> Served:
     """The inverse of `served_message`. A former version does not say where the table lies."""
     at = message.location
-    location = TableLocation(at.path, at.file) if message.HasField("location") else None
+    location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
     return Served(message.path, message.served_by, location)
 
 

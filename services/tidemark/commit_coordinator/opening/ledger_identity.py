@@ -6,9 +6,11 @@ table another one. Caches, the lock, `JoinResponse` and `BeginResponse` name it 
 under another ledger is recognised.
 
 A copy of the folder has the same uuid. So a claim also names where the table lies. A claim is made only from
-there: the same real path, or the same `hoodie.properties` (device and inode) under another path, a mount or a
-table that was moved within its file system. Anywhere else an operator has to say whether the table was moved
-or copied: a copy that went on would take the production of the table it was copied from.
+there: the same real path, or the same `table-id` (device and inode) under another path, a mount or a table
+that was moved within its file system. Anywhere else an operator has to say whether the table was moved or
+copied: a copy that went on would take the production of the table it was copied from. By `hoodie.properties`
+(of claims that say no more) that cannot be told for sure: Hudi writes it anew, and a copy's may get the inode
+of the former one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.errors import AlreadyExistsError, HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
@@ -52,17 +54,20 @@ def ledger_id(storage: Storage, ids: IdSource) -> str:
 
 def location_of(storage: Storage) -> TableLocation:
     """Where the table lies now."""
-    info = storage.stat(PROPERTIES_PATH)
-    return TableLocation(os.path.realpath(storage.base_uri), info.file_id if info is not None else "")
+    found = (storage.stat(path) for path in (PROPERTIES_PATH, TABLE_ID))
+    files = (info.file_id if info is not None else "" for info in found)
+    return TableLocation(os.path.realpath(storage.base_uri), *files)
 
 
 def is_same_place(known: TableLocation | None, here: TableLocation) -> bool:
     """Whether the table that lay there is the one that lies here. None: nothing is known, so nothing differs.
 
-    `hoodie.properties` is written anew now and then, so another file at the same path is no other table.
+    Another file at the same path is no other table: put back from a backup, or written anew.
     """
     if known is None or known.path == here.path:
         return True
+    if known.identity and here.identity:
+        return known.identity == here.identity
     return bool(known.file) and known.file == here.file
 
 
@@ -110,7 +115,12 @@ def check_identity(
     exists = admin.partitions(TopicNames(table).epochs) is not None
     check_topics_there(storage.exists(RECORD), exists, table, config.kafka.bootstrap_servers)
     if exists:
-        log.catch_up()
+        try:
+            log.catch_up()
+        except HudiFormatError:
+            # Documents that the topics name lie with the table: with another one, perhaps.
+            check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
+            raise
         check_belongs(fold().state, table, known_ledger_id(storage), location_of(storage))
 
 
