@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,5 @@ class StubsHook(BuildHookInterface):  # type: ignore[type-arg]
         root = Path(self.root)
         # The build has neither our checkout nor its tools on the import path.
         sys.path.insert(0, str(root / "tools"))
-        from generate_stubs import generate
-
-        generate(root / "proto", root / "stubs")
+        generate_stubs = importlib.import_module("generate_stubs")
+        generate_stubs.generate(root / "proto", root / "stubs")

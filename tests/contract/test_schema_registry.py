@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from testing.clock import ManualClock
-from tidemark.record_formats.errors import InputWaitsError
 
+from testing.clock import ManualClock
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import DictRegistry
 from tidemark.config.model import SchemaRegistryConfig
+from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.schema_cache import UNKNOWN_AFTER_S, SchemaCache, Unusable
 from tidemark.stream_runtime.schema_registry.confluent import ConfluentSchemaSource
 from tidemark.stream_runtime.schema_registry.ports import (

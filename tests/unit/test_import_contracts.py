@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 configure()
 OPTIONS: Any = read_user_options(str(ROOT / "pyproject.toml"))
 CONTRACTS: list[dict[str, Any]] = OPTIONS.contracts_options
-KINDS = {
+KINDS: dict[str, Any] = {
     "forbidden": ForbiddenContract,
     "independence": IndependenceContract,
     "layers": LayersContract,

@@ -37,8 +37,8 @@ from tidemark.cli.commands import (
 from tidemark.cli.commands.completion import complete_if_asked
 from tidemark.console.arguments import Commands
 from tidemark.console.errors import FAILED, WRONG_USE, exit_code_of, expected_error, message_of
-from tidemark.redaction import redact_text
 from tidemark.console.output import printable
+from tidemark.redaction import redact_text
 from tidemark.stream_runtime.platform.open_files import allow_open_files
 from tidemark.stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
 

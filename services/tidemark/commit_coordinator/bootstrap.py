@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
-from tidemark.commit_coordinator.admin.flush import HoldsRecords
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
@@ -34,7 +33,7 @@ from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
 from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
-from tidemark.commit_coordinator.input.ends import holds_records, input_ends
+from tidemark.commit_coordinator.input.ends import awaited_records, input_ends
 from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.input.skips import InputSkips
 from tidemark.commit_coordinator.input.watch import InputView, InputWatch
@@ -268,7 +267,8 @@ class CoordinatorService:
         schemas: SchemaRegistry,
     ) -> RpcServer:
         config, ports = self._config, self._ports
-        awaited = self._awaited_records(inputs)
+        gone, starts = (lambda: bool(self._gone())), (lambda: inputs.starts)
+        awaited = awaited_records(self._admin, members.empty_ranges, gone, starts)
 
         def ends() -> dict[str, int]:
             return input_ends(self._admin, inputs.view.lanes())
@@ -347,14 +347,6 @@ class CoordinatorService:
             inputs=inputs,
             unfilled_columns=schemas.unfilled_columns,
             letters=self.metrics.letters,
-        )
-
-    def _awaited_records(self, inputs: InputWatch) -> HoldsRecords:
-        """What a flush waits for; a lane that never counted has nothing before its recorded start."""
-        # What nobody can read any more may have been deleted unread: a flush may not call that committed.
-        admin, empty = self._admin, lambda: self._members.empty_ranges() if self._members else []
-        return lambda lane, first, end: (
-            bool(self._gone()) or holds_records(admin, empty, lane, first or inputs.starts.get(lane, 0), end)
         )
 
     def _gone(self) -> list[Farewell]:

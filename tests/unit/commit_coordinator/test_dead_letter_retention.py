@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from prometheus_client import generate_latest
-from testing.ids import SeededIds
 
+from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main

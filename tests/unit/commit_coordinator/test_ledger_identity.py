@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from testing.ids import SeededIds
 
 from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage

@@ -10,7 +10,6 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from testing.clock import ManualClock
-from tests.unit.index_assigner.avro_world import DictRegistry, framed, record_schema
 from tests.hostile_avro import long
 from tests.hostile_protobuf import varint
 from tests.unit.index_assigner.avro_world import DictRegistry, record_schema

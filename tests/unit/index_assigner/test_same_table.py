@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tidemark.record_formats.errors import SetupError
 
 from tests.unit.index_assigner.test_setup_checks import Setup
 from tidemark.commit_coordinator.opening.ledger_identity import location_of

@@ -19,10 +19,9 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.errors import FoldGapError, UnknownEntryError
-from tidemark.epoch_protocol.fold import Verdict
-from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.epoch_protocol.fold import Fold, Verdict
 from tidemark.epoch_protocol.state import Committed, FoldState
+from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 
 

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from tests.unit.tidemark_cli.table_files import new_table, write_config
+from tidemark import cli
 from tidemark.cli.main import DEBUG_VARIABLE, main
 from tidemark.cli.run.supervisor import Supervisor
 from tidemark.config import load_config
@@ -109,14 +110,17 @@ def test_each_line_that_a_service_wrote_bears_its_name(
 def test_nothing_but_what_escapes_writes_to_the_terminal() -> None:
     """`main`, `confirmation` and `feed` escape what they write themselves; `entry` and `completion` write our
     own words. The demo shows its own data, and counts what its services say."""
-    [folder] = tidemark_cli.__path__
+    folder = Path(cli.__path__[0]).parent
+    rooms = ("cli", "console", "demo", "doctor", "init")
     writes = re.compile(r"\bprint\(|\bsys\.std(?:out|err)(?!\.isatty)")
     found = {
         str(file.relative_to(folder))
-        for file in Path(folder).rglob("*.py")
+        for room in rooms
+        for file in (folder / room).rglob("*.py")
         if writes.search(file.read_text("utf-8"))
     }
     assert found == {
-        *("output.py", "main.py", "confirmation.py", "entry.py", "commands/completion.py"),
+        *("console/output.py", "console/confirmation.py"),
+        *("cli/main.py", "cli/entry.py", "cli/commands/completion.py"),
         *("demo/session.py", "demo/terminal.py", "demo/report.py", "demo/feed.py"),
     }

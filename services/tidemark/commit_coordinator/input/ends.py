@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
@@ -25,6 +25,22 @@ def holds_records(
     return first < end and not any(
         (each.topic, each.partition) == partition and each.first <= first and end <= each.next
         for each in empty()
+    )
+
+
+def awaited_records(
+    admin: Admin,
+    empty: Callable[[], Iterable[EmptyRange]],
+    is_unreadable: Callable[[], bool],
+    starts: Callable[[], Mapping[str, int]],
+) -> Callable[[str, int, int], bool]:
+    """(lane, first, end) -> whether a flush waits for what lies there.
+
+    A lane that never counted has nothing before its recorded start (``starts``). What nobody can read any more
+    may have been deleted unread: a flush may not call that committed.
+    """
+    return lambda lane, first, end: (
+        is_unreadable() or holds_records(admin, empty, lane, first or starts().get(lane, 0), end)
     )
 
 
