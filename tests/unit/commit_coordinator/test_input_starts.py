@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
-from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.input.ends import awaited_records
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS, DamagedStartsError, record_input_starts
 from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.config import InputStart, load_config
@@ -19,7 +17,6 @@ from tidemark.epoch_protocol.input_topics import InputTopic, InputTopics
 from tidemark.hudi_format.errors import StagingGoneError
 from tidemark.index_assigner.input.positions import start_of
 from tidemark.record_formats.errors import SetupError
-from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 LANES = ["in:0", "in:1"]
@@ -104,14 +101,10 @@ def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> 
         "kafka: {bootstrap.servers: embedded}\n"
         "state: {path: ./state}\n"
     )
-    ports = Ports(
-        cluster.client, storage, cluster.clock, SeededIds(1), FailpointRegistry(CoordinatorFailpoint)
-    )
-    service = CoordinatorService(load_config(tmp_path / "t.yaml"), ports)
     storage.make_dir(FOLDER)
-    watch = InputWatch(service._config, storage, cluster.admin, {"in": InputTopic(1, 1)})
+    watch = InputWatch(load_config(tmp_path / "t.yaml"), storage, cluster.admin, {"in": InputTopic(1, 1)})
     watch.took_over(FOLDER, InputTopics())
-    waits_for = service._awaited_records(watch)
+    waits_for = awaited_records(cluster.admin, list, lambda: False, lambda: watch.starts)
     assert not waits_for("in:0", 0, 4)
     produce(cluster, 0, 1)
     assert waits_for("in:0", 0, 5)

@@ -36,8 +36,8 @@ def awaited_records(
 ) -> Callable[[str, int, int], bool]:
     """(lane, first, end) -> whether a flush waits for what lies there.
 
-    A lane that never counted has nothing before its recorded start (``starts``). What nobody can read any more
-    may have been deleted unread: a flush may not call that committed.
+    A lane that never counted has nothing before its recorded start (``starts``). What nobody can read any
+    more may have been deleted unread: a flush may not call that committed.
     """
     return lambda lane, first, end: (
         is_unreadable() or holds_records(admin, empty, lane, first or starts().get(lane, 0), end)
