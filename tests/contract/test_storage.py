@@ -11,12 +11,8 @@ import pytest
 
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
-from tidemark.hudi_format.errors import (
-    AlreadyExistsError,
-    FileMissingError,
-    InvalidPathError,
-    StagingGoneError,
-)
+from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError, InvalidPathError
+from tidemark.hudi_format.errors import StagingGoneError as GoneError
 from tidemark.hudi_format.storage import LocalStorage, Storage
 
 
@@ -129,7 +125,7 @@ def test_publish_over_an_existing_file_fails_and_the_first_one_stays(storage: St
 
 
 def test_publish_without_its_staging_folder_is_fenced_and_makes_nothing(storage: Storage) -> None:
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(GoneError):
         storage.publish("s", "part/file", b"data")
     assert storage.walk("") == []
     assert not storage.exists("s")
@@ -138,7 +134,7 @@ def test_publish_without_its_staging_folder_is_fenced_and_makes_nothing(storage:
 def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: Storage) -> None:
     storage.make_dir("s")
     storage.rename("s", "void")
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(GoneError):
         storage.publish("s", "file", b"data")
     assert not storage.exists("file")
     assert not storage.exists("s")
@@ -146,7 +142,7 @@ def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: St
 
 def test_publish_of_an_existing_file_from_a_gone_folder_is_fenced_first(storage: Storage) -> None:
     storage.create("file", b"first")
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(GoneError):
         storage.publish("s", "file", b"late")
 
 
@@ -158,7 +154,7 @@ def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(
     storage.publish("s", "lock", b"new", overwrite=True)
     assert storage.read("lock") == b"new"
     storage.rename("s", "void")
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(GoneError):
         storage.publish("s", "lock", b"late", overwrite=True)
     assert storage.read("lock") == b"new"
     assert storage.list("void") == []
@@ -369,7 +365,7 @@ def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publis
         for number in published:
             try:
                 storage.publish("s", f"out/{number}", b"x")
-            except StagingGoneError:
+            except GoneError:
                 fenced.set()
                 return
 
