@@ -1,4 +1,4 @@
-"""Avro types to Arrow types and back, for the types that Hudi writes (Hudi format notes, section 3.1).
+"""Avro types to Arrow types and back, for the types that Hudi writes (FORMAT.md, section 4.5).
 
 Arrow is the truth inside this library, Avro JSON is what the timeline and the log files carry. The
 mapping back to Avro is canonical: it makes the text that Hudi's Spark writer makes for the same columns,

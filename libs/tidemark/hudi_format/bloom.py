@@ -1,6 +1,6 @@
 """Hudi's SIMPLE bloom filter of a base file's record keys, as base64 text for the Parquet footer.
 
-Spark writers with the BLOOM index fail on a base file that has none (Hudi format notes, section 3).
+Spark writers with the BLOOM index fail on a base file that has none (FORMAT.md, sections 4.3 and 4.4).
 Layout, big-endian: int -1, int number of hashes, byte 1 (murmur), int number of bits, then the bits, bit
 i in byte i >> 3 under 1 << (i & 7).
 """

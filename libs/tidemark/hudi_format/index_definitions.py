@@ -1,5 +1,5 @@
-"""`.hoodie/.index_defs/index.json`: which indexes the table has and how they are laid out (index notes 4.3,
-6).
+"""`.hoodie/.index_defs/index.json`: which indexes the table has and how they are laid out (METADATA_TABLE.md,
+sections 9.2 and 10.2).
 
 The file is pretty-printed JSON: {"indexDefinitions": {name: {indexName, indexType, indexFunction,
 sourceFields, indexOptions, version}}}. It says whether the record index is partitioned; which indexes are

@@ -1,5 +1,5 @@
-"""Record keys and partition paths of rows, made as Hudi's key generators make them (Hudi format notes,
-section 7).
+"""Record keys and partition paths of rows, made as Hudi's key generators make them (FORMAT.md,
+section 11).
 
 Served generators: SIMPLE, COMPLEX, NON_PARTITION. Keys are part of what the record index stores, so a key
 that differs from Hudi's by one character makes a duplicate row: only types whose text form was compared

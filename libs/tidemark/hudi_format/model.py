@@ -1,7 +1,7 @@
 """Small value types that every part of the format shares: where a record lives, and Hudi's instant times.
 
-An instant time is 17 digits, `yyyyMMddHHmmssSSS`, wall-clock time in the table's timeline time zone (Hudi
-format notes, section 2.3; tables made here use UTC). As text the times sort like the moments that they
+An instant time is 17 digits, `yyyyMMddHHmmssSSS`, wall-clock time in the table's timeline time zone
+(FORMAT.md, section 3.6; tables made here use UTC). As text the times sort like the moments that they
 stand for, as long as all writers use one zone: comparing them as strings is what Hudi itself does.
 """
 
@@ -16,8 +16,8 @@ from tidemark.hudi_format.ports import Clock
 
 INSTANT_LENGTH: Final = 17
 _NEAR_MS: Final = 10
-# The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2), not times: index
-# notes 4.3.
+# The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2), not times:
+# METADATA_TABLE.md, section 9.2.
 BOOTSTRAP_INSTANT_PREFIX: Final = "00000000000000"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -68,8 +68,8 @@ def instant_to_ms(instant: str, zone: tzinfo = UTC) -> int:
 class InstantGenerator:
     """Issues strictly increasing instant times: the later of the clock and the last time seen plus 1 ms.
 
-    A clock that steps back therefore never puts a new instant before an existing one (Hudi format notes
-    2.3). Across processes it is the table's lock that makes the times unique: hold it, `observe` the times
+    A clock that steps back therefore never puts a new instant before an existing one (FORMAT.md, section
+    3.6). Across processes it is the table's lock that makes the times unique: hold it, `observe` the times
     of both timelines, then take the next one.
     """
 

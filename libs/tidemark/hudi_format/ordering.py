@@ -29,7 +29,7 @@ _SIGN_MASK: Final = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 class OrderingError(HudiFormatError):
-    """A null or mistyped ordering value; Spark would die on it while reading (Hudi format notes 4.4)."""
+    """A null or mistyped ordering value; Spark would die on it while reading (FORMAT.md, section 7.5)."""
 
 
 @dataclass(frozen=True, slots=True)

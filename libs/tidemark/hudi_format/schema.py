@@ -1,7 +1,7 @@
 """A table's schema: its user columns, as Arrow and as the Avro JSON that Hudi keeps in the timeline and
 in log files.
 
-Types served (Hudi format notes, section 3.1): string, int, long, float, double, boolean, bytes, date,
+Types served (FORMAT.md, section 4.5): string, int, long, float, double, boolean, bytes, date,
 timestamp-micros, local-timestamp-micros, timestamp-millis, decimal (fixed or bytes; written as fixed),
 array, map with string keys, nested record. Anything else is a `SchemaError` that names the column.
 

@@ -1,4 +1,4 @@
-"""`hoodie.properties`: what kind of table this is (Hudi format notes, section 1).
+"""`hoodie.properties`: what kind of table this is (FORMAT.md, section 2).
 
 Invariants: the checksum (CRC-32 of "<database>.<table>") covers the names only, so other keys may change
 without a new one; a file whose checksum does not fit is not used. Unknown keys are kept through every
@@ -212,7 +212,8 @@ class TableDefinition:
 
 
 def new_table_properties(definition: TableDefinition) -> dict[str, str]:
-    """The full set of properties of a new table of version 9, metadata table not yet named (notes 1.2).
+    """The full set of properties of a new table of version 9, metadata table not yet named (FORMAT.md,
+    section 2.1).
 
     Raises `UnsupportedTableError` for a name or a set of fields that Hudi could not work with.
     """

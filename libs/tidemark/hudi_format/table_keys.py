@@ -1,4 +1,4 @@
-"""The keys of `hoodie.properties` that this library reads or writes (Hudi format notes 1.2)."""
+"""The keys of `hoodie.properties` that this library reads or writes (FORMAT.md, section 2.1)."""
 
 from __future__ import annotations
 

@@ -152,9 +152,9 @@ def drop_stats(storage: Storage) -> frozenset[str]:
     repeatable.
 
     The property goes first (readers stop using the stats), then their definitions, then their folders in
-    the metadata table (index notes 3.7). A Spark writer with default options makes them again: it has to
-    set `hoodie.metadata.index.column.stats.enable` and `hoodie.metadata.index.partition.stats.enable` to
-    false.
+    the metadata table (METADATA_TABLE.md, section 10.1). A Spark writer with default options makes them
+    again: it has to set `hoodie.metadata.index.column.stats.enable` and
+    `hoodie.metadata.index.partition.stats.enable` to false.
     """
     config = read_table_config(storage)
     found = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
@@ -182,7 +182,7 @@ def pin_timezone(storage: Storage, clock: Clock) -> bool:
     """Sets the timeline's time zone to UTC where it is LOCAL; False when it was UTC. Hold the table's lock.
 
     With LOCAL each writer names instants by the wall clock of its own machine, so two zones mix up their
-    order (Hudi format notes 2.3). Raises `UnsupportedTableError` while the timeline holds times later than
+    order (FORMAT.md, section 3.6). Raises `UnsupportedTableError` while the timeline holds times later than
     now in UTC, as a writer east of Greenwich leaves them: UTC writers would come before them.
     """
     if read_table_config(storage).timeline_timezone == "UTC":

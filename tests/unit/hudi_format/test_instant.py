@@ -12,7 +12,7 @@ from tidemark.hudi_format.timeline.instant import TRANSITIONS
 
 T, C = "20260102030405678", "20260102030406789"
 
-# (action, state, file name) as Hudi 1.2.0 names them (Hudi format notes 2.1).
+# (action, state, file name) as Hudi 1.2.0 names them (FORMAT.md, section 3.1).
 NAMES = [
     (Action.COMMIT, State.REQUESTED, f"{T}.commit.requested"),
     (Action.COMMIT, State.INFLIGHT, f"{T}.inflight"),

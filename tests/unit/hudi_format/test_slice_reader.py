@@ -1,6 +1,6 @@
 """Reading a slice of base and log files, against a model that looks at one record after the other.
 
-The model is written from the rules (Hudi format notes 4.4), not from the code: the logs come to one
+The model is written from the rules (FORMAT.md, section 7), not from the code: the logs come to one
 change per key first, then that change meets the base row.
 """
 
@@ -184,8 +184,8 @@ def test_slice_reads_as_the_model_says(made: tuple[list[Row] | None, list[Log]],
 
 
 def test_uncounted_resurrection_is_read_as_hudi_reads_it() -> None:
-    """An unconditional delete, then a row below the base row's ordering: the old base row is back (format
-    notes 4.4).
+    """An unconditional delete, then a row below the base row's ordering: the old base row is back
+    (FORMAT.md, section 7.3).
     """
     storage = InMemoryStorage()
     base: list[Row] = [("k", 10, "old", False)]

@@ -2,7 +2,7 @@
 
 Other writers with lazy cleaning of failed writes roll an instant back whose heartbeat is older than two
 intervals or missing. The file matters in single-writer mode too: a failed instant without it, followed by a
-completed one, wedges Spark (Hudi format notes 5.3, trap 1). So: beat before the requested file exists, stop
+completed one, wedges Spark (FORMAT.md, section 9.2, trap 1). So: beat before the requested file exists, stop
 after completion or rollback.
 """
 

@@ -71,7 +71,8 @@ def complete(
 
     Before it no reader sees anything of the instant, after it all of it. Raises `TimelineConflictError`
     when the instant was rolled back (its inflight file is gone), or is completed at another time. Hold the
-    table's lock: the completion time is in the name, so the file alone excludes nobody (notes 5.2).
+    table's lock: the completion time is in the name, so the file alone excludes nobody (FORMAT.md,
+    section 8.2).
     """
     completed = instant.to(State.COMPLETED, completion)
     already = completed_file(storage, instant.requested, root)

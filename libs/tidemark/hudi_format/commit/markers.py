@@ -1,5 +1,5 @@
-"""Markers: which data files a running commit may have made, so that a rollback finds them (Hudi format
-notes 5.1).
+"""Markers: which data files a running commit may have made, so that a rollback finds them (FORMAT.md,
+section 8.3).
 
 A marker is made before its file: CREATE for new base files and for log files, MERGE for a rewritten base
 file. There are two forms, and Hudi's rollback takes both (tests/interop):

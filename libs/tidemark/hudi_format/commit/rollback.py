@@ -1,4 +1,4 @@
-"""Rolling back a pending write of the table: what makes an attempt void (Hudi format notes 5.3, 5.4).
+"""Rolling back a pending write of the table: what makes an attempt void (FORMAT.md, section 9.4).
 
 Steps, each repeatable; a crash in between leaves a pending rollback R that the next call (or Hudi) finishes:
 
@@ -8,8 +8,9 @@ completed 3. data files of T deleted, found by T's markers; then T's inflight an
 timeline: R completed 5. T's markers, then T's heartbeat removed
 
 R completes only after every deletion is durable: a file of T that came back later would become rows once
-archival moves the timeline's start past T (notes 2.4). Before all this the caller renames the attempt's
-staging folder away, so that none of its writers publishes anything afterwards, and takes the table's lock.
+archival moves the timeline's start past T (FORMAT.md, section 3.7). Before all this the caller renames the
+attempt's staging folder away, so that none of its writers publishes anything afterwards, and takes the
+table's lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AVRO_DATA log blocks, as Spark writes them by default, decoded to Arrow (Hudi format notes 4.3).
+"""AVRO_DATA log blocks, as Spark writes them by default, decoded to Arrow (FORMAT.md, section 5.4).
 
 Content, big-endian: int 3, int number of records, then per record int length and the Avro binary of one
 row under the block's SCHEMA header. Dates and timestamps are decoded as bare numbers, which Arrow takes

@@ -1,4 +1,4 @@
-"""Base files: Parquet with Hudi's five meta columns first (Hudi format notes, section 3).
+"""Base files: Parquet with Hudi's five meta columns first (FORMAT.md, section 4).
 
 The caller names the file; `attach_meta_columns` needs that name because every row carries it.
 """

@@ -3,7 +3,7 @@ of the log.
 
 Invariant: changes are ordered as readers see them (log files by instant, version, write token; blocks and
 rows as they are in the file). Hudi's readers first reduce a slice's logs to one change per key and only
-then compare it with the base row (Hudi format notes 4.4); `reduce` is that first step.
+then compare it with the base row (FORMAT.md, section 7.3); `reduce` is that first step.
 """
 
 from __future__ import annotations

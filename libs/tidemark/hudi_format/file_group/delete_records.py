@@ -1,4 +1,4 @@
-"""DELETE log blocks of data file groups: keys with typed ordering values (Hudi format notes 4.3, 4.4).
+"""DELETE log blocks of data file groups: keys with typed ordering values (FORMAT.md, sections 5.5 and 7.4).
 
 Hudi reads two ordering values as "delete whatever is stored": null, and Int 0, which its DELETE operation
 writes. An int or date ordering value of 0 is the same bytes and therefore unconditional, too.

@@ -1,7 +1,7 @@
 """Log files of data: what one commit does to one file group, and reading such files back as columns.
 
 A file of ours holds one Parquet data block, then delete blocks: those with ordering values, then
-unconditional ones. hudi-rs refuses a delete block that mixes the two (Hudi format notes 4.4). Spark's own
+unconditional ones. hudi-rs refuses a delete block that mixes the two (FORMAT.md, section 5.5). Spark's own
 files hold Avro data blocks; its log compaction writes blocks that stand for those of other files, its MERGE
 INTO blocks that hold some columns only.
 """

@@ -1,6 +1,6 @@
 """Merging new versions into rows: COPY_ON_WRITE rewrites, and a base file with what its logs say.
 
-Both follow Hudi 1.2.0's readers (Hudi format notes 4.4): by event time the newer record wins when its
+Both follow Hudi 1.2.0's readers (FORMAT.md, section 7.2): by event time the newer record wins when its
 ordering value is not below the stored one, ties included; unconditional deletes always win.
 """
 

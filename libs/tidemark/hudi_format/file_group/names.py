@@ -1,8 +1,9 @@
-"""Names of base and log files (Hudi format notes 4.1, index part 2.1): the one place that parses and prints
-them.
+"""Names of base and log files (FORMAT.md, sections 4.1 and 5.1; METADATA_TABLE.md, section 4.1): the one
+place that parses and prints them.
 
-    base file   <fileId>_<writeToken>_<instant>.<extension> log file
-    .<fileId>_<instant>.log.<version>_<writeToken>      (.cdc at the end: change log, not part of a slice)
+    base file   <fileId>_<writeToken>_<instant>.<extension>
+    log file    .<fileId>_<instant>.log.<version>_<writeToken>
+                (.cdc at the end: change log, not part of a slice)
 
 Since table version 8 a log file's instant is that of its own deltacommit, its version starts at 1, and no
 commit appends to another one's file. A write token is three integers `partition-stage-attempt`.

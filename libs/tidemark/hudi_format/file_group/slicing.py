@@ -1,6 +1,6 @@
 """The rule that makes file slices of file names: which base file and which log files belong together.
 
-The rule (Hudi format notes 4.2; index part 2.6): a log file belongs to the newest base instant B, pending
+The rule (FORMAT.md, section 6.1): a log file belongs to the newest base instant B, pending
 compactions included, with B <= completion time of the log's instant. The instant in the log's name is not
 compared: a deltacommit that was requested before a compaction and completes after it belongs to the new
 slice. Files of instants that are not committed are in no slice: a base file that a writer left behind

@@ -1,4 +1,4 @@
-"""Write statuses as HoodieWriteStat, filled as Hudi's own writers fill them (Hudi format notes 2.2).
+"""Write statuses as HoodieWriteStat, filled as Hudi's own writers fill them (FORMAT.md, section 3.4).
 
 Readers and the metadata table use path, size and file id; counters are 0, never null, where they do not
 apply.

@@ -1,8 +1,8 @@
 """Entries of HFile data blocks, column by column.
 
 An entry is `i32 key length + 12, i32 value length, i16 key length, key, u8 0 (no column family), i64
-maximum time stamp, u8 4 (type Put), value, u8 0 (MVCC)`: 21 bytes around key and value (Hudi format notes,
-index part, 1.3).
+maximum time stamp, u8 4 (type Put), value, u8 0 (MVCC)`: 21 bytes around key and value (METADATA_TABLE.md,
+section 2.4).
 """
 
 from __future__ import annotations

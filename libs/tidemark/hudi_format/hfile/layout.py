@@ -2,8 +2,7 @@
 encodings.
 
 File order: data blocks, meta blocks, then the "load-on-open" section (root data index, root meta index,
-file info) and a trailer of 4096 bytes. All integers are big-endian (Hudi format notes, index part, section
-1).
+file info) and a trailer of 4096 bytes. All integers are big-endian (METADATA_TABLE.md, section 2).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Log files as a sequence of blocks: framing, headers, detection of damage (Hudi format notes 4.3, index
-2.2).
+"""Log files as a sequence of blocks: framing, headers, detection of damage (FORMAT.md, sections 5.2
+and 5.3).
 
 A block is `#HUDI#`, i64 size of what follows, i32 version 1, i32 type, headers, i64 content length,
 content, footers, and the size again (+ 6) as a pointer back. All integers are big-endian. The content's

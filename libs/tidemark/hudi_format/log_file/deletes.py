@@ -1,5 +1,5 @@
-"""Content of DELETE blocks: `i32 3, i32 length`, then one Avro HoodieDeleteRecordList (Hudi format notes
-4.3, index 2.4).
+"""Content of DELETE blocks: `i32 3, i32 length`, then one Avro HoodieDeleteRecordList (FORMAT.md,
+section 5.5; METADATA_TABLE.md, section 4.2).
 
 Each record is {recordKey, partitionPath, orderingVal}. Writing joins columns; reading follows the records
 one by one but decodes what comes after the key (partition path and ordering value) once per distinct run of
@@ -265,7 +265,7 @@ def _slice(data: bytes, start: int, length: int) -> tuple[bytes, int]:
 
 
 def empty_delete_content() -> bytes:
-    """Content of the DELETE block of the 80-byte file that makes an empty file group exist (index notes
-    2.5).
+    """Content of the DELETE block of the 80-byte file that makes an empty file group exist
+    (METADATA_TABLE.md, section 4.3).
     """
     return encode_deletes(pa.array([], pa.string()), "")

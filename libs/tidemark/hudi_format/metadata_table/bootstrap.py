@@ -1,5 +1,5 @@
-"""Makes the metadata table of a new, empty table: partitions `files` and `record_index` (Hudi format notes,
-index, 4.3).
+"""Makes the metadata table of a new, empty table: partitions `files` and `record_index`
+(METADATA_TABLE.md, section 9.2).
 
 Nothing is there to be indexed, so each file group starts with one log file of 80 bytes and no base file.
 The last step names the partitions in the data table's properties: before it engines see a table without
@@ -119,7 +119,7 @@ def partition_metadata(instant: str, depth: int) -> bytes:
 
 
 def _metadata_properties(table: str) -> bytes:
-    """`hoodie.properties` of the metadata table (Hudi format notes, index part, 4.1)."""
+    """`hoodie.properties` of the metadata table (METADATA_TABLE.md, section 9.1)."""
     name = f"{table}_metadata"
     properties = {
         keys.NAME: name,

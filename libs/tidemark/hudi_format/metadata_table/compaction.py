@@ -1,7 +1,7 @@
 """Compactions of the metadata table, seen from outside: which are pending, and how long ago the last one was.
 
 A pending compaction begins a new slice: logs that complete after it was requested belong to it, although
-its base file is not there yet (Hudi format notes, index part, 4.4). Reading needs no special care for that
+its base file is not there yet (METADATA_TABLE.md, section 9.3). Reading needs no special care for that
 (see `file_group.slicing`), planning does: a file group under a pending plan must not get a
 second one.
 """

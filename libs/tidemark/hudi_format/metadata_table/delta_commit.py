@@ -2,8 +2,8 @@
 three files.
 
 A data instant T has one metadata deltacommit with the same instant, and it completes before T does: that
-the data instant is still pending then keeps every reader from seeing it (Hudi format notes, index part,
-section 5). In order:
+the data instant is still pending then keeps every reader from seeing it (METADATA_TABLE.md, section
+8.2). In order:
 
 1. data `.requested` and `.inflight` exist (not this module's part),
 2. `begin_delta_commit`: requested, inflight,

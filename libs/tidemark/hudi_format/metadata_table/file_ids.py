@@ -1,4 +1,4 @@
-"""Where the metadata table lies, and the ids of its file groups (Hudi format notes, index part, 3.3).
+"""Where the metadata table lies, and the ids of its file groups (METADATA_TABLE.md, section 6.2).
 
     files                      files-0000-0
     global record index        record-index-<shard>-0

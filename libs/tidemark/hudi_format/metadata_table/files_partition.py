@@ -1,5 +1,5 @@
-"""The `files` partition of the metadata table: which files each data partition has (Hudi format notes,
-index part, 3.6).
+"""The `files` partition of the metadata table: which files each data partition has (METADATA_TABLE.md,
+section 7).
 
 One record per data partition maps file names to sizes, one record `__all_partitions__` lists the
 partitions. A commit writes its own changes only. Merging is a union: the larger size wins, a tombstone

@@ -1,7 +1,7 @@
 """Reads the log files of one slice of the metadata table: which blocks count, and in which order they are
 merged.
 
-Invariants (Hudi format notes, index part, 2.6 and 5): blocks count by their own INSTANT_TIME; blocks of an
+Invariants (METADATA_TABLE.md, sections 5.2 and 8.1): blocks count by their own INSTANT_TIME; blocks of an
 instant that a rollback command names do not; blocks that log compaction folded are replaced by the folded
 block (`log_file.folding`). A folded block is used only if everything in it counts; otherwise its originals
 are.

@@ -1,7 +1,7 @@
 """Record index entries as columns, and the log file that brings a shard from one commit to the next.
 
 A commit writes an upsert for each key that is new in its file group, a delete for each key that is gone,
-nothing for keys updated in place (Hudi format notes, index part, 3.5). A key has at most one entry per
+nothing for keys updated in place (METADATA_TABLE.md, section 6.5). A key has at most one entry per
 commit and shard.
 """
 

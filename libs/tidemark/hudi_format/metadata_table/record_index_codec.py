@@ -1,4 +1,4 @@
-"""Values of record index entries: Avro HoodieMetadataRecord of type 5 (Hudi format notes, index part, 3.2).
+"""Values of record index entries: Avro HoodieMetadataRecord of type 5 (METADATA_TABLE.md, section 6.1).
 
 A value depends on location and instant only, so a commit has few distinct ones: each is encoded or decoded
 once, and the column is made by dictionary. File ids of the form `<uuid>-<n>` (or a bare UUID) take encoding

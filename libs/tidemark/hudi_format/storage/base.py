@@ -96,7 +96,7 @@ class Storage(Protocol):
         """Puts a file in place of what may be there, in one step.
 
         Removes the stale `.<name>.crc` that Hadoop's local file system keeps beside a file: left behind it
-        makes every read by Spark fail (Hudi format notes 1.3).
+        makes every read by Spark fail (FORMAT.md, section 2.4).
         """
         ...
 

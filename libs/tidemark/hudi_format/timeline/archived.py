@@ -1,4 +1,4 @@
-"""The archived timeline: instants that Hudi moved out of the active one (Hudi format notes 2.4).
+"""The archived timeline: instants that Hudi moved out of the active one (FORMAT.md, section 3.8).
 
 `history/_version_` holds the number of the newest manifest; `manifest_<n>` is JSON that names the Parquet
 files, whose rows are {instantTime, completionTime, action, metadata, plan, version}: metadata and plan are

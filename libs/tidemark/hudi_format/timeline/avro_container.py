@@ -1,7 +1,7 @@
 """Records of the timeline as Avro object container files: the encoding, without the records' meaning.
 
-Every non-empty file of the timeline is one such container with one record, codec null (Hudi format notes
-2.2). The sync marker is derived from the content: equal records are equal files, so a step that is repeated
+Every non-empty file of the timeline is one such container with one record, codec null (FORMAT.md, section
+3.2). The sync marker is derived from the content: equal records are equal files, so a step that is repeated
 after a crash can compare what it finds with what it would have written.
 """
 

@@ -1,7 +1,7 @@
 """The commit metadata records of the timeline: what a completed commit says that it wrote.
 
-Field names are Hudi's in snake case; the Avro layouts are in `resources/*.avsc` (Hudi format notes 2.2,
-appendix A). Plans and results of rollbacks, compactions and cleans are in `timeline/service_records.py`.
+Field names are Hudi's in snake case; the Avro layouts are in `resources/*.avsc` (FORMAT.md, sections 3.3
+and 14). Plans and results of rollbacks, compactions and cleans are in `timeline/service_records.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WriteStat:
     """What one commit did to one file group. Sizes in bytes; `path` is relative to the table's base.
 
     `path`, `file_id` and `file_size_in_bytes` matter to readers, and `prev_base_file` to Hudi's index diff;
-    the counters inform (Hudi format notes 2.2). `prev_commit` is the text "null" where a file group begins.
+    the counters inform (FORMAT.md, section 3.4). `prev_commit` is the text "null" where a file group begins.
     """
 
     file_id: str

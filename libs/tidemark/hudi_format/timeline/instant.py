@@ -4,7 +4,7 @@ Lifecycle (the transition table is `TRANSITIONS`; a savepoint starts at INFLIGHT
 
     REQUESTED --> INFLIGHT --> COMPLETED        all three files stay in the timeline folder
 
-File names of timeline layout 2 (Hudi format notes 2.1), T = requested time, C = completion time:
+File names of timeline layout 2 (FORMAT.md, section 3.1), T = requested time, C = completion time:
 
     requested   T.<action>.requested
     inflight    T.<action>.inflight     but a COPY_ON_WRITE commit's is T.inflight, without the action

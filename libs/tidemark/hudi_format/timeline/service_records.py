@@ -1,5 +1,5 @@
-"""Plans and results of rollback, compaction and clean, as the timeline stores them (Hudi format notes 5.4,
-6.2, 6.3).
+"""Plans and results of rollback, compaction and clean, as the timeline stores them (FORMAT.md, sections 9.4,
+10.1 and 10.2).
 
 Paths in rollback and clean plans are absolute, those in compaction plans are file names inside their
 partition.

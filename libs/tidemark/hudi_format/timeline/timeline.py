@@ -5,7 +5,7 @@ A `Timeline` is a snapshot: nothing changes in it after `load_timeline`. Invaria
 - One instant per requested time: the furthest state for which there is a file. A savepoint is the
   exception: it has the requested time of the commit that it keeps, and is an instant beside it.
 - The three files of an instant stay; archival takes them away together, from the oldest write on. So what
-  is older than the first write instant and not itself pending counts as completed (Hudi format notes 2.4).
+  is older than the first write instant and not itself pending counts as completed (FORMAT.md, section 3.7).
 """
 
 from __future__ import annotations
