@@ -42,7 +42,7 @@ def lead_nowhere(text: str, known: dict[str, set[str]]) -> list[str]:
 
 
 def pages() -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.md"))}
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("[FMT]*.md"))}
 
 
 def tracked(*patterns: str) -> list[Path]:
