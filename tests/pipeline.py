@@ -22,8 +22,8 @@ import yaml
 from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, read_dead_letters
 from tidemark.config import TableConfigFile, load_config
 from tidemark.console.admin_client import AdminClient
+from tidemark.errors import TidemarkError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec
 from tidemark.stream_runtime.platform import child
@@ -164,7 +164,7 @@ class Pipeline:
         """Returns when all that was fed is committed: {"epoch", "instant"}."""
         try:
             return self.admin.flush(timeout_ms)
-        except StreamRuntimeError as error:
+        except TidemarkError as error:
             logs = "\n".join(f"--- {name}\n{self.log(name)}" for name in self._processes)
             raise AssertionError(f"flush: {error}\n{logs}") from error
 
@@ -242,7 +242,7 @@ class Pipeline:
     def coordinator_answers(self) -> bool:
         try:
             return int(self.admin.status(2.0)["coordinator"]["term"]) >= 0
-        except StreamRuntimeError:
+        except TidemarkError:
             return False
 
     def _in_order(self) -> list[str]:

@@ -24,7 +24,7 @@ from tests.faults.link import Address, Link
 from tests.input_model import DELETE_FIELD, SCHEMA
 from tidemark.config import load_config
 from tidemark.console.admin_client import AdminClient
-from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.errors import TidemarkError
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec
 from tidemark.stream_runtime.platform.broker_files import free_ports
@@ -138,7 +138,7 @@ class Cluster:
             self._admin = AdminClient(load_config(self.config_file(ADMIN)))
         try:
             found = self._admin.status(5.0)
-        except StreamRuntimeError:
+        except TidemarkError:
             return None
         return found if found["coordinator"]["term"] >= 0 else None
 

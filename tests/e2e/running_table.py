@@ -27,7 +27,7 @@ from hudi import HudiReadOptions, HudiTableBuilder
 from tidemark.config import load_config
 from tidemark.config.run_file import resolve_addresses
 from tidemark.console.admin_client import AdminClient
-from tidemark.stream_runtime.errors import StreamRuntimeError
+from tidemark.errors import TidemarkError
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 SCHEMA = {
@@ -100,7 +100,7 @@ class RunningTable:
         try:
             with AdminClient(resolve_addresses(load_config(self.config))) as client:
                 return bool(holds(client.status(5.0)))
-        except StreamRuntimeError:
+        except TidemarkError:
             return False
 
     def until_shown(self, holds: Callable[[dict[str, Any]], Any], timeout_s: float = 180.0) -> None:

@@ -23,8 +23,8 @@ from tidemark.console.arguments import whole_number
 from tidemark.console.output import printable
 from tidemark.demo.flights import EventStream
 from tidemark.demo.source import MONTHS_MAX, DemoSourceError
+from tidemark.errors import TidemarkError
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, TopicPartition
 from tidemark.stream_runtime.logging import configure_logging
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         topic = config.input.topics[0]
         position = Position(config.state.path / POSITION_FILE, topic, options.months)
         sent = feed(client, topic, stream, position, options.rate, clock)
-    except (FeedError, DemoSourceError, StreamRuntimeError) as error:
+    except (FeedError, DemoSourceError, TidemarkError) as error:
         sys.stderr.write(f"feed: {printable(str(error))}\n")
         return 1
     _log.info("all %d records are in %s, %d of them sent now", len(stream), topic, sent)

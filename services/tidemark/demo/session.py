@@ -27,9 +27,9 @@ from tidemark.demo.model import TableModel
 from tidemark.demo.progress import Progress
 from tidemark.demo.report import DemoReport, print_report, query_examples, table_checks
 from tidemark.demo.terminal import DemoView, open_view
+from tidemark.errors import TidemarkError
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.platform import child
@@ -178,7 +178,7 @@ class _Session:
             now_s = self._clock.monotonic_s()
             try:
                 status = admin.status(5.0)
-            except StreamRuntimeError:
+            except TidemarkError:
                 # A coordinator that is being restarted answers again soon, or the stall below tells.
                 status = None
             if status is not None:

@@ -21,8 +21,8 @@ from tidemark.cli.run.supervised_process import SupervisedProcess
 from tidemark.cli.run.verification_metrics import VerificationMetrics
 from tidemark.config import Address, TableConfigFile
 from tidemark.console.admin_client import AdminClient
+from tidemark.errors import TidemarkError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import Answer, HttpServer, Request
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_runtime.security.client import client_security, https_context
@@ -111,7 +111,7 @@ class RunMetrics:
                     self._starts.labels(role).set(process.starts)
                 try:
                     document = client.status(_TIMEOUT_S)
-                except StreamRuntimeError:
+                except TidemarkError:
                     self._up.set(0)
                     continue
                 self._show(document)
