@@ -266,19 +266,16 @@ class Recorder:
         self.events.late_max = late_max
 
     def _dropped_partition(self) -> None:
-        """Hudi on Spark inserts a row into a partition of its own and drops the partition, while nothing of
-        ours runs: the table is what it was, and the next coordinator notes that it found the drop right.
-        """
+        """Hudi on Spark makes a partition of one row and drops it: the next coordinator finds that right."""
         scratch = self.folder.with_name("scratch")
         spark = start_spark(ensure_jars("hudi-spark"), scratch)
         judge = HudiJudge(spark, scratch)
         judge.snapshot(self.table)
-        spark_operations = SparkOperations(judge, self.table, foreign_writer_options(str(self.table)))
+        operations = SparkOperations(judge, self.table, foreign_writer_options(str(self.table)))
         row = {"id": "of-spark", "region": "elsewhere", "at": self.events.now, "balance": 0.5}
-        rows = pa.Table.from_pylist([row], schema=SCHEMA)
-        spark_operations.write(rows, "upsert")
-        spark_operations.delete_partition("elsewhere", rows)
-        spark_operations.close()
+        operations.write(rows := pa.Table.from_pylist([row], schema=SCHEMA), "upsert")
+        operations.delete_partition("elsewhere", rows)
+        operations.close()
         spark.stop()
 
     def _another_writer(self) -> None:
