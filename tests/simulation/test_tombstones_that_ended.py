@@ -1,5 +1,5 @@
-"""A row that came although its key was deleted above it, since that delete's tombstone had ended: what happens
-to the key from then on rests on the row, also where a lost disk has the ended tombstone read once more.
+"""A row that came although its key was deleted above it, since that delete's tombstone had ended: what
+happens to the key from then on rests on the row, also where a lost disk has that one read once more.
 """
 
 from __future__ import annotations

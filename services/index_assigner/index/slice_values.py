@@ -106,8 +106,8 @@ class SliceValues:
         )
 
     def reach(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
-        """Whether the slice at each key's location holds a row or a delete of it with that value, or a greater
-        one. Raises as `of`.
+        """Whether the slice at each key's location holds a row or a delete of it with that value, or a
+        greater one. Raises as `of`.
         """
         held = self.of(keys, locations)
         return held.known & (held.ordering >= ordering)

@@ -58,7 +58,7 @@ class TombstoneStore:
         return known, rows
 
     def merged(self, keys: list[bytes], rows: TombstoneArray) -> tuple[list[bytes], list[bytes]]:
-        """What to write so that each key keeps its tombstone; keys may repeat, in the order of their deletes."""
+        """What to write so that each key keeps its tombstone; keys may repeat, in their order."""
         distinct, rows = self._one_of_each(keys, rows)
         known, stored = self.get(distinct)
         rows[known] = self._one_of(stored[known], rows[known])
@@ -105,7 +105,7 @@ class TombstoneStore:
         return list(seen), found
 
     def _one_of(self, first: TombstoneArray, second: TombstoneArray) -> TombstoneArray:
-        """Per key what two tombstones come to. Either may be the later one: a topic is read more than once."""
+        """Per key what two tombstones come to. Either may be the later one: a topic may be read again."""
         apart = np.abs(second["expires_ms"] - first["expires_ms"]) >= self._ttl_ms
         is_later = second["expires_ms"] > first["expires_ms"]
         is_greater = second["ordering"] >= first["ordering"]

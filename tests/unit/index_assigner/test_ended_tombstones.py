@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.unit.index_assigner.index_world import TTL_MS, Assigner, Change, DataTable, promoted, tombstone_rows
+from tests.unit.index_assigner.index_world import (
+    TTL_MS,
+    Assigner,
+    Change,
+    DataTable,
+    promoted,
+    tombstone_rows,
+)
 
 HIGH, LOW = 90, 79
 
@@ -34,7 +41,7 @@ def value_of(assigner: Assigner) -> int | None:
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["as they came", "the older one once more"])
 def test_a_delete_that_came_after_the_end_stands_alone(assigners, at_once: bool, order: tuple[int, int]):
-    """The row that it deleted was below the ended one: whoever came after the later delete counts again."""
+    """The row that it deleted was below the ended one."""
     one = assigners(DataTable()).open()
     now_ms = one.clock.now_ms()
     made = [(HIGH, now_ms - TTL_MS, 1), (LOW, now_ms, 1)]
