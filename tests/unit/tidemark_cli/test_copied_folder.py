@@ -4,8 +4,8 @@ copied from: no command reaches that coordinator. The service itself answers, wi
 A command from a copy is refused before its own call: the command line compares the folders, by the answer of
 `Serves`, which has to come. Three calls are made by no command. Who makes them is another program, which has
 no folder that could be a copy: it names a table, and the answers say of which folder they are, or belong to
-who serves. What the command line has in their place, `verify` and `table describe`, reads the copy's own files
-and asks nobody.
+who serves. What the command line has in their place, `verify` and `table describe`, reads the copy's own
+files and asks nobody.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from stream_runtime.failpoint import FailpointRegistry
 from stream_runtime.ids import SeededIds
 from stream_runtime.platform.broker_files import free_ports
 from stream_runtime.rpc.channel import call, open_channel
-from stream_runtime.rpc.errors import RpcError
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
@@ -164,11 +164,13 @@ def test_the_first_question_is_answered_with_the_folder_that_is_served(productio
 @pytest.mark.parametrize("method", OF_OTHER_PROGRAMS)
 def test_what_other_programs_ask_names_a_table_and_no_folder(production: Production, method: str) -> None:
     request = OF_OTHER_PROGRAMS[method]
-    assert {field.name for field in request.DESCRIPTOR.fields} <= {"table", "full"}
+    fields = pb.DESCRIPTOR.message_types_by_name[f"{method}Request"].fields
+    assert {field.name for field in fields} <= {"table", "full"}
     production.called.clear()
-    with asking(production) as stub, pytest.raises((RpcError, grpc.RpcError), match="serves table 'orders'"):
-        answer = getattr(stub, method)(request(table="orders-of-a-copy"), timeout=60)
-        list(answer if method == "Verify" else [answer])
+    with asking(production) as stub:
+        ask = partial(getattr(stub, method), request(table="orders-of-a-copy"), timeout=60)
+        with pytest.raises(grpc.RpcError, match="serves table 'orders'"):
+            list(ask() if method == "Verify" else [ask()])
     assert production.called == [method]
 
 
