@@ -1,6 +1,6 @@
 """Input from a producer that writes its own record batches: no record ends, stops or starves a table.
 
-The bulk goes in batches of every codec to one running table; a good record stands behind each of them.
+The bulk goes in batches of every codec to one running table; a good record stands right behind each oddity.
 Most records are of one seed, the same in each run, the last fourth of another, which is printed.
 `TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_RECORDS` sets how many bad records there are.
 """
@@ -74,25 +74,24 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lo
         dice = fixed if 4 * first < 3 * RECORDS else drawn
         made = hostile_records(dice, min(BATCH, RECORDS - first), table.new_id)
         codec, partition = codec_of[number % len(codec_of)], number % PARTITIONS
-        behind = Hostile("good record behind", table.good(), frozenset(), "")
-        records = [each.record for each in (*made, behind)]
+        records = [record for each in made for record in (each.record, table.good())]
         later = [dice.choice(LATER_MS) for _ in records] if dice.random() < 0.5 else ()
         base = table.send(partition, batch(records, codec, dice.choice(TIMESTAMPS), later_ms=later))
-        sent |= {(partition, base + at): each for at, each in enumerate(made)}
+        sent |= {(partition, base + 2 * at): each for at, each in enumerate(made)}
         codecs[codec.name] += len(made)
         kinds.update(each.kind for each in made)
     texts = [text for number in KNOWN for text in (number, f'"{number}"')]
     known = [RawRecord(with_columns(row("a"), {"price": text})) for text in texts]
-    base = table.send(0, batch([*known, table.good()]))
+    base = table.send(0, batch([each for record in known for each in (record, table.good())]))
     for at, record in enumerate(known):
-        sent[0, base + at] = Hostile("decimal that ended Arrow", record, frozenset({"mistyped-field"}))
+        sent[0, base + 2 * at] = Hostile("decimal that ended Arrow", record, frozenset({"mistyped-field"}))
     kinds.update({"decimal that ended Arrow": len(known)})
     for codec in codec_of[1:]:
         # Each unpacks to many times its size, in records of a megabyte and in one that is too large.
         pieces = [RawRecord(b"\0" * (1 << 20)) for _ in range(BOMB_BYTES >> 20)]
-        base = table.send(0, batch([*pieces, table.good()], codec))
+        base = table.send(0, batch([each for piece in pieces for each in (piece, table.good())], codec))
         for at, record in enumerate(pieces):
-            sent[0, base + at] = Hostile("record of a bomb", record, frozenset({"not-json"}))
+            sent[0, base + 2 * at] = Hostile("record of a bomb", record, frozenset({"not-json"}))
         whole = RawRecord(b" " * BOMB_BYTES)
         base = table.send(1, batch([whole, table.good()], codec))
         sent[1, base] = Hostile("bomb of one record", whole, frozenset({"record-too-large"}))
