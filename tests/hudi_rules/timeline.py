@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 _NAME: Final = re.compile(r"^(\d{17})(?:_(\d{17}))?\.(\w+)(?:\.(requested|inflight))?$")
+_BUILDS: Final = "0" * 14
 SAVEPOINT: Final = "savepoint"
 # What a pending action of this name is called when it is done.
 DONE_AS: Final[Mapping[str, str]] = {
@@ -36,6 +37,11 @@ class Instant(NamedTuple):
     def word(self) -> str:
         """The action as the completed file's name has it."""
         return DONE_AS.get(self.action, self.action)
+
+    @property
+    def builds(self) -> bool:
+        """Whether it built an index, or the whole metadata table: such instants are numbers, no times."""
+        return self.requested.startswith(_BUILDS)
 
     @property
     def name(self) -> str:

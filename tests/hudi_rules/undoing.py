@@ -72,13 +72,21 @@ def written_after(timeline: Timeline, instant: str) -> list[Instant]:
 def check_restore(metadata: Timeline, savepoint: str) -> None:
     """Where the oldest compaction on the metadata table's timeline is not older than the savepoint, or the
     savepoint is older than that timeline, Hudi builds the metadata table anew, and the record index has what
-    was in it before the restore. Raises RefusedError.
+    was in it before the restore. Where the savepoint's commit completed there before an index was built, Hudi
+    takes the building back like any write: the index lacks what it began with. Raises RefusedError.
     """
     compacted = min((each.requested for each in metadata.completed("compaction")), default=None)
     if compacted is not None and compacted >= savepoint:
         raise RefusedError(f"the metadata table was compacted at {compacted}: Hudi builds it anew")
     if savepoint < (metadata.start or ""):
         raise RefusedError(f"the metadata table's timeline starts after {savepoint}: Hudi builds it anew")
+    if is_built_after(metadata, savepoint):
+        raise RefusedError(f"indexes were built after {savepoint}: Hudi takes that back")
+
+
+def is_built_after(metadata: Timeline, savepoint: str) -> bool:
+    """Whether an index was built after the savepoint's commit completed in the metadata table."""
+    return any(each.builds for each in written_after(metadata, savepoint))
 
 
 def forgotten_by_restore(timeline: Timeline, savepoint: str) -> list[Instant]:

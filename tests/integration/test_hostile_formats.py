@@ -154,10 +154,18 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
             batch_kinds = mixed[first : first + BATCH]
             random = fixed if 4 * first < 3 * RECORDS else drawn
             values = [kinds[kind](random) for kind in batch_kinds]
-            good.add(key := f"good-{first}")
-            records = [RawRecord(value) for value, _ in values] + [RawRecord(made.sound(key))]
+            # Right behind each oddity in every other batch, and behind all of the batch in the others.
+            step = 1 if number % 2 == 0 else len(values)
+            records = list[RawRecord]()
+            places = list[int]()
+            for at, (value, _) in enumerate(values, 1):
+                places.append(len(records))
+                records.append(RawRecord(value))
+                if at % step == 0:
+                    good.add(key := f"good-{first + at}")
+                    records.append(RawRecord(made.sound(key)))
             base = send(raw, pipeline.topic, batch(records, list(Codec)[number % len(Codec)]))
-            for at, (kind, (_, become)) in enumerate(zip(batch_kinds, values, strict=True)):
+            for at, kind, (_, become) in zip(places, batch_kinds, values, strict=True):
                 sent[base + at] = kind, become
         pipeline.flush(FLUSH_MS)
         rows = Counter(each["id"] for each in hudi_rs_snapshot(pipeline.table))

@@ -1,6 +1,7 @@
 """Input from a producer that writes its own record batches: no record ends, stops or starves a table.
 
-The bulk goes in batches of every codec to one running table; a good record stands behind each of them.
+The bulk goes in batches of every codec to one running table; a good record stands behind each of them,
+and in one of `PAIRED_EVERY` batches, of all codecs and partitions, right behind each oddity of every kind.
 Most records are of one seed, the same in each run, the last fourth of another, which is printed.
 `TIDEMARK_HOSTILE_SEED` replays that, `TIDEMARK_HOSTILE_RECORDS` sets how many bad records there are.
 """
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 RECORDS: Final = int(os.environ.get("TIDEMARK_HOSTILE_RECORDS", "10000"))
 BATCH: Final = 100
+PAIRED_EVERY: Final = 8
+"""Bad records between good ones take a multiple of the time of bad ones beside each other."""
 BOMB_BYTES: Final = 48 << 20
 DEADLY_BYTES: Final = 448 << 20
 MEMORY_MAX: Final = 480 << 20
@@ -61,6 +64,15 @@ def peak_memory(pipeline: Pipeline) -> int:
     return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
+def followed(made: list[RawRecord], table: Table, each: bool) -> tuple[list[RawRecord], range]:
+    """The records of a batch, with a good one behind each of these, or behind all of them; and the places of
+    these in it.
+    """
+    if not each:
+        return [*made, table.good()], range(len(made))
+    return [one for record in made for one in (record, table.good())], range(0, 2 * len(made), 2)
+
+
 def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lost(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,23 +81,27 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lo
     sent: dict[tuple[int, int], Hostile] = {}
     codecs: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
+    paired: Counter[str] = Counter()
     codec_of = list(Codec)
     for number, first in enumerate(range(0, RECORDS, BATCH)):
         dice = fixed if 4 * first < 3 * RECORDS else drawn
         made = hostile_records(dice, min(BATCH, RECORDS - first), table.new_id)
         codec, partition = codec_of[number % len(codec_of)], number % PARTITIONS
-        behind = Hostile("good record behind", table.good(), frozenset(), "")
-        records = [each.record for each in (*made, behind)]
+        is_paired = number % PAIRED_EVERY == 0
+        records, places = followed([each.record for each in made], table, is_paired)
         later = [dice.choice(LATER_MS) for _ in records] if dice.random() < 0.5 else ()
         base = table.send(partition, batch(records, codec, dice.choice(TIMESTAMPS), later_ms=later))
-        sent |= {(partition, base + at): each for at, each in enumerate(made)}
+        sent |= {(partition, base + at): each for at, each in zip(places, made, strict=True)}
+        paired.update(each.kind for each in made if is_paired)
         codecs[codec.name] += len(made)
         kinds.update(each.kind for each in made)
     texts = [text for number in KNOWN for text in (number, f'"{number}"')]
     known = [RawRecord(with_columns(row("a"), {"price": text})) for text in texts]
-    base = table.send(0, batch([*known, table.good()]))
-    for at, record in enumerate(known):
+    records, places = followed(known, table, True)
+    base = table.send(0, batch(records))
+    for at, record in zip(places, known, strict=True):
         sent[0, base + at] = Hostile("decimal that ended Arrow", record, frozenset({"mistyped-field"}))
+    assert paired.keys() == kinds.keys(), "kinds that no good record stood right behind"
     kinds.update({"decimal that ended Arrow": len(known)})
     for codec in codec_of[1:]:
         # Each unpacks to many times its size, in records of a megabyte and in one that is too large.

@@ -171,6 +171,16 @@ class OtherEngine:
                     content = self._storage.read(f"{RECORD_INDEX_FOLDER}/{name}")
                     self._storage.create(f"{RECORD_INDEX_FOLDER}/{name.replace(first, mine)}", content)
 
+    def take_building_back(self, keeps: int) -> None:
+        """What Hudi's restore does where the savepoint's commit completed before the index was built: the
+        building goes. ``keeps``: shards that such commits wrote to.
+        """
+        folder = join_path(METADATA_TABLE_ROOT, "timeline")
+        for file in [each.name for each in self._storage.list(folder)]:
+            if is_bootstrap_instant(file):
+                self._storage.delete(join_path(folder, file))
+        self._make_shards(keeps)
+
     def restore(self) -> None:
         """Takes its own newest commit back, and says that it was a restore."""
         newest = load_timeline(self._storage).completed(self._action)[-1]

@@ -214,3 +214,14 @@ def test_a_restore_that_took_the_record_index_along_stops_nothing(tmp_path: Path
     tagged_anew(path)
     path.run_until_idle()
     check_end(path)
+
+
+@pytest.mark.parametrize(("keeps", "said"), [(0, "has no shards"), (1, "has 1 shards")])
+def test_nothing_is_tagged_anew_where_a_restore_took_the_building_of_the_index_back(
+    tmp_path: Path, keeps: int, said: str
+) -> None:
+    """As Hudi's does when the savepoint's commit completed before the index was built."""
+    path, other = restored(tmp_path, index_went_back=True)
+    other.take_building_back(keeps)
+    assert said in halts(path)
+    assert path.state().generation == 0

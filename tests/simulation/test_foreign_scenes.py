@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
 
 from tests.simulation.world.foreign_scenes import (
     KINDS,
+    changes_in_attempts_scene,
     chosen_kinds,
+    has_changes_in_attempts,
     has_left_entries,
     left_entries_scene,
 )
@@ -47,6 +50,25 @@ def test_the_scene_of_left_entries_draws_from_its_own_stream_and_says_known_word
         said = [event[1] for event in author.events if event[0] == "foreign"]
         assert {"overwrite", "drop"} & set(said)
         assert set(said) <= set(FOREIGN)
+
+
+def test_the_scene_of_changes_in_attempts_has_each_of_them_where_the_coordinator_was_last() -> None:
+    said = set[str]()
+    for seed in range(20):
+        author = _Author(seed)
+        changes_in_attempts_scene(author)
+        for before, event in pairwise(author.events):
+            if event[0] == "foreign" and before == ("step", "coordinator"):
+                said.add(event[1])
+    assert said == {"insert", "insert-into", "update", "delete", "move", "clean"} <= set(FOREIGN)
+
+
+def test_changes_in_attempts_are_for_worlds_that_have_these_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIDEMARK_FOREIGN", raising=False)
+    chosen = [seed for seed in range(1_000) if has_changes_in_attempts(seed)]
+    assert 90 <= len(chosen) <= 150
+    monkeypatch.setenv("TIDEMARK_FOREIGN", "rows,clock")
+    assert not any(map(has_changes_in_attempts, chosen))
 
 
 def test_left_entries_are_for_merge_on_read_where_partitions_may_be_replaced(

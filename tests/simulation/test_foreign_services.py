@@ -106,6 +106,26 @@ def test_a_restore(name: str, kind: str) -> None:
     assert outcome.reached["our commit after a foreign restore"]
 
 
+# Its commit completes before ours that made the record index: a restore to it would take that back.
+BELOW_THE_INDEX = "round\nforeign clock -5000\nforeign insert d1"
+RESTORE_BELOW = {
+    "the engine's newest commit": "foreign restore",
+    "a savepoint": "foreign savepoint\nforeign clock 0\nforeign insert d1\nforeign restore",
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("name", RESTORE_BELOW)
+def test_no_restore_takes_the_making_of_the_record_index_back(name: str, kind: str) -> None:
+    """Hudi's would: of three shards those stay that the savepointed commit wrote to. The engine restores to a
+    commit after it instead.
+    """
+    outcome = played(f"type={kind} shards=3", BELOW_THE_INDEX, RESTORE_BELOW[name], "foreign clock 0", GO_ON)
+    assert outcome.violations == ()
+    assert outcome.reached["foreign restore"] == 1
+    assert outcome.reached["our commit after a foreign restore"]
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_clean_that_is_planned_before_our_commit_and_done_after_it(kind: str) -> None:
     rewritten = "foreign compact" if kind == "mor" else "foreign update k0"

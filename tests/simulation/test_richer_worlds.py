@@ -291,7 +291,7 @@ def test_brokers_that_were_killed_forget_deletions(deletions: int, roles: str, p
 # ------------------------------------------------------------ seeds
 
 
-def test_seeds_of_the_usual_world_are_what_they_were_and_two_of_three_stay_with_it() -> None:
+def test_seeds_of_the_usual_world_are_what_they_were_and_two_of_five_or_more_stay_with_it() -> None:
     usual = 0
     for seed in [*range(300), *sorted(QUOTED)]:
         script = generate(seed)
@@ -300,7 +300,7 @@ def test_seeds_of_the_usual_world_are_what_they_were_and_two_of_three_stay_with_
             usual += seed < 300
         else:
             assert seed not in QUOTED
-    assert 140 <= usual <= 210
+    assert 120 <= usual <= 180
 
 
 OF_RICHER = {("grow",), ("skip",), ("feed", "lost"), ("feed", "deadly")}

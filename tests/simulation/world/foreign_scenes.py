@@ -12,14 +12,19 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from tests.simulation.world.script import Setup
+
 _KEYS, _DAYS = 6, 3
 _LEFT_ENTRIES: Final = 0.12
+_IN_ATTEMPT: Final = 0.12
+_AT_ONCE: Final = 3
 
 
 class Author(Protocol):
     """Who writes a script down (`generate`)."""
 
     random: Random
+    setup: Setup
     time: int
 
     def say(self, *words: object) -> None: ...
@@ -229,6 +234,56 @@ def foreign_scene(author: Author) -> None:
         if dice.random() < 0.2:
             author.fault()
     author.work(dice.randint(1, 4))
+
+
+_CHANGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    "insert": ("DAY",),
+    "insert-into": ("DAY",),
+    "update": ("KEY",),
+    "delete": ("KEY",),
+    "move": ("KEY", "DAY"),
+    "clean": ("versions", "1"),
+})  # fmt: skip
+
+
+def has_changes_in_attempts(seed: int) -> bool:
+    """Whether the seed has `changes_in_attempts_scene` instead of `foreign_scene`. Drawn from a random stream
+    of its own, so that other seeds have the scripts that they had before.
+    """
+    wanted = Random(f"{seed} changes in attempts").random() < _IN_ATTEMPT
+    return wanted and {"rows", "clean"} <= set(chosen_kinds())
+
+
+def changes_in_attempts_scene(author: Author) -> None:
+    """It changes rows, or cleans, between our plan and our writing. What other scenes do of it hardly ever
+    meets an attempt, and fewer still one whose keys are there.
+    """
+    dice = author.random
+    for kind in dice.sample(list(_CHANGES), _AT_ONCE):
+        key, day = f"k{dice.randrange(_KEYS)}", _day(author)
+        _up(author, key, day)
+        author.say("hurry")
+        for _ in range(6):
+            author.say("round")
+        if kind == "clean":
+            author.say("foreign", "compact")
+        _tagged_and_planned(author, key, day)
+        author.say("foreign", kind, *({"KEY": key, "DAY": day}.get(word, word) for word in _CHANGES[kind]))
+        author.work(dice.randint(1, 4))
+
+
+def _tagged_and_planned(author: Author, key: str, day: str) -> None:
+    """An attempt that nobody writes yet, wherever no fault keeps it from being planned."""
+    _up(author, key, day)
+    author.say("hurry")
+    setup = author.setup
+    for stage, count in (("shuffler", setup.shufflers), ("assigner", setup.assigners)):
+        for seat in [f"{stage}-{number}" for number in range(count)] * 2:
+            author.say("step", seat)
+    # Nobody writes as long as the writer takes no step.
+    for _ in range(3):
+        author.say("wait", 300)
+        author.say("step", "coordinator")
 
 
 def has_left_entries(seed: int, is_log: bool) -> bool:

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from tests.simulation.world.foreign_scenes import foreign_scene, has_left_entries, left_entries_scene
+from tests.simulation.world.foreign_scenes import (
+    changes_in_attempts_scene,
+    foreign_scene,
+    has_changes_in_attempts,
+    has_left_entries,
+    left_entries_scene,
+)
 from tests.simulation.world.long_scenes import long_scene
 from tests.simulation.world.richer import richer
 from tests.simulation.world.script import Event, Script, Setup
@@ -322,6 +328,8 @@ def generate(seed: int) -> Script:
     place = seed % _LONG_SCENE_EVERY
     if place == _LONG_SCENE_EVERY - 1:
         long_scene(author, author.setup.assigners)
+    elif place in _FOREIGN_SCENES and has_changes_in_attempts(seed):
+        changes_in_attempts_scene(author)
     elif place in _FOREIGN_SCENES:
         foreign_scene(author)
     if has_left_entries(seed, author.setup.type == "mor"):

@@ -18,6 +18,7 @@ from tests.simulation.world.script import Event, Setup
 _CHANCE: Final = 0.35
 _CHANCE_HARDER: Final = 1 / 7
 _CHANCE_STARTS_BACK: Final = 1 / 8
+_CHANCE_SMALL: Final = 0.16
 _KEYS: Final = 6
 _MORE_KEYS: Final = 8
 _ENDS: Final = ("decoded", "decoded", "fetched")
@@ -69,8 +70,12 @@ def _caches(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
         at, seat = dice.randrange(len(events) + 1), f"assigner-{dice.randrange(setup.assigners)}"
         scene: list[Event] = [("foreign", "compact-index"), (dice.choice(("lose-disk", "kill")), seat)]
         events = [*events[:at], *scene, *events[at:]]
+    return _with_small_caches(dice, setup), events
+
+
+def _with_small_caches(dice: Random, setup: Setup) -> Setup:
     cache_bytes, block_bytes = dice.choice((1, 1_500, 3_000)), dice.choice((1, 100, 300))
-    return replace(setup, cache_bytes=cache_bytes, block_bytes=block_bytes), events
+    return replace(setup, cache_bytes=cache_bytes, block_bytes=block_bytes)
 
 
 def _lost(dice: Random, setup: Setup, events: list[Event]) -> _Drawn:
@@ -182,7 +187,8 @@ HARDER: Final[Mapping[str, _Draw]] = MappingProxyType({
 
 def richer(seed: int, setup: Setup, events: list[Event]) -> _Drawn:
     """The world of the seed: for two of three seeds the given one, else with one, two or three of `KINDS`;
-    and for one of seven with one or two of `HARDER`; and in one of eight brokers forget deletions.
+    for one of seven with one or two of `HARDER`; in one of eight brokers forget deletions; and so many have
+    small batches, or small caches, that a fifth of all have each.
     """
     if seed in QUOTED:
         return setup, events
@@ -197,4 +203,9 @@ def richer(seed: int, setup: Setup, events: list[Event]) -> _Drawn:
     dice = Random(f"{seed} starts go back")
     if dice.random() < _CHANCE_STARTS_BACK:
         setup, events = _starts_back(dice, setup, events)
+    dice = Random(f"{seed} small")
+    if dice.random() < _CHANCE_SMALL and not setup.batch_bytes:
+        setup, events = _batches(dice, setup, events)
+    if dice.random() < _CHANCE_SMALL and not setup.cache_bytes:
+        setup = _with_small_caches(dice, setup)
     return setup, events

@@ -118,8 +118,9 @@ def test_connections_have_a_bound_in_memory_and_files_that_holds_with_1024_files
         assert serving.peak_bytes() - before < 32 << 20
 
 
-def test_thousands_of_connections_take_bounded_memory_and_files(tmp_path: Path) -> None:
-    with serving_process(tmp_path, tokens=False) as serving:
+@pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "open"])
+def test_thousands_of_connections_take_bounded_memory_and_files(tmp_path: Path, tokens: bool) -> None:
+    with serving_process(tmp_path, tokens=tokens) as serving:
         until(lambda: is_serving(serving.rpc, 5.0))
         before, files = serving.peak_bytes(), serving.open_files()
         with strangers(serving.rpc, STRANGERS, PREFACE):

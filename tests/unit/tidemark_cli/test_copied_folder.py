@@ -1,16 +1,30 @@
 """A copy of a served table's folder, with a configuration that names the coordinator of the table it was
 copied from: no command reaches that coordinator. The service itself answers, with Kafka in memory.
+
+A command from a copy is refused before its own call: the command line compares the folders, by the answer of
+`Serves`, which has to come. Three calls are made by no command. Who makes them is another program, which has
+no folder that could be a copy: it names a table, and the answers say of which folder they are, or belong to
+who serves. What the command line has in their place, `verify` and `table describe`, reads the copy's own
+files and asks nobody.
 """
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from testing.ids import SeededIds
+from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.admin.v1 import admin_pb2_grpc
 
 from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
@@ -21,10 +35,13 @@ from tidemark.commit_coordinator import bootstrap
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
+from tidemark.commit_coordinator.opening.sign_of_life import SIGN
 from tidemark.config import load_config
+from tidemark.console import admin_client
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.platform.broker_files import free_ports
+from tidemark.stream_runtime.rpc.channel import call, open_channel
 
 COMMANDS = {
     "Status": ["status"],
@@ -41,8 +58,14 @@ COMMANDS = {
     "ShowDeadLetter": ["dead-letter", "show", "0"],
     "ReplayDeadLetters": ["dead-letter", "replay"],
 }
-# The first question of each command, and calls that no command makes.
-OTHERS = {"Serves", "Verify", "LastVerification", "DescribeTable"}
+FIRST_QUESTION = "Serves"
+"""By its answer a copy is told: it is never refused for the folder of who asks."""
+OF_OTHER_PROGRAMS = {
+    "Verify": pb.VerifyRequest,
+    "LastVerification": pb.LastVerificationRequest,
+    "DescribeTable": pb.DescribeTableRequest,
+}
+"""No command makes these calls, so that none can make them from a copy."""
 METHODS = {method.name for method in pb.DESCRIPTOR.services_by_name["Admin"].methods}
 
 
@@ -94,8 +117,20 @@ def copied(production: Production, folder: Path) -> Path:
     return folder / "orders.yaml"
 
 
-def test_every_call_that_a_command_makes_is_tried() -> None:
-    assert COMMANDS.keys() | OTHERS == METHODS
+def files_of(table: Path) -> dict[str, bytes]:
+    """Content by path, without what a coordinator writes anew every few seconds."""
+    files = {str(each.relative_to(table)): each for each in table.rglob("*") if each.is_file()}
+    return {path: file.read_bytes() for path, file in files.items() if path != SIGN}
+
+
+def test_every_call_is_tried() -> None:
+    assert COMMANDS.keys() | {FIRST_QUESTION} | OF_OTHER_PROGRAMS.keys() == METHODS
+
+
+def test_commands_make_no_call_that_is_not_tried_from_a_copy() -> None:
+    sources = [file.read_text() for file in Path(admin_client.__file__).parent.rglob("*.py")]
+    made = {name for text in sources for name in re.findall(r"\b_?stub\.([A-Z]\w*)", text)}
+    assert made == COMMANDS.keys() | {FIRST_QUESTION}
 
 
 @pytest.mark.parametrize("method", COMMANDS)
@@ -112,6 +147,73 @@ def test_no_command_of_a_copy_reaches_the_coordinator_of_the_table(
     )
     assert "a table.name and a state.path of its own" in said.err
     assert production.called == ["Serves"]
+
+
+@contextmanager
+def asking(production: Production) -> Iterator[admin_pb2_grpc.AdminStub]:
+    """Another program, which knows the coordinator's address and the table's name."""
+    with open_channel(load_config(production.file).services.coordinator) as channel:
+        yield admin_pb2_grpc.AdminStub(channel)
+
+
+def test_the_first_question_is_answered_with_the_folder_that_is_served(production: Production) -> None:
+    with asking(production) as stub:
+        answer = call(stub.Serves, pb.ServesRequest(table="orders"))
+    assert answer.path == str(production.table)
+    assert answer.location.path == str(production.table)
+
+
+@pytest.mark.parametrize("method", OF_OTHER_PROGRAMS)
+def test_what_other_programs_ask_names_a_table_and_no_folder(production: Production, method: str) -> None:
+    request = OF_OTHER_PROGRAMS[method]
+    fields = pb.DESCRIPTOR.message_types_by_name[f"{method}Request"].fields
+    assert {field.name for field in fields} <= {"table", "full"}
+    production.called.clear()
+    with asking(production) as stub:
+        ask = partial(getattr(stub, method), request(table="orders-of-a-copy"), timeout=60)
+        with pytest.raises(grpc.RpcError, match="serves table 'orders'"):
+            list(ask() if method == "Verify" else [ask()])
+    assert production.called == [method]
+
+
+def test_what_describes_the_table_says_of_which_folder(production: Production) -> None:
+    with asking(production) as stub:
+        answer = call(stub.DescribeTable, pb.DescribeTableRequest(table="orders"))
+    assert json.loads(answer.json)["path"] == str(production.table)
+
+
+@pytest.mark.parametrize("command", [["verify"], ["table", "describe"]], ids=" ".join)
+def test_commands_that_read_files_read_those_of_the_copy_and_ask_nobody(
+    production: Production, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = copied(production, tmp_path)
+    production.called.clear()
+    before = files_of(production.table)
+    assert main([*command, "-c", str(file), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said.get("path", str(tmp_path / "table")) == str(tmp_path / "table")
+    assert (files_of(production.table), production.called) == (before, [])
+    # Without the copy's files there is no answer: it came from nowhere else.
+    shutil.rmtree(tmp_path / "table")
+    assert main([*command, "-c", str(file), "--json"]) != 0
+    assert production.called == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["recover"], *(["table", "adopt", way, "--yes"] for way in ("--new-ledger", "--copied", "--moved"))],
+    ids=" ".join,
+)
+def test_commands_that_end_what_is_open_are_refused_while_the_table_is_served(
+    production: Production, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They ask nothing of the coordinator: that one is there is enough."""
+    file = copied(production, tmp_path)
+    production.called.clear()
+    before = files_of(tmp_path / "table")
+    assert main([*command, "-c", str(file)]) == 1
+    assert "a coordinator serves at" in capsys.readouterr().err
+    assert (files_of(tmp_path / "table"), production.called) == (before, [])
 
 
 @pytest.mark.parametrize("method", ["Flush", "Status", "Pause", "Resume"])

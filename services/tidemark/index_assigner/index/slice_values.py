@@ -105,6 +105,13 @@ class SliceValues:
             f"{self._storage.base_uri}: files of the newest slices vanished in each of {_ATTEMPTS_MAX} reads"
         )
 
+    def reach(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+        """Whether the slice at each key's location holds a row or a delete of it with that value, or a
+        greater one. Raises as `of`.
+        """
+        held = self.of(keys, locations)
+        return held.known & (held.ordering >= ordering)
+
     def slices_at(self, locations: Sequence[int]) -> list[FileSlice | None]:
         """The newest slice of each file group; None where nothing of it is committed.
 

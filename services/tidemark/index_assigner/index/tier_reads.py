@@ -136,15 +136,18 @@ class TierReads:
         self._spent("mdt", started)
 
     def tombstones(self, composite: list[bytes], keys: pa.StringArray, columns: AnswerColumns) -> None:
-        """Ordering values of absent keys. Expired ones count as long as a slice still holds the key."""
+        """Ordering values of absent keys. Expired ones count as long as a slice still holds the delete."""
         absent = columns.absent()
         known, rows = self._tombstones.get([composite[each] for each in absent.tolist()])
         expired = np.flatnonzero(known & (rows["expires_ms"] <= self._clock.now_ms()))
         if expired.size:
-            held = self._slices.of(
-                keys.take(pa.array(absent[expired])), np.ascontiguousarray(rows["location"][expired])
+            ended = rows[expired]
+            held = self._slices.reach(
+                keys.take(pa.array(absent[expired])),
+                np.ascontiguousarray(ended["location"]),
+                ended["ordering"],
             )
-            over = expired[~held.known]
+            over = expired[~held]
             known[over] = False
             self._tombstones.remove(composite[each] for each in absent[over].tolist())
         columns.add_tombstones(absent[known], rows["ordering"][known], rows["location"][known])

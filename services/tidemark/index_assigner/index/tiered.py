@@ -81,7 +81,7 @@ class TieredIndex:
         self._locations, self._ordered, self._clock = locations, ordered, clock
         stored = StoredLocations(rocks, locations)
         self._rocks = rocks
-        self._tombstones = TombstoneStore(rocks, stored)
+        self._tombstones = TombstoneStore(rocks, stored, ordering.tombstone_ttl_ms)
         self._slices = SliceValues(
             storage, locations, ordering.schema, ordering.mode, ordering.field, limits.slice_values
         )

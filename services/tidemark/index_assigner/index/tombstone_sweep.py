@@ -60,9 +60,10 @@ class TombstoneSweep:
             return
         keys = [items[each][0][_HEAD:] for each in expired.tolist()]
         try:
-            held = self._slices.of(pa.array([key[2:].decode() for key in keys], pa.string()), located)
+            names = pa.array([key[2:].decode() for key in keys], pa.string())
+            held = self._slices.reach(names, located, rows["ordering"][expired])
         except TimelineConflictError:
             return  # files keep vanishing just now; the next round comes by again
-        gone = [key for key, known in zip(keys, held.known.tolist(), strict=True) if not known]
+        gone = [key for key, holds in zip(keys, held.tolist(), strict=True) if not holds]
         self._tombstones.remove(gone)
         self.removed += len(gone)

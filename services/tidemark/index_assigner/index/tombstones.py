@@ -1,11 +1,19 @@
 """Tombstones in RocksDB: the ordering value at which an absent key was deleted.
 
-A tombstone is the greatest over all records of its key in committed transactions, and is asked only for
-absent keys. It ends at `expires_ms`, but not while a file slice still holds the key's old row or delete.
+A tombstone is the greatest over the records of its key in committed transactions that held when the last of
+them was made, and is asked only for absent keys. It ends at `expires_ms`, but not while a file slice still
+holds the delete.
+
+What ended stays ended: a row that came after the end may be below the former delete, and be deleted itself.
+The later delete's tombstone alone tells of that. Example, with a life of a week: a delete at 90, ten days
+later a row at 49, and a delete at 79. A row at 80 counts, on a disk that never saw the first one and on
+a new one, for which the topic is read from its start. Of two that held at one time the greater stays, until
+the later one ends.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -27,10 +35,12 @@ TombstoneArray = npt.NDArray[np.void]
 
 
 class TombstoneStore:
-    """See the module. Keys are entry keys; rows are `TOMBSTONE` with this process's location ids."""
+    """See the module. Keys are entry keys; rows are `TOMBSTONE` with this process's location ids. ``ttl_ms``:
+    how long a tombstone holds, so that its end tells when it was made.
+    """
 
-    def __init__(self, rocks: RocksTier, stored: StoredLocations) -> None:
-        self._rocks, self._stored = rocks, stored
+    def __init__(self, rocks: RocksTier, stored: StoredLocations, ttl_ms: int) -> None:
+        self._rocks, self._stored, self._ttl_ms = rocks, stored, ttl_ms
         self._in_use: dict[int, bool] = {}
 
     def get(self, keys: list[bytes]) -> tuple[BoolArray, TombstoneArray]:
@@ -48,15 +58,10 @@ class TombstoneStore:
         return known, rows
 
     def merged(self, keys: list[bytes], rows: TombstoneArray) -> tuple[list[bytes], list[bytes]]:
-        """What to write so that each key keeps the greater tombstone; keys may repeat."""
-        newest = self._greatest_of_each(keys, rows)
-        distinct = list(newest)
-        rows = rows[np.fromiter(newest.values(), np.int64, len(newest))]
+        """What to write so that each key keeps its tombstone; keys may repeat, in their order."""
+        distinct, rows = self._one_of_each(keys, rows)
         known, stored = self.get(distinct)
-        older = known & (stored["ordering"] > rows["ordering"])
-        for name in ("ordering", "expires_ms"):
-            rows[name] = np.where(older, stored[name], rows[name])
-        rows["location"] = np.where(rows["location"] >= 0, rows["location"], stored["location"])
+        rows[known] = self._one_of(stored[known], rows[known])
         rows["location"] = self._stored.to_stored(rows["location"])
         for prefix in {key[:2] for key in distinct}:
             self._in_use[int.from_bytes(prefix, "big")] = True
@@ -84,7 +89,28 @@ class TombstoneStore:
             self._in_use[number] = found is not None
         return self._in_use[number]
 
-    @staticmethod
-    def _greatest_of_each(keys: list[bytes], rows: TombstoneArray) -> dict[bytes, int]:
-        order = np.argsort(rows["ordering"], kind="stable").tolist()
-        return {keys[each]: each for each in order}
+    def _one_of_each(self, keys: list[bytes], rows: TombstoneArray) -> tuple[list[bytes], TombstoneArray]:
+        """(distinct keys, what the records of each come to)."""
+        seen: Counter[bytes] = Counter()
+        rounds: list[list[int]] = [[]]
+        for at, key in enumerate(keys):
+            if seen[key] == len(rounds):
+                rounds.append([])
+            rounds[seen[key]].append(at)
+            seen[key] += 1
+        found, place = rows[rounds[0]], {key: at for at, key in enumerate(seen)}
+        for again in rounds[1:]:
+            members = [place[keys[each]] for each in again]
+            found[members] = self._one_of(found[members], rows[again])
+        return list(seen), found
+
+    def _one_of(self, first: TombstoneArray, second: TombstoneArray) -> TombstoneArray:
+        """Per key what two tombstones come to. Either may be the later one: a topic may be read again."""
+        apart = np.abs(second["expires_ms"] - first["expires_ms"]) >= self._ttl_ms
+        is_later = second["expires_ms"] > first["expires_ms"]
+        is_greater = second["ordering"] >= first["ordering"]
+        stays = np.where(apart, is_later, is_greater)
+        found, other = np.where(stays, second, first), np.where(stays, first, second)
+        found["expires_ms"] = np.maximum(first["expires_ms"], second["expires_ms"])
+        found["location"] = np.where(found["location"] >= 0, found["location"], other["location"])
+        return found

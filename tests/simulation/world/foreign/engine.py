@@ -304,12 +304,11 @@ class ForeignEngine:
 
     def _prepare_restore(self) -> None:
         """A savepoint of the newest commit, with one of its own before it where the metadata table was
-        compacted since; then commits that the restore takes back.
+        compacted or built since; then commits that the restore takes back.
         """
         look = self._judge.look()
         newest = look.timeline.hudi.writes()[-1:]
-        compacted = [each.requested for each in look.metadata.hudi.completed("compaction")]
-        if not newest or any(each >= newest[0].requested for each in compacted):
+        if not newest or self._restoring.is_changed_since(look, newest[0].requested):
             self._commit(look, "empty")
             look = self._judge.look()
         if look.timeline.hudi.writes()[-1].requested not in look.timeline.hudi.savepoints:

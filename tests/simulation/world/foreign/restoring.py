@@ -12,6 +12,7 @@ from tests.hudi_rules.undoing import (
     check_restore,
     files_of,
     forgotten_by_restore,
+    is_built_after,
     to_restore,
     written_after,
 )
@@ -89,6 +90,12 @@ class Restoring:
                 if slices_of(files, metadata)[0].instant > savepoint:
                     raise LeftOutError(f"the savepoint's slice of {group[1]} was cleaned")
         return targets
+
+    def is_changed_since(self, look: Look, instant: str) -> bool:
+        """Whether the metadata table was compacted, or an index built, since this commit."""
+        metadata = look.metadata.hudi
+        compacted = any(each.requested >= instant for each in metadata.completed("compaction"))
+        return compacted or is_built_after(metadata, instant)
 
     def restore(self, look: Look, own_pending: str | None) -> None:
         """To the newest savepoint. Pending writes of others that began after it go, too, but for their
