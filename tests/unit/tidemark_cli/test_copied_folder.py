@@ -22,14 +22,12 @@ from typing import Any
 
 import grpc
 import pytest
-from testing.ids import SeededIds
-from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.admin.v1 import admin_pb2_grpc
 
 from testing.ids import SeededIds
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2 as pb
+from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
 from tidemark.commit_coordinator import bootstrap
 from tidemark.commit_coordinator.admin.service import AdminService
