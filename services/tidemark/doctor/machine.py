@@ -19,7 +19,7 @@ from tidemark.stream_runtime.platform.java import find_java
 
 _PYTHON: Final = (3, 11)
 _REQUIREMENT: Final = re.compile(r"([A-Za-z0-9._-]+)(?:==([^;,\s]+))?")
-_NAMED: Final = ("tidemark", "pyspark", "pyarrow", "confluent-kafka", "hudi", "rocksdict")
+_NAMED: Final = ("tidemark", "pyspark", "pyarrow", "confluent-kafka", "rocksdict")
 _OPEN_FILES_MIN: Final = 4_096
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 _MIB: Final = 1 << 20
