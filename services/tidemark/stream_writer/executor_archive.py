@@ -36,7 +36,7 @@ _PYTHON_ONLY: Final = ("py4j", "pyspark")
 # A zip cannot hold an earlier time.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 _MODE: Final = 0o644 << 16
-_NOT_RUN: Final = (".pyc", ".pyi", ".so.a", ".h", ".hpp", ".pxd", ".pyx")
+_NOT_RUN: Final = (".md", ".pyc", ".pyi", ".so.a", ".h", ".hpp", ".pxd", ".pyx")
 
 
 def write_archive(target: Path, *, dependencies: bool = False) -> int:

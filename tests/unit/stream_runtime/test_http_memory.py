@@ -45,7 +45,7 @@ def test_thousands_of_half_requests_take_bounded_memory(tmp_path: Path, tokens: 
             for _ in range(5):
                 until(lambda: status(serving.http, "/healthz", None) == 200)
                 until(lambda: status(serving.http, "/page", READER) == 200)
-    assert serving.peak_bytes() - before < MEMORY_MAX
+        assert serving.peak_bytes() - before < MEMORY_MAX
 
 
 @WITH_TOKENS
@@ -61,4 +61,4 @@ def test_a_flood_of_whole_requests_takes_bounded_memory(tmp_path: Path, tokens: 
                 with suppress(ConnectionError):
                     held.sendall(f"GET /page HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
             until(lambda: status(serving.http, "/page", READER) == 200)
-    assert serving.peak_bytes() - before < MEMORY_MAX
+        assert serving.peak_bytes() - before < MEMORY_MAX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Any
 
 import grpc
@@ -13,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.faults.link import Address as LinkAddress
 from tests.faults.link import Link
 from tidemark.config import Address
-from tidemark.errors import ErrorKind
+from tidemark.errors import ErrorKind, TidemarkError
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
@@ -23,13 +22,8 @@ from tidemark.stream_runtime.rpc.server import ListenError, check_listen_address
 LOOPBACK = Address("127.0.0.1", 0)
 
 
-class ForeignKind(Enum):
-    CONFLICT = 1
-    ODD = 2
-
-
-class ForeignError(Exception):
-    kind = ForeignKind.CONFLICT
+class OtherPackagesError(TidemarkError):
+    kind = ErrorKind.CONFLICT
 
 
 class NotThereError(StatusError):
@@ -49,7 +43,7 @@ def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
     if word == "status":
         raise NotThereError("no such thing")
     if word == "foreign":
-        raise ForeignError("of another package")
+        raise OtherPackagesError("of another package")
     if word == "defect":
         raise KeyError("oops")
     if word == "own":
@@ -240,6 +234,4 @@ def test_loopback_needs_none(host):
 
 def test_mapping_is_one_to_one():
     assert {kind_of_status(status_of(failing_with(kind))) for kind in ErrorKind} == set(ErrorKind)
-    error = ForeignError()
-    error.kind = ForeignKind.ODD
-    assert status_of(error) is grpc.StatusCode.INTERNAL
+    assert status_of(KeyError()) is grpc.StatusCode.INTERNAL

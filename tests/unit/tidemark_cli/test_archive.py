@@ -16,7 +16,7 @@ def test_archive_is_written_and_its_size_told(tmp_path: Path, capsys: pytest.Cap
     assert main(["archive", "-o", str(target), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(target), "bytes": target.stat().st_size}
     with zipfile.ZipFile(target) as archive:
-        assert "stream_writer/spark_daemon.py" in archive.namelist()
+        assert "tidemark/stream_writer/spark_daemon.py" in archive.namelist()
 
 
 def test_target_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
