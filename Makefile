@@ -194,6 +194,8 @@ $(INSTALL_STAMP): | $(LOCK_STAMP)
 	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Where a former version put them they would hide the packages beside them.
 $(PROTO_STAMP): | $(INSTALL_STAMP)
+	@cd libs/tidemark && rm -rf __init__.py py.typed admin assigner commit .stamp-*
 	$(PY) tools/generate_stubs.py
 	@touch $@
