@@ -120,6 +120,19 @@ def send(raw: RawProducer, topic: str, content: bytes) -> int:
             time.sleep(0.2)
 
 
+def followed_by_good(
+    values: list[bytes], keys: list[str], step: int, sound: Callable[[str], bytes]
+) -> tuple[list[RawRecord], list[int]]:
+    """(records, the places of the values): behind every `step` values a good record with the last one's key."""
+    records, places = list[RawRecord](), list[int]()
+    for at, (value, key) in enumerate(zip(values, keys, strict=True), 1):
+        places.append(len(records))
+        records.append(RawRecord(value))
+        if at % step == 0:
+            records.append(RawRecord(sound(key)))
+    return records, places
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
     name: str,
@@ -145,7 +158,7 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
         input=settings_of(name, registry, tmp_path),
     )
     sent: dict[int, tuple[str, frozenset[str]]] = {}
-    good = set()
+    good = set[str]()
     with pipeline, RawProducer(kafka.bootstrap_servers) as raw:
         pipeline.start()
         mixed = [kind for _, kind in zip(range(RECORDS), _cycled(list(kinds)), strict=False)]
@@ -154,16 +167,10 @@ def test_bad_records_go_to_the_dead_letters_and_the_good_ones_are_committed(
             batch_kinds = mixed[first : first + BATCH]
             random = fixed if 4 * first < 3 * RECORDS else drawn
             values = [kinds[kind](random) for kind in batch_kinds]
-            # Right behind each oddity in every other batch, and behind all of the batch in the others.
             step = 1 if number % 2 == 0 else len(values)
-            records = list[RawRecord]()
-            places = list[int]()
-            for at, (value, _) in enumerate(values, 1):
-                places.append(len(records))
-                records.append(RawRecord(value))
-                if at % step == 0:
-                    good.add(key := f"good-{first + at}")
-                    records.append(RawRecord(made.sound(key)))
+            keys = [f"good-{first + at}" for at in range(1, len(values) + 1)]
+            records, places = followed_by_good([value for value, _ in values], keys, step, made.sound)
+            good.update(keys[step - 1 :: step])
             base = send(raw, pipeline.topic, batch(records, list(Codec)[number % len(Codec)]))
             for at, kind, (_, become) in zip(places, batch_kinds, values, strict=True):
                 sent[base + at] = kind, become

@@ -73,6 +73,19 @@ def followed(made: list[RawRecord], table: Table, each: bool) -> tuple[list[RawR
     return [one for record in made for one in (record, table.good())], range(0, 2 * len(made), 2)
 
 
+def send_bombs(table: Table, sent: dict[tuple[int, int], Hostile], kinds: Counter[str]) -> None:
+    """Batches that unpack to many times their size, in records of a megabyte and in one that is too large."""
+    for codec in list(Codec)[1:]:
+        pieces = [RawRecord(b"\0" * (1 << 20)) for _ in range(BOMB_BYTES >> 20)]
+        base = table.send(0, batch([*pieces, table.good()], codec))
+        for at, record in enumerate(pieces):
+            sent[0, base + at] = Hostile("record of a bomb", record, frozenset({"not-json"}))
+        whole = RawRecord(b" " * BOMB_BYTES)
+        base = table.send(1, batch([whole, table.good()], codec))
+        sent[1, base] = Hostile("bomb of one record", whole, frozenset({"record-too-large"}))
+        kinds.update({"record of a bomb": len(pieces), "bomb of one record": 1})
+
+
 def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lost(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,16 +116,7 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_nothing_else_is_lo
         sent[0, base + at] = Hostile("decimal that ended Arrow", record, frozenset({"mistyped-field"}))
     assert paired.keys() == kinds.keys(), "kinds that no good record stood right behind"
     kinds.update({"decimal that ended Arrow": len(known)})
-    for codec in codec_of[1:]:
-        # Each unpacks to many times its size, in records of a megabyte and in one that is too large.
-        pieces = [RawRecord(b"\0" * (1 << 20)) for _ in range(BOMB_BYTES >> 20)]
-        base = table.send(0, batch([*pieces, table.good()], codec))
-        for at, record in enumerate(pieces):
-            sent[0, base + at] = Hostile("record of a bomb", record, frozenset({"not-json"}))
-        whole = RawRecord(b" " * BOMB_BYTES)
-        base = table.send(1, batch([whole, table.good()], codec))
-        sent[1, base] = Hostile("bomb of one record", whole, frozenset({"record-too-large"}))
-        kinds.update({"record of a bomb": len(pieces), "bomb of one record": 1})
+    send_bombs(table, sent, kinds)
     table.assert_whole()
     letters = {(each.partition, each.offset): each for each in table.pipeline.dead_letters()}
     wrong = [
