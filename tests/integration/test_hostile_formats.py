@@ -123,7 +123,7 @@ def send(raw: RawProducer, topic: str, content: bytes) -> int:
 def followed_by_good(
     values: list[bytes], keys: list[str], step: int, sound: Callable[[str], bytes]
 ) -> tuple[list[RawRecord], list[int]]:
-    """(records, the places of the values): behind every `step` values a good record with the last one's key."""
+    """(records, places of the values): behind every `step` values a good record with the last one's key."""
     records, places = list[RawRecord](), list[int]()
     for at, (value, key) in enumerate(zip(values, keys, strict=True), 1):
         places.append(len(records))
