@@ -39,6 +39,7 @@ from tidemark.epoch_protocol.entries import (
     EpochCommitted,
     EpochPlanned,
     Rewound,
+    SnapshotTaken,
     Topic,
     TransactionTagged,
     encode_entry,
@@ -101,6 +102,7 @@ class AssignCluster:
         self.leases = HandLeases(room=5)
         self.assigners: list[Assigner] = []
         self.sent: list[Event] = []
+        self.snapshots: dict[str, bytes] = {}
         self.rewinds_wanted: list[tuple[str, int]] = []
         self._shuffler = HandShuffler(self, 0, "orders-in:0")  # type: ignore[arg-type]
         self._shuffler.claim()
@@ -108,7 +110,11 @@ class AssignCluster:
 
     def fold_reader(self) -> FoldReader:
         reader = FoldReader(
-            self.client, self.names.ledger, self.names.epochs, lambda path, sha: b"", self.clock
+            self.client,
+            self.names.ledger,
+            self.names.epochs,
+            lambda path, _: self.snapshots[path],
+            self.clock,
         )
         reader.start()
         return reader
@@ -299,6 +305,18 @@ class HandCoordinator:
         self.decide(*decisions)
         self.fold.catch_up()
         assert self.fold.fold.state.generation == generation
+
+    def trim(self) -> None:
+        """Takes a snapshot and deletes all entries before it: a reader that fell behind loads it."""
+        self.fold.catch_up()
+        state = self.fold.fold.state
+        path = f"fold-{state.decisions_next}"
+        self._cluster.snapshots[path] = self.fold.fold.snapshot()
+        at = self.decide(SnapshotTaken(self.term, path, "", state.ledger_next))
+        names = self._cluster.names
+        ends = {names.epochs_partition: at, names.ledger_partition: state.ledger_next}
+        self._cluster.client.admin().delete_records(ends)
+        self.fold.catch_up()
 
     def _write(self, planned: EpochPlanned) -> None:
         manifest = self.fold.fold.manifest(planned.through)

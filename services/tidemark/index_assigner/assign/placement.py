@@ -122,6 +122,13 @@ class Placement:
         self._ids = ids
         self._pool: dict[int, list[_Room]] = {}
         self._apart: dict[int, _Room] = {}
+        self._generation = 0
+
+    def follow(self, generation: int) -> None:
+        """Rows of this generation of the fold are placed next: leases of another one are dropped."""
+        if generation != self._generation:
+            self.forget()
+            self._generation = generation
 
     def forget(self) -> None:
         """Drops all leases, and the file groups that were made here."""

@@ -207,7 +207,6 @@ class AssignWork:
         elif isinstance(entry, Rewound):
             self.drop([str(lane) for lane in self._open | self._to_open.keys()])
             self._parts.index.rewind()
-            self._parts.placement.forget()
 
     # ------------------------------------------------------------ transactions
 
@@ -238,6 +237,7 @@ class AssignWork:
         if not self._slices:
             return None
         parts = self._parts
+        parts.placement.follow(parts.folds.fold.state.generation)
         try:
             tagged = parts.tagger.tag(keyed_batch(self._slices, parts.schema, parts.locations))
             batches = parts.emitter.encode(tagged)
