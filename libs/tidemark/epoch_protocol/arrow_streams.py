@@ -1,8 +1,9 @@
-"""Looks into an Arrow IPC stream before it is decoded: whether it would unpack to more than it is.
+"""Tells, before an Arrow IPC stream is decoded, whether its buffers are compressed.
 
-Our batches are never compressed inside (Kafka compresses the messages). One that is could unpack to any size:
-a few kilobytes name gigabytes. Arrow has no limit for that, so such a message is told by the header that says
-so (`RecordBatch.compression`, Message.fbs of the format) and refused.
+Our own batches are never compressed inside (Kafka compresses the messages). A compressed one could unpack to
+any size, since a few kilobytes can name gigabytes, and Arrow has no limit for that. So we read the field that
+says whether a batch is compressed (`RecordBatch.compression` in the format's Message.fbs) from the message's
+metadata, a flatbuffer, and the caller refuses such a message.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-# Positions of fields in the tables of Message.fbs.
+# Numbers of fields in the tables of Message.fbs: Message.header, RecordBatch.compression,
+# DictionaryBatch.data.
 _MESSAGE_HEADER: Final = 2
 _RECORD_BATCH_COMPRESSION: Final = 3
 _DICTIONARY_DATA: Final = 1
@@ -21,9 +23,9 @@ _RECORD_BATCH: Final = "record batch"
 
 
 def unpacks(value: bytes | pa.Buffer) -> bool:
-    """Whether the stream's first record batch, or what comes before it, is compressed.
+    """Whether the stream's first record batch, or a dictionary before it, is compressed.
 
-    Raises ArrowInvalid, StopIteration, struct.error for what is no stream with a record batch.
+    Raises ArrowInvalid, StopIteration or struct.error when the value is no stream with a record batch.
     """
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(value))
     while True:
@@ -35,7 +37,10 @@ def unpacks(value: bytes | pa.Buffer) -> bool:
 
 
 def _is_compressed(metadata: memoryview, *inside: int) -> bool:
-    """Of the record batch that is the message's header, or lies in these fields of it."""
+    """Whether the message's record batch is compressed.
+
+    The record batch is the message's header itself, or lies below the header in the fields ``inside``.
+    """
     (table,) = struct.unpack_from("<I", metadata, 0)
     for number in (_MESSAGE_HEADER, *inside):
         field = _field(metadata, table, number)
@@ -47,7 +52,11 @@ def _is_compressed(metadata: memoryview, *inside: int) -> bool:
 
 
 def _field(metadata: memoryview, table: int, number: int) -> int | None:
-    """Where a flatbuffer table's field lies; None when it has none."""
+    """The position of a flatbuffer table's field number ``number``; None when the table lacks the field.
+
+    A table begins with the distance back to its vtable. The vtable holds 16-bit numbers: its own size in
+    bytes, the table's size, then per field the distance from the table's begin (0: the field is absent).
+    """
     (back,) = struct.unpack_from("<i", metadata, table)
     fields = table - back
     (size,) = struct.unpack_from("<H", metadata, fields)

@@ -1,15 +1,15 @@
 """Layout of the Arrow record batches that travel through the keyed, data, index and tombstones topics.
 
-One Kafka message is one Arrow IPC stream with one record batch. Our columns start with ``_tm_``; the
-user's columns follow under their own names (keyed and data batches only). Kafka headers carry what a
+The value of a Kafka message is one Arrow IPC stream with one record batch. Our columns start with ``_tm_``;
+in keyed and data batches the user's columns follow under their own names. The Kafka headers carry what a
 reader must know before it decodes:
 
 ========== ============================================================================
 ``tm-v``    layout version (`LAYOUT_VERSION`)
-``tm-tx``   nonce of the transaction, as in its ledger entry: a batch whose nonce no counting entry names
-            does not exist
-``tm-seq``  0-based number of the message within (transaction, topic, partition): no gap, no repeat
-``tm-rows`` rows in the batch
+``tm-tx``   nonce of the transaction, as in its ledger entry; readers ignore a batch whose nonce no counting
+            entry names
+``tm-seq``  0-based number of the message within (transaction, topic, partition), without gap or repeat
+``tm-rows`` number of rows in the batch
 ``tm-sid``  schema fingerprint of the user's columns (keyed, data)
 ========== ============================================================================
 """
@@ -46,14 +46,14 @@ HEADER_SCHEMA: Final = "tm-sid"
 
 
 class KeyedOp(IntEnum):
-    """What an input record asks for."""
+    """The operation that an input record asks for."""
 
     UPSERT = 0
     DELETE = 1
 
 
 class DataOp(IntEnum):
-    """What the writer does with a data row in its file group."""
+    """The operation of the writer on a data row in its file group."""
 
     INSERT = 0
     UPDATE = 1
@@ -61,7 +61,9 @@ class DataOp(IntEnum):
 
 
 class IndexOp(IntEnum):
-    """What happened to the key's location. UNCHANGED never reaches RLI files (it carries the ordering)."""
+    """What happened to the key's location. UNCHANGED rows never reach the record index: they exist only to
+    carry the ordering value.
+    """
 
     UPSERT = 0
     DELETE = 1
@@ -121,7 +123,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
     version: int = LAYOUT_VERSION
 
     def encode(self) -> tuple[tuple[str, bytes], ...]:
-        """As Kafka headers."""
+        """The Kafka headers of the batch."""
         return (
             (HEADER_VERSION, str(self.version).encode()),
             (HEADER_NONCE, self.nonce.encode()),
@@ -132,15 +134,15 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, headers: Iterable[tuple[str, bytes]]) -> BatchHeader:
-        """Raises UnknownEntryError for a message that is not a batch of this layout."""
-        found: Mapping[str, bytes] = dict(headers)
+        """Reads the Kafka headers. Raises UnknownEntryError for a message that is no batch of this layout."""
+        by_name: Mapping[str, bytes] = dict(headers)
         try:
             header = cls(
-                nonce=found[HEADER_NONCE].decode(),
-                sequence=int(found[HEADER_SEQUENCE]),
-                rows=int(found[HEADER_ROWS]),
-                schema_id=found[HEADER_SCHEMA].decode(),
-                version=int(found[HEADER_VERSION]),
+                nonce=by_name[HEADER_NONCE].decode(),
+                sequence=int(by_name[HEADER_SEQUENCE]),
+                rows=int(by_name[HEADER_ROWS]),
+                schema_id=by_name[HEADER_SCHEMA].decode(),
+                version=int(by_name[HEADER_VERSION]),
             )
         except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise UnknownEntryError(f"not a Tidemark batch: header {error} missing or unreadable") from error
@@ -152,12 +154,14 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
 
 def with_user_columns(columns: pa.Schema, user: pa.Schema) -> pa.Schema:
-    """Schema of keyed or data batches: our columns, then the user's, all nullable (deletes carry nulls)."""
+    """The schema of keyed or data batches: our columns, then the user's, nullable since deletes have
+    nulls.
+    """
     return pa.schema([*columns, *(field.with_nullable(True) for field in user)])
 
 
 def encode_batch(table: pa.Table | pa.RecordBatch) -> pa.Buffer:
-    """One Arrow IPC stream with the rows as one record batch."""
+    """One Arrow IPC stream with the rows as a single record batch."""
     batch = table if isinstance(table, pa.RecordBatch) else _single_batch(table)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -166,10 +170,10 @@ def encode_batch(table: pa.Table | pa.RecordBatch) -> pa.Buffer:
 
 
 def decode_batch(value: bytes | pa.Buffer) -> pa.RecordBatch:
-    """The record batch of a message value, zero-copy. Raises UnknownEntryError when it is not one of ours.
+    """The record batch of a message value, zero-copy. Raises UnknownEntryError when it is none of ours.
 
-    Arrow believes offsets, lengths and indices inside a batch: damaged ones would end the process where the
-    columns are used, so all of them are looked at here (about a millisecond per megabyte).
+    Arrow trusts the offsets, lengths and indices inside a batch, so a damaged one would crash the process
+    where a column is used. `validate` checks all of them here, for about a millisecond per megabyte.
     """
     try:
         if unpacks(value):
@@ -179,7 +183,7 @@ def decode_batch(value: bytes | pa.Buffer) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
             batch = reader.read_next_batch()
             batch.validate(full=True)
-            # Names are decoded where they are used, and need not be UTF-8.
+            # Arrow decodes field names only where they are used, and they need not be valid UTF-8.
             _check_names(batch.schema)
             return batch
     except (
@@ -195,7 +199,7 @@ def decode_batch(value: bytes | pa.Buffer) -> pa.RecordBatch:
 
 
 def _check_names(fields: Iterable[pa.Field]) -> None:
-    """Raises UnicodeDecodeError."""
+    """Raises UnicodeDecodeError when a field's name, at any depth, is not valid UTF-8."""
     for field in fields:
         _ = field.name
         if pa.types.is_nested(field.type):
@@ -203,7 +207,7 @@ def _check_names(fields: Iterable[pa.Field]) -> None:
 
 
 def chained_checksum(values: Iterable[bytes | pa.Buffer], start: int = 0) -> int:
-    """CRC-32 over the values in order, as `Produced.checksum`."""
+    """The CRC-32 over the values, chained in their order from ``start``: the checksum in `Produced`."""
     checksum = start
     for value in values:
         checksum = zlib.crc32(value, checksum)

@@ -1,4 +1,4 @@
-"""What an `EpochCommitted` does to the fold's state, and the input positions that a commit covers."""
+"""How an `EpochCommitted` changes the fold's state, and which input positions a commit covers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemark.epoch_protocol.state import Committed, CountedShuffle, FoldState
 
 
 def keyed_positions(state: FoldState, through: int) -> dict[str, int]:
-    """Position per assign lane after the counting transactions up to ``through``."""
+    """Per assign lane the position in ``keyed`` after the counting transactions up to offset ``through``."""
     positions = dict(state.committed.keyed_next)
     for counted in state.tagged:
         if counted.offset <= through:
@@ -18,10 +18,12 @@ def keyed_positions(state: FoldState, through: int) -> dict[str, int]:
 
 
 def source_positions(state: FoldState, through: int) -> dict[str, int]:
-    """Per shuffle lane the input position up to which every keyed batch lies before its lane's position.
+    """Per shuffle lane the input position up to which all its records are tagged by ``through``.
 
-    A shuffle transaction is passed when all its keyed batches are; positions never pass one that is not,
-    so lanes that are ahead do not move them.
+    A shuffle transaction is covered when every assign lane that got batches of it has tagged them. A lane's
+    position stops at the first transaction that is not covered, even when later ones are. For instance: a
+    transaction read ``orders:0`` up to 100 and wrote to assign lanes 0 and 1. When only lane 0 has tagged its
+    part, ``orders:0`` stays at the position before that transaction.
     """
     keyed = keyed_positions(state, through)
     positions = dict(state.committed.source_next)
@@ -37,7 +39,7 @@ def source_positions(state: FoldState, through: int) -> dict[str, int]:
 
 
 def apply_committed(state: FoldState, planned: EpochPlanned, entry: EpochCommitted) -> None:
-    """Moves ``committed`` to the planned epoch and drops what is now in the table."""
+    """Moves ``committed`` to the planned epoch, and drops the transactions that are now in the table."""
     sources = source_positions(state, planned.through)
     keyed = keyed_positions(state, planned.through)
     done = [t for t in state.tagged if t.offset <= planned.through]
@@ -63,19 +65,19 @@ def apply_committed(state: FoldState, planned: EpochPlanned, entry: EpochCommitt
 
 def _saw_own(state: FoldState, entry: EpochCommitted) -> None:
     if not entry.action:
-        # Of a version that keeps no identities: what it saw is told by `handled` alone.
+        # An earlier version wrote the entry, and kept no identities: `handled` alone tells what it saw.
         state.seen = None
     elif state.seen is not None:
         state.seen.add([name_of(str(entry.instant), str(entry.completion), entry.action)])
 
 
 def uncommitted_counts(state: FoldState) -> Counts:
-    """Counts of the counting transactions that no committed epoch covers yet (in flight, G8)."""
+    """The counts of all counting transactions that no committed epoch covers yet (in flight, G8)."""
     return sum((t.entry.counts for t in state.tagged), Counts())
 
 
 def untagged_records(state: FoldState) -> int:
-    """Records that were shuffled, and that no counting transaction of the assign stage covers yet."""
+    """The number of shuffled records that no counting transaction of the assign stage covers yet."""
     return sum(
         part.records
         for shuffled in state.shuffled

@@ -1,6 +1,6 @@
-"""Headers of the messages in `<table>.dead-letter`, and of records that were produced again.
+"""Names of the headers of messages in `<table>.dead-letter`, and of records that were produced again.
 
-What each means stands in `index_assigner.shuffle.dead_letters`, which writes letters;
+`index_assigner.shuffle.dead_letters` writes dead letters, and its docstring says what each header means;
 `commit_coordinator.dead_letters.letters` reads them.
 """
 
@@ -20,4 +20,4 @@ HEADER_CUT_HEADERS: Final = "tm-cut-headers"
 HEADER_REPLAYED: Final = "tm-replayed"
 ORIGINAL_PREFIX: Final = "tm-header-"
 HEADER_REPLAYS: Final = "tm-replays"
-"""Of a record in an input topic."""
+"""On a record in an input topic: how often it was produced again out of the dead letters."""

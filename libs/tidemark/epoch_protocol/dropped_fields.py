@@ -1,5 +1,6 @@
-"""How a stage tells in its figures which input fields it leaves out: `dropped_field/<topic>/<field>` is the
-number of records. Kafka allows no `/` in the name of a topic.
+"""Input fields that a stage leaves out, as entries among its stats.
+
+The stat `dropped_field/<topic>/<field>` holds the number of records; Kafka allows no `/` in a topic's name.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ DROPPED_FIGURE: Final = "dropped_field/"
 
 
 class DroppedField(NamedTuple):
-    """A field that records of a topic have and the table's schema lacks; ``records``: taken without it."""
+    """A field of a topic's records that the table's schema lacks; ``records`` were taken without it."""
 
     topic: str
     field: str
@@ -19,10 +20,10 @@ class DroppedField(NamedTuple):
 
 
 def dropped_fields(figures: Mapping[str, float]) -> list[DroppedField]:
-    """What the figures of a stage say, in their order."""
-    found = []
+    """The dropped fields among a stage's stats (name -> value), in the order of the stats."""
+    dropped = []
     for figure, value in figures.items():
         if figure.startswith(DROPPED_FIGURE):
             topic, _, field = figure.removeprefix(DROPPED_FIGURE).partition("/")
-            found.append(DroppedField(topic, field, int(value)))
-    return found
+            dropped.append(DroppedField(topic, field, int(value)))
+    return dropped

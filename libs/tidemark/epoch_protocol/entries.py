@@ -1,12 +1,14 @@
 """Entries of the ledger and of the decisions topic, and their wire form.
 
-Wire form: JSON (one object with a ``type`` tag) so that a person can read both topics with any Kafka
-client; a released field is never renamed or given another meaning, unknown fields are ignored, an
-unknown ``type`` is an error. `PROTOCOL_VERSION` travels in every claim.
+Wire form: JSON (one object with a ``type`` tag), so that a person can read both topics with any Kafka client.
+A released field is never renamed or given another meaning, unknown fields are ignored, and an unknown
+``type`` is an error. Every claim carries `PROTOCOL_VERSION`.
 
-Positions: ``start``/``next`` are half-open consumer positions; ``first``/``last`` are the offsets of the
-first and last *delivered* message, inclusive (transaction markers use offsets too, so positions can
-never be turned into counts).
+Positions: ``start``/``next`` are consumer positions of a half-open range. ``first``/``last`` are the offsets
+of the first and the last *delivered* message, both inclusive. Transaction markers use offsets, too, so the
+difference of two positions is no number of messages.
+
+Fields that earlier versions did not write have a default, which the docstrings name.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ _T = TypeVar("_T")
 
 
 class Stage(StrEnum):
-    """Which stage of the flow a ledger entry belongs to; lanes of the two stages are unrelated."""
+    """The stage of the flow that a ledger entry belongs to. The lanes of the two stages are unrelated."""
 
     SHUFFLE = "shuffle"
     ASSIGN = "assign"
 
 
 class Topic(StrEnum):
-    """The batch topics, named by role (the Kafka name is ``<table>.<role>``)."""
+    """The batch topics, named by role; the name in Kafka is ``<table>.<role>``."""
 
     KEYED = "keyed"
     DATA = "data"
@@ -40,7 +42,7 @@ class Topic(StrEnum):
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """What a transaction consumed of one lane: the half-open range [start, next)."""
+    """The half-open range [start, next) of one lane that a transaction consumed."""
 
     lane: str
     start: int
@@ -48,8 +50,8 @@ class Consumed(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Offsets of an input lane that an operator had passed over unread, both inclusive; a dead letter says
-    why.
+    """The offsets [first, last] of an input lane that an operator had the owner pass over unread. One dead
+    letter gives the reason.
     """
 
     lane: str
@@ -60,8 +62,8 @@ class Skipped(msgspec.Struct, frozen=True):
 class Produced(msgspec.Struct, frozen=True):
     """The batches that a transaction produced into one topic-partition.
 
-    ``records`` rows in ``batches`` messages at offsets first..last (others' batches may lie between);
-    ``checksum`` is the CRC-32 chained over the message values in order.
+    ``records`` rows are in ``batches`` messages at the offsets first..last; batches of other transactions may
+    lie between them. ``checksum`` is the CRC-32 over the message values, chained in their order.
     """
 
     topic: Topic
@@ -74,7 +76,7 @@ class Produced(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """What became of the input records of a transaction (guarantee G8). Moves are in ``updates`` too."""
+    """What became of the input records of a transaction (guarantee G8). ``updates`` includes the moves."""
 
     input: int = 0
     inserts: int = 0
@@ -98,15 +100,15 @@ TAG_OF_COUNT: Final[Mapping[str, str]] = {
     "no_ops": "no_op",
     "dead_letters": "dead_letter",
 }
-"""What a record is called that counts there: all counts but ``input``, which is their sum."""
+"""Per count the name of one record that it counts. ``input`` has none: it is the sum of the others."""
 
 
 class LanesClaimed(msgspec.Struct, frozen=True, tag="lanes_claimed"):
-    """An owner takes lanes of one stage; the entry's offset is the *term* of all of them.
+    """An owner takes lanes of one stage. The entry's offset is the *term* of all of them.
 
-    ``generation`` is that of the newest rewind the owner has read (0 for the shuffle stage, whose output
-    a rewind keeps). ``ledger``: the identity of the table that the owner works for, as its coordinator told
-    it; "": of a version that did not say.
+    ``generation`` is that of the newest rewind that the owner has read; it is 0 for the shuffle stage, whose
+    output survives rewinds. ``ledger`` is the identity of the table that the owner works for, as the
+    coordinator told it; "" in entries of earlier versions.
     """
 
     stage: Stage
@@ -119,7 +121,7 @@ class LanesClaimed(msgspec.Struct, frozen=True, tag="lanes_claimed"):
 
 
 class TransactionBegun(msgspec.Struct, frozen=True, tag="transaction_begun"):
-    """First message of every transaction: registers the ledger with the broker before any batch."""
+    """The first message of every transaction: it registers the ledger with the broker before any batch."""
 
     stage: Stage
     slot: int
@@ -127,10 +129,11 @@ class TransactionBegun(msgspec.Struct, frozen=True, tag="transaction_begun"):
 
 
 class BatchShuffled(msgspec.Struct, frozen=True, tag="batch_shuffled"):
-    """A transaction of the shuffle stage: input ranges in, keyed batches and dead letters out.
+    """A transaction of the shuffle stage: it consumed input ranges, and produced keyed batches and dead
+    letters.
 
-    ``terms`` maps each consumed lane (``topic:partition``) to the claim it rests on. ``skipped`` ranges are
-    parts of the consumed ones, and count as one record and one dead letter each.
+    ``terms`` maps each consumed lane (``topic:partition``) to the term of the claim under which it was read.
+    ``skipped`` ranges are parts of the consumed ones; each counts as one record and one dead letter.
     """
 
     slot: int
@@ -144,9 +147,11 @@ class BatchShuffled(msgspec.Struct, frozen=True, tag="batch_shuffled"):
 
 
 class TransactionTagged(msgspec.Struct, frozen=True, tag="transaction_tagged"):
-    """A transaction of the assign stage: keyed ranges in, data, index and tombstone batches out.
+    """A transaction of the assign stage: it consumed ranges of ``keyed``, and produced data, index and
+    tombstone batches.
 
-    ``bytes`` is the size of all produced values; ``schema_id`` the fingerprint of the rows' schema.
+    ``terms`` maps each consumed lane to the term of the claim under which it was read. ``bytes`` is the size
+    of all produced values. ``schema_id`` is the fingerprint of the rows' schema.
     """
 
     slot: int
@@ -161,10 +166,12 @@ class TransactionTagged(msgspec.Struct, frozen=True, tag="transaction_tagged"):
 
 
 class TableLocation(msgspec.Struct, frozen=True):
-    """Where a table lies. ``path``: its folder's real path. ``file`` and ``identity``: what its
-    `hoodie.properties` and its `table-id` are whatever their path (device and inode); "" where that cannot be
-    told. Others write the former anew now and then, and it is another file then. Nobody does so with the
-    latter while the ledger lives: it is what counts. "": of a version that did not look at it.
+    """The place of a table. ``path``: the real path of its folder.
+
+    ``file`` and ``identity`` are device and inode of its `hoodie.properties` and its `table-id`: they name
+    the files whatever path leads there. "" where device and inode cannot be told. Other writers replace
+    `hoodie.properties` now and then, and it has another inode then. Nobody replaces `table-id` while the
+    ledger lives, so it decides where it is known; earlier versions left it "".
     """
 
     path: str
@@ -173,12 +180,12 @@ class TableLocation(msgspec.Struct, frozen=True):
 
 
 class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed"):
-    """A coordinator takes over; the entry's offset is its term. Older terms' later entries are ignored.
+    """A coordinator takes over. The entry's offset is its term; later entries of older terms are ignored.
 
-    ``ledger``: the identity of table and ledger, the same in the table's folder; ``location``: where that
-    folder was when it was claimed. "" and None: of a version that kept neither. ``shards``: how many the
-    table's record index has, for which topics and tombstones are made; 0: not said, as by former versions and
-    by commands that claim to end what is open.
+    ``ledger``: the identity of table and ledger, as in the table's folder. ``location``: where that folder
+    was at the claim. Earlier versions wrote neither ("" and None). ``shards``: how many shards the table's
+    record index has, which is what the topics and tombstones were made for; 0 in entries of earlier versions
+    and of commands that claim a term only to end what is open.
     """
 
     owner: str
@@ -189,11 +196,11 @@ class CoordinatorClaimed(msgspec.Struct, frozen=True, tag="coordinator_claimed")
 
 
 class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
-    """The epoch is the counting transactions with ledger offset in (previous through, through].
+    """The epoch is the counting transactions with a ledger offset in (previous through, through].
 
-    ``instant`` is None for an epoch with progress and no rows. ``as_of`` is the completion time of the
-    newest completed data instant ("0": none): the file slices that writers may read. ``schema`` is the
-    table's Avro schema for this commit; ``planned_ms`` wall clock, for people only.
+    ``instant`` is None for an epoch that has progress but no rows. Writers read the file slices as of
+    ``as_of``, the completion time of the newest completed data instant ("0" when there is none). ``schema``
+    is the table's Avro schema for this commit. ``planned_ms`` is wall clock, for people only.
     """
 
     term: int
@@ -208,11 +215,11 @@ class EpochPlanned(msgspec.Struct, frozen=True, tag="epoch_planned"):
 
 
 class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
-    """The point of no return: from here the commit is a pure function of the decisions.
+    """The point of no return: from here on the commit is a pure function of the decisions.
 
-    ``statuses`` is the content address (path under the table's base, sha256) of the write statuses.
-    ``supersedes``: written by former versions alone, when a decision took the place of another one: its data
-    completion time.
+    ``statuses_path`` (below the table's base) and ``statuses_sha256`` address the stored write statuses.
+    Earlier versions could replace a decision by another one: ``supersedes`` is the data completion time of
+    the replaced decision, and "" in all entries of this version.
     """
 
     term: int
@@ -227,9 +234,9 @@ class CommitDecided(msgspec.Struct, frozen=True, tag="commit_decided"):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
-    """The epoch is in the table (or had no rows: instant None). Owners promote its entries.
+    """The epoch is in the table, or had no rows (``instant`` None). Owners promote its entries.
 
-    ``action``: of its completed instant ("" in entries of versions that kept no identities).
+    ``action`` is the action of the completed instant; "" in entries of versions that kept no identities.
     """
 
     term: int
@@ -244,8 +251,9 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag="epoch_committed"):
 class AttemptVoided(msgspec.Struct, frozen=True, tag="attempt_voided"):
     """The attempt will never commit; its instant is rolled back before the next plan.
 
-    ``undecides``: the data completion time of the decision that is taken back with it, "" when there is none.
-    Only while nothing is completed under that decision: see `Fold`.
+    When the attempt was decided, the entry takes the decision back, too: ``undecides`` is the data completion
+    time of that decision, else "". This is allowed only while neither of its two commits is completed: see
+    `Fold`.
     """
 
     term: int
@@ -256,13 +264,14 @@ class AttemptVoided(msgspec.Struct, frozen=True, tag="attempt_voided"):
 
 
 class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
-    """Everything tagged after ``to`` (the last committed epoch's through) is void and tagged anew.
+    """Every transaction tagged after ``to`` (the last committed epoch's ``through``) is void and tagged anew.
 
-    ``generation`` is the previous one + 1. ``starts``: of lanes without a committed position, where their
-    first counting transaction began; the choice of a first position (input.start) is not made a second time.
-    ``forget_stamps``: something completed before what caches may reflect, or was undone: they fill anew.
-    Which commits of other writers it takes into account, say the `TimelineSeen` behind it; ``handled``, the
-    newest completion time then, is for versions that knew no identities.
+    ``generation`` is the previous generation + 1. ``starts`` holds, for each lane without a committed
+    position, where its first counting transaction began, so that nobody chooses the first position
+    (`input.start`) a second time. ``forget_stamps``: an instant completed at or below what caches may
+    reflect, or was undone, so caches must fill anew. The `TimelineSeen` that follows names the commits of
+    other writers that this rewind takes into account; ``handled``, the newest completion time then, is for
+    versions that knew no identities.
     """
 
     term: int
@@ -275,11 +284,12 @@ class Rewound(msgspec.Struct, frozen=True, tag="rewound"):
 
 
 class TimelineSeen(msgspec.Struct, frozen=True, tag="timeline_seen"):
-    """The coordinator looked at the data timeline; see `epoch_protocol.seen`.
+    """The result of the coordinator's look at the data timeline; see `epoch_protocol.seen`.
 
-    ``start``: what the timeline started with. ``added``: identities that need no (further) rewind: those that
-    the `Rewound` before it is about, and what moves no key. ``removed``: archived, or undone. ``anew``:
-    what was known before is forgotten. A long look is several entries.
+    ``start``: the first requested time on the active timeline. ``added``: identities of instants that need no
+    further rewind, because the `Rewound` before this entry took them into account or because they move no
+    key. ``removed``: identities that were archived or undone. ``anew``: the entry replaces the whole set. A
+    long result takes several entries.
     """
 
     term: int
@@ -290,11 +300,11 @@ class TimelineSeen(msgspec.Struct, frozen=True, tag="timeline_seen"):
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):
-    """A durable copy of the fold: state before this entry, ledger applied up to ``ledger_next``.
+    """A durable copy of the fold: its state before this entry, with the ledger applied up to ``ledger_next``.
 
-    ``batches``: per topic (`Topic` as text) and partition (as text) the position below which no message is
-    needed once a later snapshot stands (of tombstones, which end by time: below which there is none);
-    ``taken_ms`` wall clock. Entries of before have neither.
+    ``batches`` maps topic (`Topic` as text) and partition (as text) to a position. No message below it is
+    needed once a later snapshot exists; tombstones end by time, so for them it is the first offset that the
+    partition has. ``taken_ms`` is wall clock. Earlier versions wrote neither.
     """
 
     term: int
@@ -306,7 +316,7 @@ class SnapshotTaken(msgspec.Struct, frozen=True, tag="snapshot_taken"):
 
 
 class TaggingPaused(msgspec.Struct, frozen=True, tag="tagging_paused"):
-    """Tagging stops (or goes on: paused False). Nothing is lost; input waits in Kafka."""
+    """Tagging stops (``paused``) or goes on. Nothing is lost: the input waits in Kafka."""
 
     term: int
     paused: bool
@@ -332,7 +342,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_entry(entry: LedgerEntry | Decision) -> bytes:
-    """The wire form of an entry of either topic."""
+    """The JSON of an entry of either topic."""
     return _encoder.encode(entry)
 
 

@@ -12,13 +12,13 @@ class ProtocolError(TidemarkError):
 
 
 class UnknownEntryError(ProtocolError):
-    """An entry that this version cannot read: a newer Tidemark wrote it, or the topic is not ours."""
+    """This version cannot read the entry: a newer Tidemark wrote it, or the topic is not one of ours."""
 
     kind = ErrorKind.INVALID
 
 
 class FoldGapError(ProtocolError):
-    """Entries were applied out of order, or a trimmed range was skipped without a snapshot."""
+    """The caller applied entries out of order, or skipped a trimmed range without loading a snapshot."""
 
     kind = ErrorKind.CORRUPT
 
@@ -26,13 +26,14 @@ class FoldGapError(ProtocolError):
 class IncompleteRangeError(ProtocolError):
     """A counting entry names batches that the topic does not hold (a torn transaction, or lost data).
 
-    Never skipped: the reader stops loudly; the way out is a rewind (ARCHITECTURE.md, "What counts").
+    No reader may skip such an entry: it stops with this error, and the coordinator makes a rewind
+    (ARCHITECTURE.md, "What counts").
     """
 
     kind = ErrorKind.CORRUPT
 
 
 class InvalidTransitionError(ProtocolError):
-    """A lifecycle was asked for a move that its table does not list: a defect of the caller."""
+    """The caller asked a lifecycle for a move that its table does not list: a defect of the caller."""
 
     kind = ErrorKind.INVALID

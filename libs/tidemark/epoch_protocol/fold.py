@@ -1,29 +1,33 @@
 """The fold: one pure function over the committed entries of ledger and decisions that says what counts.
 
-Every service runs this very code over the same two topics and so agrees on the same answer, whoever
+Every service runs this code over the same two topics, so all of them agree on the answer, whichever process
 died in between. Rules (ARCHITECTURE.md, "What counts"):
 
-* A claim is valid when its generation is the one in force at its place; the newest valid claim of a lane
-  is its term.
-* A transaction counts if and only if, for every lane it names, its term is the lane's newest valid claim
-  at that place, the generation is in force, and its consumed range starts at the lane's ``next``. It
-  counts as a whole or not at all.
-* A decision of a coordinator term that is not the newest claim before it is ignored. A coordinator's claim
-  that names another ledger than the claims before it is none: it comes from before these topics were made.
-* A rewind to ledger offset ``to`` makes entries of older generations after ``to`` void. The rule depends
-  on offsets alone, so the order in which a reader sees the two topics does not matter: a ledger entry of a
-  generation not seen yet waits for the decisions, a decision that covers ledger entries not seen yet
-  waits for the ledger. The two waits cannot block each other: whoever wrote a ledger entry of a
-  generation, or a decision about a ledger offset, had read that decision or entry before.
-* A `CommitDecided` stands until its epoch is committed, with one exception: while neither of its two
-  commits is completed, its coordinator may void the attempt, naming the decision that goes by its data
-  completion time (ARCHITECTURE.md, "When the lock was lost", says what makes it sure of that). Entries of
-  former versions may also put another decision in its place (`supersedes`).
-* What has been seen of the data timeline is a set of identities (`epoch_protocol.seen`): a look adds and
-  removes, a commit of ours adds itself.
-* Tombstones outlive the entries that name them: the ranges of those that are committed are kept
+* **Claim of lanes.** A claim is valid when it names this ledger and, in the assign stage, the generation that
+  is in force at its offset. The offset of a lane's newest valid claim is the lane's term.
+* **Transaction.** A transaction counts if and only if its generation is in force at its offset (assign stage)
+  and, for every lane that it consumed, it names the lane's term and its range starts at the lane's ``next``.
+  It counts as a whole or not at all. Example: lane 3 has term 40 and ``next`` 100; a transaction that names
+  term 40 and consumed [100, 150) counts, one that names term 31 (its owner was replaced at offset 40) does
+  not.
+* **First position.** A lane that has never counted may start anywhere. It keeps the start of its first
+  counting transaction, even when a rewind makes that transaction void.
+* **Coordinator.** A decision counts only in the term of the newest coordinator claim before it. A
+  coordinator's claim that names another ledger than the claims before it is ignored: it was made for other
+  topics of the same name.
+* **Rewind.** A rewind to ledger offset ``to`` makes entries of older generations after ``to`` void. The rule
+  depends on offsets alone, so the order in which a reader sees the two topics does not matter. A ledger entry
+  of a generation that the fold has not seen waits for the decisions; a decision that covers ledger entries
+  which the fold has not seen waits for the ledger. The two waits cannot block each other: whoever wrote a
+  ledger entry of a generation, or a decision about a ledger offset, had read that decision or entry before.
+* **Decided commit.** A `CommitDecided` stands until its epoch is committed, with one exception: while neither
+  of its two commits is completed, its coordinator may void the attempt in an entry that names the data
+  completion time of that decision (ARCHITECTURE.md, "When the lock was lost", says how it can be sure).
+  Entries of earlier versions may also replace a decision by another one (`supersedes`).
+* **Seen instants** of the data timeline are a set of identities (`epoch_protocol.seen`). A `TimelineSeen`
+  adds and removes identities; a commit of ours adds its own.
+* **Tombstones** outlive the entries that name them, so the fold keeps the offset ranges of the committed ones
   (`epoch_protocol.tombstones`).
-* A lane starts where its first counting transaction chose to, also when that was rewound.
 
 `Fold` is a mutable shell around `FoldState` with two entry points; it does no I/O.
 """
@@ -71,7 +75,7 @@ from tidemark.epoch_protocol.tombstones import CommittedTombstones
 
 
 class Verdict(Enum):
-    """What the fold made of an entry."""
+    """What the fold did with an entry."""
 
     COUNTS = "counts"
     CLAIMED = "claimed"
@@ -94,19 +98,19 @@ class Fold:
         self.state = state or FoldState(tombstones=CommittedTombstones(whole=True))
 
     def snapshot(self) -> bytes:
-        """The state as canonical JSON; equal states give equal bytes."""
+        """The state as canonical JSON: equal states give equal bytes."""
         return msgspec.json.encode(self.state, order="deterministic")
 
     @classmethod
     def restore(cls, data: bytes) -> Fold:
-        """A fold that goes on from a snapshot's state."""
+        """A fold that continues from a snapshot's state."""
         return cls(msgspec.json.decode(data, type=FoldState))
 
     def apply_ledger(self, offset: int, entry: LedgerEntry) -> Verdict:
         """Applies the committed ledger entry at ``offset``.
 
-        WAIT_FOR_DECISIONS changes nothing: apply decisions, then the same entry again. Raises
-        FoldGapError when the offset lies before what was applied already.
+        WAIT_FOR_DECISIONS changes nothing: the caller applies decisions, then the same entry again. Raises
+        FoldGapError when ``offset`` lies below what was already applied.
         """
         state = self.state
         if offset < state.ledger_next:
@@ -114,7 +118,7 @@ class Fold:
         if isinstance(entry, LanesClaimed | TransactionTagged) and entry.generation > state.generation:
             return Verdict.WAIT_FOR_DECISIONS
         if isinstance(entry, LanesClaimed) and entry.ledger and not state.ledger:
-            # Told by a coordinator, whose own claim says it first.
+            # The owner has this identity from a coordinator, and that coordinator's claim says it first.
             return Verdict.WAIT_FOR_DECISIONS
         state.ledger_next = offset + 1
         if isinstance(entry, TransactionBegun):
@@ -126,9 +130,10 @@ class Fold:
         return self._tagged(offset, entry)
 
     def apply_decision(self, offset: int, entry: Decision) -> Verdict:
-        """Applies the committed decision at ``offset``. Raises FoldGapError on a step back.
+        """Applies the committed decision at ``offset``.
 
-        WAIT_FOR_LEDGER changes nothing: apply ledger entries, then the same decision again.
+        WAIT_FOR_LEDGER changes nothing: the caller applies ledger entries, then the same decision again.
+        Raises FoldGapError when ``offset`` lies below what was already applied.
         """
         state = self.state
         if offset < state.decisions_next:
@@ -282,8 +287,8 @@ class Fold:
         in_place = entry.generation == state.generation + 1 and entry.to == state.committed.through
         if not in_place or state.planned is not None:
             return Verdict.OUT_OF_PLACE
-        # Nothing at or before `to` is judged any more, and what comes after it is this generation's: older
-        # rewinds can never matter again.
+        # Entries up to `to` are never judged again, and entries after it must be of this generation: older
+        # rewinds cannot matter any more.
         state.rewinds = [Rewind(entry.generation, entry.to)]
         state.handled = max(state.handled, entry.handled)
         state.rewinds_in_row += 1
@@ -304,7 +309,10 @@ class Fold:
         return Verdict.APPLIED
 
     def rewind_starts(self) -> dict[str, int]:
-        """`Rewound.starts`, by what this fold has seen."""
+        """The content of `Rewound.starts` for a rewind now.
+
+        Maps each lane without a committed position to where its first counting transaction began.
+        """
         lanes = self.state.assign_lanes
         positions = {lane: held.next for lane, held in lanes.items() if has_begun(held)}
         for counted in reversed(self.state.tagged):
@@ -313,16 +321,18 @@ class Fold:
         return {lane: n for lane, n in sorted(positions.items()) if lane not in committed}
 
     def manifest(self, through: int) -> list[CountedTagged]:
-        """The counting transactions after the last committed epoch, up to and with ``through``."""
+        """The counting transactions after the last committed epoch, up to and including ``through``."""
         return [t for t in self.state.tagged if t.offset <= through]
 
     def source_next(self, through: int) -> dict[str, int]:
-        """Per shuffle lane the input position up to which every assign lane is tagged by ``through``."""
+        """Per shuffle lane the input position up to which all its records are tagged by ``through``."""
         return source_positions(self.state, through)
 
 
 def _follows(held: CommitDecided | None, entry: CommitDecided) -> bool:
-    """Whether the decision is the attempt's first one, or the next one of the same statuses."""
+    """Whether the decision is the attempt's first one or, in entries of earlier versions, properly replaces
+    ``held``: it names it, has the same statuses and later completion times.
+    """
     if held is None:
         return entry.supersedes == ""
     same = (entry.statuses_path, entry.statuses_sha256) == (held.statuses_path, held.statuses_sha256)
@@ -331,7 +341,7 @@ def _follows(held: CommitDecided | None, entry: CommitDecided) -> bool:
 
 
 def _needed_ledger(entry: Decision) -> int:
-    """The ledger offset that must have been applied before this decision can be judged; -1: none."""
+    """The ledger offset that must be applied before this decision can be judged; -1 when there is none."""
     if isinstance(entry, EpochPlanned):
         return entry.through
     if isinstance(entry, Rewound):
@@ -340,13 +350,15 @@ def _needed_ledger(entry: Decision) -> int:
 
 
 def _continues(lane: LaneState, part: Consumed) -> bool:
-    """Whether the range starts where the lane stands; a lane that never counted may start anywhere.
+    """Whether the range starts at the lane's next position; a lane that never counted may start anywhere.
 
-    The first position of an input lane is the owner's choice (input.start, or what retention left).
+    The owner chooses the first position of an input lane: `input.start`, or what retention has left.
     """
     return part.next > part.start and (part.start == lane.next or not has_begun(lane))
 
 
 def has_begun(lane: LaneState) -> bool:
-    """Whether the lane's position is one that counts; former versions kept it by the position alone."""
+    """Whether a transaction of the lane has counted. Earlier versions stored no ``begun``: there a position
+    above 0 says it.
+    """
     return lane.begun or lane.next > 0

@@ -1,14 +1,14 @@
-"""What a table keeps of its input topics, and what follows from how Kafka shows them now. Pure.
+"""What a table remembers of its input topics, and what follows when Kafka shows them differently. Pure.
 
-Positions are offsets in a topic, so they hold for one log only: the topic with the id that Kafka gave it when
-it was made (KIP-516). The record is kept with the table (`INPUT_TOPICS_PATH`), written by the coordinator,
-read by those who read the input. Rules, per topic:
+A position is an offset in one log: the topic with the id that Kafka gave it when it was created (KIP-516).
+The coordinator keeps a record per topic with the table (`INPUT_TOPICS_PATH`); readers of the input read it.
+Rules for each topic:
 
-* More partitions: the new ones are read, from their start. Nothing else changes.
-* Another id: the topic was deleted and made again, or Kafka was restored or mirrored. Which of the two nobody
-  can tell from the topic, so its lanes stop until it is accepted: `accepted`.
-* No such topic: its lanes stop. It is never made again by Tidemark.
-* A broker that tells no ids (before Kafka 2.8): fewer partitions than recorded stand for another id.
+* It has more partitions than recorded: the new ones are read from their start, and nothing else changes.
+* It has another id: the topic was deleted and created again, or Kafka was restored or mirrored. The topic
+  does not show which, so its lanes stop until an operator accepts it (`accepted`).
+* It does not exist: its lanes stop. Tidemark never creates it again.
+* The broker tells no ids (before Kafka 2.8): fewer partitions than recorded count as another id.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ INPUT_TOPICS_PATH: Final = ".hoodie/.aux/tidemark/input-topics.json"
 class InputTopic(msgspec.Struct, frozen=True):
     """One input topic as the table reads it.
 
-    ``id``: Kafka's id of it, "" not known. ``partitions_before``: how many it had when it was first read, or
-    accepted: fewer than ``partitions`` when it grew since. ``incarnation``: raised when another log of the
-    name is accepted from its start. ``removed``: it left the configuration, as an operator confirmed.
+    ``id``: its id in Kafka, "" when not known. ``partitions_before``: how many partitions it had when it was
+    first read or last accepted; ``partitions`` is greater when it grew since. ``incarnation``: raised when an
+    operator accepts another log of this name, to be read from its start. ``removed``: an operator confirmed
+    that the topic left the configuration.
     """
 
     partitions: int
@@ -41,13 +42,15 @@ class InputTopic(msgspec.Struct, frozen=True):
 
     @property
     def has_grown(self) -> bool:
-        """Whether it has more partitions than when it was first read or accepted."""
+        """Whether the topic has more partitions than when it was first read or last accepted."""
         return self.partitions > self.partitions_before
 
 
 class EmptyRange(NamedTuple):
-    """No committed record lies in [first, next) of an input partition: markers of transactional producers and
-    aborted records use offsets, too, and no position moves past them before the next record comes.
+    """A range [first, next) of an input partition without any committed record.
+
+    Transaction markers and aborted records use offsets, too, and no consumer position moves past them before
+    the next record arrives.
     """
 
     topic: str
@@ -57,31 +60,36 @@ class EmptyRange(NamedTuple):
 
 
 class InputTopics(msgspec.Struct, frozen=True):
-    """The stored document."""
+    """The stored document: topic name -> record."""
 
     topics: dict[str, InputTopic] = {}
 
 
 @dataclass(frozen=True)
 class SeenTopic:
-    """A topic as Kafka shows it. ``id`` "": Kafka does not tell."""
+    """A topic as Kafka shows it now. ``id`` is "" when Kafka does not tell it."""
 
     partitions: int
     id: str = ""
 
 
 def encode_input_topics(record: InputTopics) -> bytes:
-    """The document."""
+    """The stored document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(record, order="sorted"), indent=2)
 
 
 def first_read(seen: SeenTopic, partitions_before: int = 0, incarnation: int = 1) -> InputTopic:
-    """The record of a topic that has none yet. ``partitions_before``: an older record's count, 0: none."""
+    """The first record of a topic. ``partitions_before``: the count of an older record; 0 when none
+    exists.
+    """
     return InputTopic(seen.partitions, partitions_before or seen.partitions, seen.id, incarnation)
 
 
 def look(topic: InputTopic, seen: SeenTopic | None) -> tuple[InputTopic, StopReason | None]:
-    """The record after a look at Kafka, and why the topic's lanes have to rest (None: they need not)."""
+    """Compares a topic with what Kafka shows now (``seen``, None: no such topic).
+
+    Returns the record from now on, and why the topic's lanes must stop (None: they go on).
+    """
     if seen is None:
         return topic, StopReason.TOPIC_MISSING
     if _is_another_log(topic, seen):
@@ -91,11 +99,11 @@ def look(topic: InputTopic, seen: SeenTopic | None) -> tuple[InputTopic, StopRea
 
 
 def accepted(topic: InputTopic, seen: SeenTopic, keep_positions: bool) -> InputTopic:
-    """The record once an operator accepted the topic as it is now.
+    """The record after an operator has accepted the topic as it is now.
 
-    ``keep_positions``: it is the same log under another id (a restored or mirrored Kafka), so its lanes go on
-    where they stand. Else another id means another log, which is read from its start. The same id: only that
-    it grew is taken note of.
+    ``keep_positions``: it is the same log under another id (a restored or mirrored Kafka), so its lanes
+    continue at their positions. Without it another id means another log, which is read from its start. When
+    the id did not change, only the number of partitions is updated.
     """
     same = keep_positions or not _is_another_log(topic, seen)
     incarnation = topic.incarnation if same else topic.incarnation + 1
@@ -104,16 +112,16 @@ def accepted(topic: InputTopic, seen: SeenTopic, keep_positions: bool) -> InputT
 
 
 def lanes_of(name: str, topic: InputTopic) -> list[str]:
-    """The shuffle lanes of the topic, by partition."""
+    """The shuffle lanes of the topic, in the order of its partitions."""
     return [shuffle_lane(name, partition, topic.incarnation) for partition in range(topic.partitions)]
 
 
 def stale_logs(
     topics: Mapping[str, InputTopic], logs: Iterable[str], ids: Mapping[str, str]
 ) -> frozenset[str]:
-    """Those of the logs (`lanes.split_lane`) that are not what the record names: no positions hold for them.
+    """The logs (as `lanes.split_lane` names them) that differ from the record, so that no position is valid.
 
-    ``ids``: by topic as Kafka tells them; a topic that does not exist is not in it.
+    ``ids``: topic -> id as Kafka tells it; a topic that does not exist is missing.
     """
     return frozenset(log for log in logs if _is_stale(topics, log, ids))
 

@@ -1,4 +1,4 @@
-"""Lifecycle of a lane in the hands of one owner (both stages).
+"""The states of a lane while one owner (shuffler or assigner) holds it.
 
 ::
 
@@ -7,9 +7,9 @@
         │                  └───────── DOUBTFUL ◄────────┴──── abort, doubt, uncounted ─┤
         └──────────────────────────── lease taken away or ended ◄──────────────────────┘
 
-Who may move it: the lease keeper GRANTED and RELEASED, the transaction loop the rest. An owner works on a
-lane only while it is CURRENT, and drops all it holds in memory for the lane on the way to CLAIMED
-(ARCHITECTURE.md, "What counts", Claim).
+The lease keeper moves a lane to GRANTED and RELEASED; the transaction loop makes all other moves. An owner
+works on a lane only while it is CURRENT. Before it claims a lane (the move to CLAIMED) it drops everything
+that it holds in memory for it (ARCHITECTURE.md, "What counts").
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemark.epoch_protocol.fold import Verdict
 
 
 class LaneStatus(Enum):
-    """Where a lane stands for its owner."""
+    """The state of a lane, as its owner keeps it."""
 
     RELEASED = "released"
     GRANTED = "granted"
@@ -43,12 +43,12 @@ assert set(_TRANSITIONS) == set(LaneStatus)
 
 
 def move(current: LaneStatus, target: LaneStatus) -> LaneStatus:
-    """The target, or InvalidTransitionError when the table does not list the move."""
+    """Returns ``target``. Raises InvalidTransitionError when the table does not list the move."""
     if target not in _TRANSITIONS[current]:
         raise InvalidTransitionError(f"a lane cannot go from {current.value} to {target.value}")
     return target
 
 
 def must_claim_anew(verdict: Verdict) -> bool:
-    """Whether the owner of a transaction with this verdict has lost its claim on the lanes."""
+    """Whether an owner whose transaction got this verdict has lost its lanes and must claim them again."""
     return verdict in (Verdict.STALE_TERM, Verdict.STALE_GENERATION, Verdict.STALE_POSITION)

@@ -1,9 +1,9 @@
-"""Which completed instants of the data timeline have been taken into account, by identity.
+"""The completed instants of the data timeline that the coordinator has taken into account, by identity.
 
-Order cannot say it: Hudi's writers take completion times from their own clocks, so a commit may become
-visible after another one and complete *before* it (docs/adr/0005-seen-by-identity.md). The identity of an
-instant is its requested time, completion time and action: the name of its completed timeline file,
-`<requested>_<completion>.<action>`.
+An order of completion times cannot tell what is new: Hudi's writers take completion times from their own
+clocks, so a commit may become visible after another one and have completed *before* it
+(docs/adr/0005-seen-by-identity.md). The identity of an instant is its requested time, completion time and
+action, which is the name of its completed timeline file: `<requested>_<completion>.<action>`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Final
 import msgspec
 
 _TIME_LENGTH: Final = 17
-# Of a cache that reflects nothing, and before the first commit.
+# The completion time before the first commit, and the stamp of a cache that reflects nothing yet.
 BEGINNING: Final = "0"
 _UNDOES: Final = "rollback"
 
 
 def requested_of(name: str) -> str:
-    """The requested time in an identity."""
+    """The requested time that the identity ``name`` begins with."""
     return name[:_TIME_LENGTH]
 
 
 def completion_of(name: str) -> str:
-    """The completion time in an identity."""
+    """The completion time in the middle of the identity ``name``."""
     return name[_TIME_LENGTH + 1 : 2 * _TIME_LENGTH + 1]
 
 
 def action_of(name: str) -> str:
-    """The action in an identity, by the word of completed files (a compaction is a ``commit``)."""
+    """The action that ends the identity ``name``, as completed files spell it (a compaction: ``commit``)."""
     return name.rpartition(".")[2]
 
 
@@ -40,9 +40,11 @@ def name_of(requested: str, completion: str, action: str) -> str:
 
 
 class SeenInstants(msgspec.Struct):
-    """``names``: identities on the active timeline that need no rewind any more. ``start``: the greatest
-    requested time that the timeline was ever seen to start with: what is archived and was requested before
-    it, was seen. ``newest``: no instant that was ever seen completed later (rollbacks aside).
+    """Which completed instants need no rewind any more.
+
+    ``names``: identities of those on the active timeline. ``start``: the greatest requested time that the
+    active timeline ever began with; an archived instant that was requested before it has been seen.
+    ``newest``: the greatest completion time ever seen, rollbacks aside.
     """
 
     start: str = ""
@@ -50,24 +52,25 @@ class SeenInstants(msgspec.Struct):
     newest: str = BEGINNING
 
     def add(self, names: Iterable[str]) -> None:
-        """Takes instants into account."""
+        """Adds the identities ``names``, and raises ``newest`` to the greatest of their completion times."""
         fresh = list(names)
         self.names.update(fresh)
         self.newest = max([self.newest, *(completion_of(n) for n in fresh if action_of(n) != _UNDOES)])
 
     def look(self, start: str, added: Iterable[str], removed: Iterable[str]) -> None:
-        """What a `TimelineSeen` says."""
+        """Applies the fields of a `TimelineSeen`: start of the timeline, added and removed identities."""
         self.start = max(self.start, start)
         self.names.difference_update(removed)
         self.add(added)
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a cache of the table must know of the fold, as of one moment.
+    """The part of the fold's state that a cache of the table depends on, copied at one moment.
 
-    ``names`` None: before the first look (the ledger was begun by a version that knew no identities); then
-    what completed at or before ``handled`` was seen. ``committed``: instant of our last commit with rows.
-    A stamp that was written under a generation below ``stamps_from`` says nothing any more.
+    ``names`` is None before the first look at the timeline (an earlier version, which kept no identities,
+    began the ledger); every instant that completed at or before ``handled`` counts as seen then.
+    ``committed``: the instant of our last commit with rows. A cache must ignore a stamp that was written
+    under a generation below ``stamps_from``, and fill itself anew.
     """
 
     committed: str | None
@@ -77,11 +80,14 @@ class Known(msgspec.Struct, frozen=True):
     stamps_from: int
 
     def has_seen(self, name: str) -> bool:
-        """Whether the instant of this identity was taken into account."""
+        """Whether the coordinator has taken the instant with this identity into account."""
         return completion_of(name) <= self.handled if self.names is None else name in self.names
 
 
 def newest_seen(known: Known, shown: Mapping[str, str]) -> str:
-    """The greatest completion time of what is seen and shown; ``shown``: identity -> completion time."""
+    """The greatest completion time among the instants in ``shown`` that were seen, rollbacks aside.
+
+    ``shown`` maps identity to completion time. `BEGINNING` when there is no such instant.
+    """
     seen = (time for name, time in shown.items() if known.has_seen(name) and action_of(name) != _UNDOES)
     return max(seen, default=BEGINNING)

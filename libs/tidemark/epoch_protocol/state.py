@@ -1,4 +1,4 @@
-"""The state that the fold computes; plain msgspec structs, so that a snapshot is one JSON document."""
+"""The state that the fold computes: plain msgspec structs, so that a snapshot is one JSON document."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from tidemark.epoch_protocol.tombstones import CommittedTombstones
 
 
 class LaneState(msgspec.Struct):
-    """A lane as the ledger shows it: its newest valid claim and the position that counts next.
+    """A lane as the ledger shows it: its newest valid claim, and the position at which the next transaction
+    must begin to count.
 
-    ``begun``: a transaction of the lane counted once. Until then ``next`` is 0 and means: anywhere.
+    ``begun``: a transaction of the lane has counted. Before that ``next`` is 0, and the first transaction may
+    begin anywhere.
     """
 
     next: int
@@ -31,24 +33,25 @@ class LaneState(msgspec.Struct):
 
 
 class CountedShuffle(msgspec.Struct, frozen=True):
-    """A shuffle transaction that counts, with its ledger offset."""
+    """A counting transaction of the shuffle stage, with its ledger offset."""
 
     offset: int
     entry: BatchShuffled
 
 
 class CountedTagged(msgspec.Struct, frozen=True):
-    """An assign transaction that counts, with its ledger offset."""
+    """A counting transaction of the assign stage, with its ledger offset."""
 
     offset: int
     entry: TransactionTagged
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The last committed epoch: everything up to ``through`` is in the table (epoch 0: nothing yet).
+    """The last committed epoch: every transaction up to ledger offset ``through`` is in the table.
 
-    ``keyed_next``: position per assign lane; ``source_next``: per shuffle lane the position up to which
-    every assign lane is committed. ``instant``/``completion`` of the last epoch that had rows.
+    Before the first commit ``epoch`` is 0. ``keyed_next``: position per assign lane. ``source_next``: per
+    shuffle lane the input position up to which all records are committed. ``instant`` and ``completion`` are
+    those of the last epoch that had rows.
     """
 
     epoch: int = 0
@@ -60,14 +63,14 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """Entries of generations below ``generation`` and after ledger offset ``to`` do not count."""
+    """A rewind: entries after ledger offset ``to`` count only when their generation is ``generation``."""
 
     generation: int
     to: int
 
 
 class VoidedAttempt(msgspec.Struct, frozen=True):
-    """An attempt whose instant must be rolled back before the next plan."""
+    """A void attempt; its instant must be rolled back before the next plan."""
 
     epoch: int
     attempt: int
@@ -75,9 +78,10 @@ class VoidedAttempt(msgspec.Struct, frozen=True):
 
 
 class LastSnapshot(msgspec.Struct, frozen=True):
-    """The newest copy of the fold that the decisions name: where trimming goes on from.
+    """The newest stored copy of the fold that the decisions name; the next trimming begins from it.
 
-    ``decision`` is the entry's offset, ``epoch`` the last one committed before it; the others are its own.
+    ``decision`` is the offset of its `SnapshotTaken`, ``epoch`` the last one committed before that entry; all
+    other fields are those of the entry.
     """
 
     decision: int
@@ -89,11 +93,11 @@ class LastSnapshot(msgspec.Struct, frozen=True):
 
 
 class FoldState(msgspec.Struct):
-    """Everything the services agree on. Lists are bounded by what is not committed and trimmed.
+    """Everything that the services agree on. Committing and trimming bound its lists.
 
-    ``seen``: None before the first `TimelineSeen`; what completed up to ``handled`` was seen then.
-    ``stamps_from``: the generation of the last rewind that made caches forget their stamps.
-    ``rewinds_in_row``: since the last committed epoch.
+    ``seen`` is None before the first `TimelineSeen`: every instant that completed up to ``handled`` counts as
+    seen then. ``stamps_from``: the generation of the last rewind that made caches forget their stamps.
+    ``rewinds_in_row``: how many rewinds there were since the last committed epoch.
     """
 
     ledger_next: int = 0
@@ -134,6 +138,6 @@ class FoldState(msgspec.Struct):
         return max((r.generation for r in self.rewinds if offset > r.to), default=0)
 
     def known(self) -> Known:
-        """What caches of the table have to know, as of now."""
+        """What a cache of the table has to know of this state."""
         names = frozenset(self.seen.names) if self.seen is not None else None
         return Known(self.committed.instant, names, self.handled, self.generation, self.stamps_from)

@@ -1,8 +1,8 @@
-"""A lane that is not read any further until somebody acts, and why. The other lanes go on.
+"""Stopped lanes: a lane that nobody reads any further until an operator acts. All other lanes go on.
 
-Who stops a lane: its owner, when the bytes at an offset cannot be read or are deleted; the coordinator, when
-the topic is not the one that was read before. It is no entry of the ledger: owners tell the coordinator with
-each renewal of their lease, and a new owner finds the same cause again.
+A lane's owner stops it when the bytes at an offset cannot be read or were deleted; the coordinator stops it
+when the topic is not the one that was read before. A stop is no entry of the ledger: the owner reports it to
+the coordinator with each renewal of its lease, and a new owner of the lane finds the same cause again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from tidemark.epoch_protocol.entries import Stage
 
 
 class StopReason(StrEnum):
-    """Why; the values are a contract with readers of `tidemark status --json` and of the metric."""
+    """Why a lane is stopped. Readers of `tidemark status --json` and of the metric rely on the values."""
 
     UNREADABLE = "unreadable"
-    """Kafka hands out a record batch that no client can read: broken or endless compression, a wrong
-    checksum."""
+    """No client can read a record batch that Kafka returns: its compression is broken or unpacks without
+    end, or its checksum is wrong.
+    """
     DEADLY = "deadly"
-    """Who fetches or decodes it dies, most likely since it unpacks to more memory than there is."""
+    """Processes die while they fetch or decode the record, most likely because it unpacks to more memory than
+    there is.
+    """
     HANGS = "hangs"
-    """Who decodes the record never ends: two processes were ended that decoded nothing else."""
+    """Decoding the record never ends: two processes that decoded nothing else had to be ended."""
     DELETED = "deleted"
-    """Retention, or delete-records, deleted records before they were read."""
+    """Retention or `kafka-delete-records` deleted records before Tidemark read them."""
     TOPIC_RECREATED = "topic-recreated"
-    """The topic was deleted and made again: its offsets mean other records than those that were read."""
+    """The topic was deleted and created again: its offsets name other records than those that were read."""
     TOPIC_MISSING = "topic-missing"
     """The topic does not exist any more."""
     TOPIC_GROWN = "topic-grown"
@@ -36,14 +39,15 @@ class StopReason(StrEnum):
 
     @property
     def is_of_topic(self) -> bool:
-        """Whether it stops all lanes of a topic alike, so that it is said once."""
+        """Whether the reason stops all lanes of a topic alike, so that it is reported once for the topic."""
         return self in (StopReason.TOPIC_RECREATED, StopReason.TOPIC_MISSING, StopReason.TOPIC_GROWN)
 
 
 class StoppedLane(msgspec.Struct, frozen=True):
-    """``offset``: of the input topic, the next one to be read. ``since_ms``: epoch milliseconds.
+    """A lane that was stopped before ``offset`` of ``partition`` of the input topic ``topic``.
 
-    ``lane`` is the stage's name of it (`epoch_protocol.lanes`), ``detail`` is for people.
+    ``lane`` is the lane's name in its stage (`epoch_protocol.lanes`), ``detail`` a text for people,
+    ``since_ms`` the time of the stop in epoch milliseconds.
     """
 
     stage: Stage
@@ -56,7 +60,7 @@ class StoppedLane(msgspec.Struct, frozen=True):
     since_ms: int
 
     def sentence(self) -> str:
-        """For people: what stands where, and why."""
+        """One sentence for people: the partition, the offset and the reason."""
         return (
             f"{self.topic}[{self.partition}] is not read any further than offset {self.offset} "
             f"({self.reason.value}): {self.detail}"
@@ -64,8 +68,8 @@ class StoppedLane(msgspec.Struct, frozen=True):
 
 
 class SkipOrder(NamedTuple):
-    """A stopped lane is to move past what it stands at: the record batch at ``offset``, or all that was
-    deleted from there on.
+    """An operator's order to move a stopped lane past the record batch at ``offset``, or past all records
+    that were deleted from there on.
     """
 
     id: str
@@ -74,8 +78,8 @@ class SkipOrder(NamedTuple):
 
 
 class SkipResult(NamedTuple):
-    """What became of an order: offsets ``first`` to ``last`` are passed over with the owner's next
-    transaction. ``failure``: why nothing is; empty otherwise.
+    """The outcome of a `SkipOrder`: the owner's next transaction passes over the offsets ``first`` to
+    ``last``, both inclusive. ``failure`` says why it passes over nothing; it is empty otherwise.
     """
 
     id: str

@@ -1,12 +1,13 @@
 """Which messages of the tombstones topic belong to committed transactions.
 
 The tombstones topic outlives the ledger entries that name its messages, so the fold keeps, per lane, the
-ranges of offsets that committed transactions had. What lies between them was rewound, or never counted: an
-owner that lost its claim may commit its last transaction after its successor began.
+offset ranges of the committed transactions. A message between two ranges was rewound, or its transaction
+never counted: an owner that lost its claim may still commit its last transaction after its successor began.
 
-Transactions that follow on each other under one claim share a range: between them lies the first one's
-marker and nothing else. So there are as many ranges as claims and aborted transactions, within the time that
-the topic keeps.
+Transactions of one claim that follow each other share a range, because only the commit marker of the earlier
+one lies between them. Example: under term 7 two transactions write offsets 10 to 12 and 14 to 15 (13 is the
+marker), and the range is 10..16. So a lane has about as many ranges as it had claims and aborted
+transactions within the time that the topic keeps.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ _MARKER: Final = 1
 
 
 class TombstoneRange(msgspec.Struct):
-    """Offsets first..next of a lane's partition, written under the claim ``term``.
+    """The offsets [first, next) of a lane's partition, written under the claim ``term``.
 
-    ``nonce``: of the one transaction whose messages count, where others' lie between them; "": all count.
+    ``nonce``: when messages of other transactions lie between, the one transaction whose messages count;
+    "" when all messages of the range count.
     """
 
     term: int
@@ -36,14 +38,14 @@ class TombstoneRange(msgspec.Struct):
 
 
 class LaneTombstones:
-    """One lane's ranges, ascending. ``whole``: messages before the first one do not count."""
+    """One lane's ranges, in ascending order. ``whole``: no message before the first range counts."""
 
     def __init__(self, ranges: list[TombstoneRange], whole: bool) -> None:
         self._ranges, self._whole = ranges, whole
 
     @property
     def end(self) -> int | None:
-        """The position after the last committed message; None where none is known."""
+        """The position after the last committed message; None when no range is known."""
         return self._ranges[-1].next if self._ranges else None
 
     def holds(self, offset: int, nonce: str) -> bool:
@@ -51,24 +53,26 @@ class LaneTombstones:
         at = bisect_right(self._ranges, offset, key=attrgetter("first")) - 1
         if at < 0:
             return not self._whole
-        found = self._ranges[at]
-        return offset < found.next and found.nonce in ("", nonce)
+        held = self._ranges[at]
+        return offset < held.next and held.nonce in ("", nonce)
 
 
 class CommittedTombstones(msgspec.Struct):
-    """Per lane its ranges. ``whole``: since the ledger began; else a former version folded the first entries,
-    and what lies before a lane's first range counts.
+    """The ranges of each lane.
+
+    ``whole``: they go back to the start of the ledger. Otherwise an earlier version, which kept no ranges,
+    folded the first entries, and all messages before a lane's first range count.
     """
 
     lanes: dict[str, list[TombstoneRange]] = {}
     whole: bool = False
 
     def of(self, lane: str) -> LaneTombstones:
-        """A lane's ranges, for who reads its partition."""
+        """The ranges of one lane, for the reader of its partition."""
         return LaneTombstones(self.lanes.get(lane, []), self.whole)
 
     def commit(self, entries: Iterable[TransactionTagged]) -> None:
-        """These transactions are committed, in this order."""
+        """Adds the tombstone offsets of these transactions, which are committed in this order."""
         for entry in entries:
             for part in entry.produced:
                 if part.topic is Topic.TOMBSTONES:
@@ -86,7 +90,10 @@ class CommittedTombstones(msgspec.Struct):
             ranges.append(TombstoneRange(term, first, after, "" if is_alone else entry.nonce))
 
     def forget_below(self, starts: Mapping[str, int]) -> None:
-        """The partitions begin at these offsets by now. A lane's last range stays: it tells the end."""
+        """Drops the ranges below ``starts``, the first offset of each lane's partition now.
+
+        A lane's last range is kept, because `LaneTombstones.end` comes from it.
+        """
         for lane, start in starts.items():
             ranges = self.lanes.get(lane, [])
             while len(ranges) > 1 and ranges[1].first <= start:
