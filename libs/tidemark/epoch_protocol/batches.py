@@ -154,9 +154,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
 
 def with_user_columns(columns: pa.Schema, user: pa.Schema) -> pa.Schema:
-    """The schema of keyed or data batches: our columns, then the user's, nullable since deletes have
-    nulls.
-    """
+    """Our columns, then the user's: the schema of keyed or data batches. Deletes leave the user's null."""
     return pa.schema([*columns, *(field.with_nullable(True) for field in user)])
 
 

@@ -1,4 +1,4 @@
-"""Reading the ledger, the decisions and named batches from Kafka: the fold's I/O, shared by all services.
+"""Reads the ledger, the decisions and named batches from Kafka, for all services.
 
-Sits between `epoch_protocol` (pure) and `stream_runtime` (Kafka); holds no rule of its own.
+The package feeds `epoch_protocol` (pure) from `stream_runtime` (Kafka) and adds no rule of its own.
 """

@@ -1,13 +1,17 @@
 """Keeps a `Fold` current with the ledger and the decisions topic.
 
-Reads both read_committed, from the newest snapshot that the decisions hold, or from the start when they hold
-none. What lies before that snapshot is never asked for: a broker that was killed may forget that it deleted
-records (Kafka notes a log's start once a minute), each topic for itself, and the documents of older snapshots
-are gone then. Nor would the entries alone tell what the first snapshot of a new ledger does.
+The reader reads both topics read_committed, in these steps:
 
-Entries that wait for the other topic (see `epoch_protocol.fold`) are held back here, in order. When a
-position was trimmed away under a reader that had fallen behind, the fold is reloaded from the snapshot and
-`resets` grows: whoever derived state from single entries starts over.
+1. It looks for the newest snapshot that the decisions hold and restores the fold from its document; without
+   any snapshot the fold begins empty, at the start of both topics.
+2. It reads on from the two positions of that snapshot. It never asks for earlier offsets: a broker that was
+   killed may forget that records were deleted (Kafka checkpoints a log's start once a minute), independently
+   for each topic, while the documents of older snapshots are gone. The entries alone would not do either: the
+   first snapshot of a new ledger holds facts that no entry has.
+3. It holds back entries that wait for the other topic (see `epoch_protocol.fold`), in order, and applies them
+   as soon as they no longer wait.
+4. When the reader fell behind and its position was trimmed away, it reloads the fold as in step 1 and raises
+   `resets`: a caller that derived state from single entries must start over.
 """
 
 from __future__ import annotations
@@ -46,11 +50,11 @@ _READ_TIMEOUT_S = 60.0
 _WAITS = (Verdict.WAIT_FOR_DECISIONS, Verdict.WAIT_FOR_LEDGER)
 
 SnapshotLoader = Callable[[str, str], bytes]
-"""(path under the table's base, sha256) -> content; raises when it is missing or has another hash."""
+"""(path below the table's base, sha256) -> content. Raises when the file is missing or has another hash."""
 
 
 class Applied(NamedTuple):
-    """One entry as the fold took it; ``offset`` in its own topic."""
+    """One entry and what the fold did with it; ``offset`` is the offset in the entry's own topic."""
 
     offset: int
     entry: LedgerEntry | Decision
@@ -58,7 +62,7 @@ class Applied(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """Where the decisions begin, and what is behind that of snapshots and claims, oldest first."""
+    """The first offset of the decisions, and the snapshots and claims from there on, oldest first."""
 
     at: int
     snapshots: tuple[SnapshotTaken, ...]
@@ -66,7 +70,7 @@ class _Begun(NamedTuple):
 
 
 class FoldReader:
-    """Owned by one thread. Call `start()`, then `poll()` for ever, or `catch_up()` once."""
+    """Belongs to one thread. Call `start()`, then `poll()` again and again, or `catch_up()` once."""
 
     def __init__(
         self,
@@ -89,8 +93,11 @@ class FoldReader:
         self._held_decisions: deque[tuple[int, Decision]] = deque()
 
     def start(self) -> None:
-        """Positions both readers, at what the newest snapshot holds when there is one. When that fails for
-        good, the fold has what the claims say: whose the topics are.
+        """Restores the fold from the newest snapshot, if any, and positions the reader behind it.
+
+        Raises FoldGapError when entries that the fold needs were deleted, DeadlineExceededError when the
+        topic's start keeps moving or cannot be read in time, and what the snapshot loader raises. The fold
+        then holds the coordinators' claims alone, so that a caller can tell which table the topics belong to.
         """
         if self._reader is not None:
             self._reader.close()
@@ -103,7 +110,7 @@ class FoldReader:
         try:
             reader.assign({self._ledger: state.ledger_next, self._decisions: state.decisions_next})
         except BaseException:
-            # Kept, it would read nothing for ever: the next call has to start over.
+            # A reader without positions would never return a message: the next call must make another one.
             reader.close()
             raise
         self._reader = reader
@@ -114,7 +121,7 @@ class FoldReader:
             try:
                 return self._fold_of(begun)
             except Exception:
-                # Were the snapshots trimmed away while this looked for them? Then there is a newer one.
+                # If trimming removed the snapshots after the look, a newer one exists: look again.
                 if self._look()[:2] == begun[:2]:
                     self.fold = _told_by(begun.claims)
                     raise
@@ -133,19 +140,23 @@ class FoldReader:
             for _ in range(_STARTS_MAX):
                 begin = self._admin.start_offset(self._decisions)
                 try:
-                    found = list(self._decisions_from(reader, begin))
+                    decisions = list(self._decisions_from(reader, begin))
                 except OffsetOutOfRangeError:
-                    # Trimmed meanwhile.
+                    # The coordinator trimmed the topic after `begin` was asked.
                     continue
-                snapshots = tuple(entry for _, entry in found if isinstance(entry, SnapshotTaken))
-                claims = tuple((at, entry) for at, entry in found if isinstance(entry, CoordinatorClaimed))
+                snapshots = tuple(entry for _, entry in decisions if isinstance(entry, SnapshotTaken))
+                claims = tuple(
+                    (at, entry) for at, entry in decisions if isinstance(entry, CoordinatorClaimed)
+                )
                 return _Begun(begin, snapshots, claims)
         finally:
             reader.close()
         raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
 
     def _decisions_from(self, reader: PartitionReader, begin: int) -> Iterator[tuple[int, Decision]]:
-        """What cannot be read is passed over: it is said where it counts, behind the newest snapshot."""
+        """The decisions from ``begin`` to the end. Unreadable ones are left out here: the reader reports them
+        when it applies entries, and only those behind the newest snapshot matter.
+        """
         end = self._admin.end_offset(self._decisions, Isolation.READ_COMMITTED)
         if begin >= end:
             return
@@ -158,8 +169,10 @@ class FoldReader:
                     yield message.offset, decode_decision(message.value or b"")
 
     def _restore(self, begun: _Begun) -> Fold:
-        """From the newest snapshot whose document is there: each holds all that was applied up to its own
-        positions, also one whose coordinator had been replaced, whose document the successor may delete.
+        """The fold of the newest snapshot whose document can be loaded.
+
+        An older document is as good: each holds everything applied up to its own positions. The newest one
+        may be missing because its coordinator had been replaced and the successor deleted the document.
         """
         if not begun.snapshots:
             return self._of_nothing(begun.at)
@@ -189,7 +202,7 @@ class FoldReader:
         return Fold()
 
     def _gap(self, fold: Fold) -> str | None:
-        """What keeps the ledger from being read on from the snapshot, None when nothing does."""
+        """Why the ledger cannot be read on from the snapshot; None when it can."""
         wanted = fold.state.ledger_next
         start = self._admin.start_offset(self._ledger)
         end = self._admin.end_offset(self._ledger, Isolation.READ_UNCOMMITTED)
@@ -202,7 +215,11 @@ class FoldReader:
         )
 
     def poll(self, timeout_s: float) -> list[Applied]:
-        """Applies what has arrived; waits up to ``timeout_s`` for the first entry."""
+        """Applies the entries that have arrived; waits up to ``timeout_s`` seconds for the first one.
+
+        Returns them in the order in which the fold took them, and nothing when the fold was reloaded. Raises
+        UnknownEntryError, with topic, partition and offset, for an unreadable entry, and as `start`.
+        """
         if self._reader is None:
             self.start()
         assert self._reader is not None
@@ -217,9 +234,11 @@ class FoldReader:
         return self._apply_held()
 
     def catch_up(self, timeout_s: float = 60.0) -> list[Applied]:
-        """Applies everything up to the read_uncommitted ends taken now; nothing before them is undecided.
+        """Applies everything up to the read_uncommitted ends that both topics have now.
 
-        Raises DeadlineExceededError when an open transaction hides the end for longer than ``timeout_s``.
+        So no transaction that began before the call is still open when it returns. Raises
+        DeadlineExceededError when an open transaction hides an end for longer than ``timeout_s`` seconds, and
+        as `poll`.
         """
         ends = {
             tp: self._admin.end_offset(tp, Isolation.READ_UNCOMMITTED)
@@ -237,14 +256,17 @@ class FoldReader:
         return applied
 
     def close(self) -> None:
-        """Releases the Kafka clients."""
+        """Closes the Kafka clients."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
         self._admin.close()
 
     def ledger_position(self) -> int:
-        """Everything in the ledger below this offset is decided and applied (or held back for a decision)."""
+        """All ledger entries below this offset are applied.
+
+        It is the reader's position, or the first entry that is held back for a decision.
+        """
         assert self._reader is not None
         return self._held_ledger[0][0] if self._held_ledger else self._reader.position(self._ledger)
 

@@ -1,9 +1,9 @@
-"""Batches that counting entries name, taken out of what a topic-partition holds.
+"""Finds the batches that counting entries name among the messages of a topic-partition.
 
-A topic-partition may hold batches of torn or uncounted transactions and, between two batches of one
-transaction, batches of others: what belongs together is told by the nonce in the headers, what exists at
-all by the ledger. Fewer batches than an entry names, a gap in their sequence or another checksum stops the
-reader loudly (ARCHITECTURE.md, "What counts").
+A topic-partition may also hold batches of torn or uncounted transactions, and batches of other transactions
+between two batches of one. The nonce in the headers tells which batches belong together; the ledger tells
+which transactions count. When there are fewer batches than an entry names, their sequence has a gap, or the
+checksum differs, the reader stops with an error (ARCHITECTURE.md, "What counts").
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from tidemark.stream_runtime.kafka.ports import Message, OffsetRange, TopicParti
 
 
 class NamedRange(NamedTuple):
-    """What one counting transaction put into one topic-partition; ``order`` = its place in the ledger."""
+    """What one counting transaction produced into one topic-partition.
+
+    ``order`` is the transaction's place in the ledger order.
+    """
 
     nonce: str
     order: int
@@ -30,7 +33,7 @@ class NamedRange(NamedTuple):
 
 
 class NamedBatch(NamedTuple):
-    """A batch that exists; rows are in arrival order when sorted by (order, sequence)."""
+    """A batch of a counting transaction. Sorted by (order, sequence), rows are in arrival order."""
 
     order: int
     sequence: int
@@ -39,7 +42,7 @@ class NamedBatch(NamedTuple):
 
 
 def covering_range(topic_partition: TopicPartition, ranges: Sequence[NamedRange]) -> OffsetRange:
-    """The offsets to read for all the ranges at once (they lie close together)."""
+    """The one offset range that covers all ``ranges``, which lie close together."""
     return OffsetRange(
         topic_partition,
         min(named.produced.first for named in ranges),
@@ -48,26 +51,26 @@ def covering_range(topic_partition: TopicPartition, ranges: Sequence[NamedRange]
 
 
 def collect_named(messages: Iterable[Message], ranges: Sequence[NamedRange]) -> list[NamedBatch]:
-    """The named batches among the messages, in (order, sequence).
+    """The batches of ``ranges`` among the messages, sorted by (order, sequence).
 
-    Raises IncompleteRangeError when any range is not there in full and unchanged, UnknownEntryError for a
-    message that cannot be read; both name the place.
+    Raises IncompleteRangeError when a range is not there in full and unchanged, and UnknownEntryError for a
+    message that cannot be read. Both errors name topic, partition and offset.
     """
     by_nonce = {named.nonce: named for named in ranges}
-    found: dict[str, list[tuple[BatchHeader, Message]]] = {nonce: [] for nonce in by_nonce}
+    received: dict[str, list[tuple[BatchHeader, Message]]] = {nonce: [] for nonce in by_nonce}
     for message in messages:
         header = header_of(message)
-        if header.nonce in found:
-            found[header.nonce].append((header, message))
+        if header.nonce in received:
+            received[header.nonce].append((header, message))
     batches: list[NamedBatch] = []
     for named in sorted(ranges, key=lambda n: n.order):
-        batches += _checked(named, found[named.nonce])
+        batches += _checked(named, received[named.nonce])
     return batches
 
 
-def _checked(named: NamedRange, found: list[tuple[BatchHeader, Message]]) -> list[NamedBatch]:
+def _checked(named: NamedRange, received: list[tuple[BatchHeader, Message]]) -> list[NamedBatch]:
     produced = named.produced
-    within = [(h, m) for h, m in found if produced.first <= m.offset <= produced.last]
+    within = [(h, m) for h, m in received if produced.first <= m.offset <= produced.last]
     checksum = 0
     for _, message in within:
         checksum = zlib.crc32(message.value or b"", checksum)

@@ -1,4 +1,4 @@
-"""Messages of Tidemark's own topics: what cannot be read is named by its place."""
+"""Decodes messages of Tidemark's own topics; errors name topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ WAY_OUT: Final = "`tidemark table adopt --new-ledger` goes on from the table's l
 
 
 def header_of(message: Message) -> BatchHeader:
-    """Raises UnknownEntryError, with topic, partition and offset, for a message that is no batch of ours."""
+    """The header of a batch message. Raises UnknownEntryError, with topic, partition and offset, for a
+    message that is no batch of ours.
+    """
     with placed(message):
         return BatchHeader.decode(message.headers)
 
 
 def rows_of(message: Message) -> pa.RecordBatch:
-    """The message's rows, zero-copy. Raises UnknownEntryError, with topic, partition and offset, when they
-    cannot be read.
+    """The rows of a batch message, zero-copy. Raises UnknownEntryError, with topic, partition and offset,
+    when they cannot be read.
     """
     with placed(message):
         return decode_batch(message.value or b"")
@@ -31,7 +33,7 @@ def rows_of(message: Message) -> pa.RecordBatch:
 
 @contextmanager
 def placed(message: Message) -> Iterator[None]:
-    """An UnknownEntryError from within names topic, partition and offset of the message, and the way out."""
+    """Adds topic, partition, offset and the way out to an UnknownEntryError that is raised inside."""
     try:
         yield
     except UnknownEntryError as error:

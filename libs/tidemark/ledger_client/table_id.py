@@ -1,7 +1,8 @@
-"""The identity of a table's ledger, as the table's folder has it.
+"""The identity of a table's ledger, as the table's folder holds it.
 
-A uuid, made with the table; `tidemark table adopt --new-ledger` makes another one. Coordinator, assigners and
-writers compare it with the one that the topics and each other have: the same names may mean another table.
+It is a UUID that is made with the table; `tidemark table adopt --new-ledger` makes another one. Coordinator,
+assigners and writers compare it with the identity in the topics and with each other's, because topics and
+tables of the same name need not belong together.
 """
 
 from __future__ import annotations

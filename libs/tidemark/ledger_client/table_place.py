@@ -1,16 +1,17 @@
-"""Whether the folder that a process was given is a copy of the table that a coordinator serves.
+"""Tells whether the folder that a process was given is a copy of the table that a coordinator serves.
 
-A copy has the table's identity too (`table_id`), and the name of its coordinator. What tells them apart is
-where the table lies: its folder's real path, and device and inode of its `table-id`, which nobody writes anew
-(`hoodie.properties` of a coordinator that says no more: Hudi writes that anew, and nothing is told from then
-on, until the coordinator says where it lies now). Both are as the
-coordinator's machine or container sees them, and another one may see the same folder under another path (a
-mount), on another device (each machine numbers those for itself, also of one NFS export) and, through a few
-file systems, under other inodes. So two places that differ prove nothing by themselves.
+A copied folder holds the same identity (`table_id`) and names the same coordinator. Only the place differs:
+the folder's real path, and device and inode of its `table-id`, a file that nobody replaces. A coordinator of
+an earlier version tells those of `hoodie.properties` instead; Hudi replaces that file, and from then on
+nothing can be concluded until the coordinator states its place anew.
 
-Example of what does: the coordinator says /data/orders, file 2049:131. Here /data/orders has a file of inode
-131, and table.path is /copy/orders with a file of inode 977: both tables are seen from here, and table.path
-is the other one.
+A place is what the coordinator's machine or container sees. Another machine may see the same folder under
+another path (a mount), on another device (each machine numbers devices itself, also for one NFS export), and,
+through a few file systems, with other inodes. So two places that differ prove nothing by themselves.
+
+A proof looks like this: the coordinator states /data/orders and file 2049:131. On this machine, too,
+/data/orders has a `table-id` with inode 131, while table.path is /copy/orders with inode 977. This machine
+sees both tables, so table.path is another one.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tidemark.ledger_client.table_id import TABLE_ID
 
 
 def is_copy(storage: Storage, served: TableLocation) -> bool:
-    """Whether ``storage`` is another folder than ``served``, for certain: both are seen from here.
+    """Whether ``storage`` is certainly another folder than ``served``, because this machine sees both.
 
-    False wherever that cannot be told: the served folder, or ours, is not seen here; another file lies at
-    the served path here; the file has no number of its own (hard links).
+    False wherever that is not certain: this machine cannot see one of the two, another file is at the served
+    path here, or both folders show the same inode (hard links).
     """
     if os.path.realpath(storage.base_uri) == served.path or not os.path.isabs(served.path):
         return False
@@ -38,14 +39,16 @@ def is_copy(storage: Storage, served: TableLocation) -> bool:
 
 
 def _seen(storage: Storage, file: str) -> str:
-    """The inode of this file of the table; "" where none can be seen."""
+    """The inode of this file of the table; "" where it cannot be read."""
     try:
-        found = storage.stat(file)
+        status = storage.stat(file)
     except (OSError, ValueError):  # not ours to read; a path of another system
         return ""
-    return _inode(found.file_id) if found is not None else ""
+    return _inode(status.file_id) if status is not None else ""
 
 
 def _inode(file: str) -> str:
-    """Of ``device:inode``. Devices are left out: another machine has other ones."""
+    """The inode in ``device:inode``. The device is ignored, because another machine numbers it
+    differently.
+    """
     return file.rpartition(":")[2]

@@ -1,7 +1,7 @@
-"""The names of a table's topics, and how they are created. A partition count is never changed afterwards.
+"""The names of a table's topics, and the settings with which they are created.
 
-Time deletes tombstones and dead letters alone: what is committed is deleted by explicit offsets
-(ARCHITECTURE.md, "Trimming").
+A partition count is never changed afterwards. Only tombstones and dead letters are deleted by time; the other
+topics lose committed messages by explicit offsets (ARCHITECTURE.md, "Trimming").
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from tidemark.config.model import TableConfigFile
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 TOPIC_MARGIN_BYTES: Final = 64 << 10
-"""Topics' `max.message.bytes` (a batch after compression) above producers' `message.max.bytes` (a message
-before).
+"""How much a topic's `max.message.bytes` (of a batch after compression) exceeds the producers'
+`message.max.bytes` (of a message before compression).
 """
 TOMBSTONE_MARGIN_MS: Final = 6 * 3_600_000
-"""Tombstones outlive their time by this much in the topic, so that a restart within it finds all that
-count.
+"""The topic keeps tombstones this much longer than they hold, so that a process that restarts within that
+time finds all that still hold.
 """
 _DATA_PARTITIONS_MAX: Final = 16
 SEGMENT_BYTES: Final = 64 << 20
-"""Kafka's own default, 1 GiB, would keep so much on each partition beyond what counts."""
+"""Kafka deletes whole segments: its default of 1 GiB would keep that much per partition beyond what
+counts.
+"""
 _SEGMENT_MS: Final = 86_400_000
 
 
@@ -31,7 +33,7 @@ _REPLICAS_FOR_TWO_IN_SYNC: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Names for one table. `<table>.<role>` is a contract with users' scripts."""
+    """The names of one table's topics. Users' scripts rely on `<table>.<role>`."""
 
     table: str
 
@@ -57,7 +59,7 @@ class TopicNames:
 
     @property
     def epochs(self) -> str:
-        """The coordinator's decisions."""
+        """The topic of the coordinator's decisions."""
         return f"{self.table}.epochs"
 
     @property
@@ -76,13 +78,14 @@ class TopicNames:
 def topic_specs(
     config: TableConfigFile, replication: int = -1, segment_bytes: int = 1 << 30
 ) -> list[TopicSpec]:
-    """Tidemark's own topics of a table, with the broker's default replication. `replication`: what that is;
-    where it is 3 or more, a message counts as written once two replicas have it. -1: not known, so that the
-    broker's own `min.insync.replicas` holds. `segment_bytes`: the broker's default, beyond which no segment
-    goes; nor beyond `SEGMENT_BYTES`, or one message where that is more.
+    """Tidemark's own topics of a table, with the broker's default replication factor.
 
-    `keyed`, `index` and `tombstones` have a partition per lane, `data` as many (at most 16: a transaction's
-    cost grows with the partitions it touches), ledger and decisions one.
+    `replication`: that default; when it is 3 or more, a message counts as written once two replicas have it.
+    -1: not known, so the broker's own `min.insync.replicas` holds. `segment_bytes`: the broker's default. No
+    segment is larger, nor larger than `SEGMENT_BYTES` (or one message, where that is more).
+
+    `keyed`, `index` and `tombstones` have one partition per lane. `data` has as many, but at most 16, because
+    a transaction's cost grows with the partitions that it touches. Ledger and decisions have one.
     """
     names = TopicNames(config.table.name)
     lanes = config.table.index.lanes
@@ -110,8 +113,10 @@ def topic_specs(
 
 
 def dead_letter_settings(config: TableConfigFile) -> dict[str, str]:
-    """How long, and up to what size, dead letters stay. Kafka deletes segments, so these are small: what is
-    kept exceeds the limits by one segment, or by a day.
+    """The topic settings that limit how long, and up to what size, dead letters are kept.
+
+    Kafka deletes whole segments, so these are small: the topic exceeds the limits by at most one segment or
+    one day.
     """
     limits = config.limits
     message_max = limits.message_bytes + TOPIC_MARGIN_BYTES
@@ -124,7 +129,7 @@ def dead_letter_settings(config: TableConfigFile) -> dict[str, str]:
 
 
 def input_topic_specs(config: TableConfigFile) -> list[TopicSpec]:
-    """Input topics for `run` to create where they do not exist; their retention is the broker's default."""
+    """The input topics that `tidemark run` creates where they do not exist, with the broker's retention."""
     return [TopicSpec(topic, config.input.partitions) for topic in config.input.topics]
 
 
@@ -135,14 +140,14 @@ def _settings(message_bytes: int, retention_ms: int, replication: int, segment_b
         "retention.ms": str(retention_ms),
         "retention.bytes": "-1",
         "max.message.bytes": str(message_max),
-        # Kafka deletes whole segments: what is trimmed stays until its segment is full, on each partition.
+        # Kafka deletes whole segments: trimmed records stay until their segment is full, on each partition.
         "segment.bytes": str(min(segment_bytes, max(SEGMENT_BYTES, message_max))),
-        # Tidemark compresses where it pays; the broker must not do it again.
+        # Tidemark compresses where that pays; the broker must not compress again.
         "compression.type": "producer",
-        # Deletion and lookup by time need the time of arrival, not what a producer claims.
+        # Deletion and lookup by time need the time of arrival, not the time that a producer states.
         "message.timestamp.type": "LogAppendTime",
     }
     if replication >= _REPLICAS_FOR_TWO_IN_SYNC:
-        # An acknowledged message survives the loss of one broker, and one may be away while others write.
+        # An acknowledged message survives the loss of one broker, and writes go on while one broker is away.
         settings["min.insync.replicas"] = "2"
     return settings
