@@ -1,3 +1,1 @@
-"""The Hudi table format (table version 9, timeline layout 2): reading and writing it natively, without an
-engine.
-"""
+"""Reads and writes the Hudi table format (table version 9, timeline layout 2) natively, without an engine."""

@@ -1,13 +1,13 @@
-"""Avro whose unions and enums take no negative index.
+"""Makes fastavro refuse negative indexes of unions and enums.
 
-A union's value begins with the number of its branch, an enum's is the number of its symbol. fastavro asks a
-Python list for it, and -1 is the last one there: bytes that no Avro writer makes would be read as a value of
-another branch, where every other reader refuses them.
+An Avro union's value begins with the number of its branch, and an enum's value is the number of its symbol.
+fastavro indexes a Python list with that number, and -1 is the list's last item: bytes that no Avro writer
+produces, and every other reader refuses, would be read as a value of another branch.
 
-fastavro's compiled reader adds `len()` to a negative index, and asks for `len()` at nothing else. So the
-lists of branches and symbols in a parsed schema become lists whose length cannot be asked. That costs nothing
-for each value, which a check of our own would. `tests/unit/hudi_format/test_avro_indexes.py` says whether a
-newer fastavro still does so.
+fastavro's compiled reader adds `len()` to a negative index, and uses `len()` for nothing else. So we replace
+the lists of branches and symbols in a parsed schema by lists whose `len()` raises. That costs nothing per
+value, while a check of our own would. `tests/unit/hudi_format/test_avro_indexes.py` fails when a newer
+fastavro behaves differently.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class _Numbered(list[Any]):
-    """Branches or symbols, by numbers from 0 on."""
+    """Branches or symbols that only indexes from 0 on can reach."""
 
     __slots__ = ()
 
@@ -25,10 +25,11 @@ class _Numbered(list[Any]):
 
 
 def without_negative_indexes(parsed: Any) -> Any:
-    """What `fastavro.parse_schema` made, changed in place where it can be; use what is returned.
+    """The result of `fastavro.parse_schema` with such lists. It is changed in place where possible; use the
+    returned value.
 
-    A record with such an index then raises IndexError. A union that is the whole schema, and no part of one,
-    is parsed anew by fastavro whenever it reads, and stays as it is.
+    Reading a record with a negative index then raises IndexError. A union that is the whole schema stays as
+    it is, because fastavro parses it anew at every reading.
     """
     if isinstance(parsed, dict):
         for named in parsed.get("__named_schemas", {}).values():

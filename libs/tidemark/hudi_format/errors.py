@@ -1,8 +1,8 @@
-"""Errors of the format library, grouped by what the caller has to do about them.
+"""Errors of the format library, grouped by what the caller must do about them.
 
 Every error carries a `kind`. Callers branch on the kind (or on the class where the situation needs its own
-answer), never on the text. An outcome that is not known is never reported as a failure: operations that may
-have happened say so in their docstring.
+answer), never on the text. An operation with an unknown outcome never reports a failure; an operation that
+may have happened although it raised says so in its docstring.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from tidemark.errors import ErrorKind, TidemarkError
 
 
 class HudiFormatError(TidemarkError):
-    """Base of all errors of `hudi_format`. The default kind is INVALID: the call as made can never
+    """The base of all errors of `hudi_format`. The default kind is INVALID: the same call can never
     succeed.
     """
 
 
 class InvalidPathError(HudiFormatError):
-    """A path is absolute, leaves the table's folder, or holds a character that no file name can hold."""
+    """A path is absolute, leads out of the table's folder, or holds a character that no file name can
+    hold.
+    """
 
 
 class AlreadyExistsError(HudiFormatError):
-    """The file or folder exists. Where the first one wins, its content is the answer: read it."""
+    """The file or folder exists already. Where the first writer wins, the caller reads its content."""
 
     kind = ErrorKind.CONFLICT
 
 
 class FileMissingError(HudiFormatError):
-    """A file that was named (by a listing, a commit, a manifest) is not there: reload the timeline and try
+    """A file that a listing, a commit or a manifest named does not exist: reload the timeline and try
     again.
     """
 
@@ -41,15 +43,13 @@ class FileMissingError(HudiFormatError):
 
 
 class StagingGoneError(HudiFormatError):
-    """The staging folder was renamed away: this attempt or term is void, nothing of it may be published any
-    more.
-    """
+    """The staging folder was renamed away: this attempt or term is void, and must not publish any more."""
 
     kind = ErrorKind.FENCED
 
 
 class CorruptFileError(HudiFormatError):
-    """A file's content contradicts the format or its checksum. Trying again does not help."""
+    """A file's content contradicts the format or its checksum. Another attempt does not help."""
 
     kind = ErrorKind.CORRUPT
 
@@ -57,7 +57,7 @@ class CorruptFileError(HudiFormatError):
 class UnsupportedTableError(HudiFormatError):
     """The table uses something that this release does not serve.
 
-    `reason` names the setting and its value, `remedy` says what the user can do about it.
+    `reason` names the setting and its value, `remedy` what the user can do about it.
     """
 
     def __init__(self, reason: str, remedy: str) -> None:
@@ -73,22 +73,23 @@ class LockHeldError(HudiFormatError):
 
 
 class LockLostError(HudiFormatError):
-    """The lock vanished or holds another owner's nonce: nothing may be created under it any more."""
+    """The lock is gone or holds another owner's nonce: nothing may be created under it any more."""
 
     kind = ErrorKind.FENCED
 
 
 class TimelineConflictError(HudiFormatError):
-    """The timeline is not as the caller assumed (instant gone, completed otherwise, newer instant there)."""
+    """The timeline is not as the caller assumed: an instant is gone, completed otherwise, or newer."""
 
     kind = ErrorKind.CONFLICT
 
 
 class InvalidTransitionError(HudiFormatError):
-    """A lifecycle was asked for a step that its transition table does not have."""
+    """The caller asked a lifecycle for a step that its transition table does not list."""
 
 
-# What decoders of bytes raise for damage. An OSError is not among them: that is the storage refusing.
+# The exceptions with which decoders report damaged bytes. OSError is missing: it means that the storage
+# failed.
 _DECODING: Final = (
     ArithmeticError,
     AssertionError,
@@ -107,9 +108,9 @@ _DECODING: Final = (
 
 @contextmanager
 def damage_in(path: str, what: str) -> Iterator[None]:
-    """Whatever decoding inside raises becomes a `CorruptFileError` that names the file; our own errors pass.
+    """Turns what decoding raises inside into a `CorruptFileError` with the file's name; lets our errors pass.
 
-    For decoding alone: a mistake of ours in there would be called damage, too.
+    Wrap nothing but decoding: a mistake in our own code would be reported as damage, too.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Small value types that every part of the format shares: where a record lives, and Hudi's instant times.
+"""Small value types that all parts of the format share: the location of a record, and Hudi's instant times.
 
-An instant time is 17 digits, `yyyyMMddHHmmssSSS`, wall-clock time in the table's timeline time zone
-(FORMAT.md, section 3.6; tables made here use UTC). As text the times sort like the moments that they
-stand for, as long as all writers use one zone: comparing them as strings is what Hudi itself does.
+An instant time is 17 digits, `yyyyMMddHHmmssSSS`: wall-clock time in the table's timeline time zone
+(FORMAT.md, section 3.6; tables made here use UTC). As long as all writers use one zone, instant times sort as
+text like the moments that they name, and Hudi itself compares them as strings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidemark.hudi_format.ports import Clock
 
 INSTANT_LENGTH: Final = 17
 _NEAR_MS: Final = 10
-# The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2), not times:
+# The metadata table's bootstrap instants are counters (00000000000000000, ...1, ...2) instead of times:
 # METADATA_TABLE.md, section 9.2.
 BOOTSTRAP_INSTANT_PREFIX: Final = "00000000000000"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,8 +24,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class RecordLocation(NamedTuple):
-    """Where a record key lives: the partition path ('' in a table without partitions) and the file group's
-    id.
+    """The location of a record key: the partition path ('' in a table without partitions) and the id of the
+    file group.
     """
 
     partition_path: str
@@ -33,19 +33,19 @@ class RecordLocation(NamedTuple):
 
 
 def is_instant_time(text: str) -> bool:
-    """Whether `text` is 17 ASCII digits. It may still not be a date: the metadata table counts its first
-    instants.
+    """Whether `text` is 17 ASCII digits. It need not be a date: the metadata table's bootstrap instants are
+    counters.
     """
     return len(text) == INSTANT_LENGTH and text.isascii() and text.isdigit()
 
 
 def is_bootstrap_instant(instant: str) -> bool:
-    """Whether `instant` is one of the metadata table's bootstrap counters rather than a time."""
+    """Whether `instant` is one of the metadata table's bootstrap counters, and no time."""
     return instant.startswith(BOOTSTRAP_INSTANT_PREFIX)
 
 
 def instant_from_ms(ms: int, zone: tzinfo = UTC) -> str:
-    """The instant time of `ms` (milliseconds since the Unix epoch) in the time zone `zone`, 17 digits."""
+    """The 17-digit instant time of `ms` (milliseconds since the Unix epoch) in the time zone `zone`."""
     moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
     return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}".rjust(INSTANT_LENGTH, "0")
 
@@ -53,7 +53,7 @@ def instant_from_ms(ms: int, zone: tzinfo = UTC) -> str:
 def instant_to_ms(instant: str, zone: tzinfo = UTC) -> int:
     """Milliseconds since the Unix epoch of a 17-digit instant time.
 
-    Raises `HudiFormatError` when the text is no date (a bootstrap counter, or 14-digit times of tables
+    Raises `HudiFormatError` when the text is no date (a bootstrap counter, or a 14-digit time of a table from
     before Hudi 0.10).
     """
     if not is_instant_time(instant):
@@ -66,11 +66,12 @@ def instant_to_ms(instant: str, zone: tzinfo = UTC) -> int:
 
 
 class InstantGenerator:
-    """Issues strictly increasing instant times: the later of the clock and the last time seen plus 1 ms.
+    """Issues strictly increasing instant times: the clock's time, or 1 ms after the last time if that is
+    later.
 
-    A clock that steps back therefore never puts a new instant before an existing one (FORMAT.md, section
-    3.6). Across processes it is the table's lock that makes the times unique: hold it, `observe` the times
-    of both timelines, then take the next one.
+    So a clock that steps back never puts a new instant before an existing one (FORMAT.md, section 3.6).
+    Across processes the table's lock makes the times unique: take the lock, `observe` the times of both
+    timelines, then call `next`.
     """
 
     def __init__(self, clock: Clock, zone: tzinfo = UTC) -> None:
@@ -78,19 +79,20 @@ class InstantGenerator:
         self._zone = zone
         self._last_ms = -1
         self.taken_ms: int | None = None
-        """The last time that was issued, as Unix epoch; where others' clocks made it later than our own by
-        more than `_NEAR_MS`, the moment at which it was issued."""
+        """The last time that was issued, in milliseconds since the Unix epoch. Where other writers' clocks
+        pushed
+        it more than `_NEAR_MS` ahead of our clock: when it was issued, plus `_NEAR_MS`."""
 
     def observe(self, instants: Iterable[str]) -> None:
-        """Takes note of requested or completion times on the timelines; bootstrap counters are passed
-        over.
+        """Makes `next` return later times than these requested or completion times; ignores bootstrap
+        counters.
         """
         newest = max((each for each in instants if not is_bootstrap_instant(each)), default=None)
         if newest is not None:
             self._last_ms = max(self._last_ms, instant_to_ms(newest, self._zone))
 
     def next(self) -> str:
-        """A new instant time, later than every one issued or observed before."""
+        """A new instant time, later than every time that was issued or observed before."""
         now_ms = self._clock.now_ms()
         self._last_ms = max(now_ms, self._last_ms + 1)
         self.taken_ms = min(self._last_ms, now_ms + _NEAR_MS)

@@ -1,10 +1,9 @@
-"""Opening Parquet that others wrote: damage becomes a typed error with the file's name, and claims are
-bounded.
+"""Opens Parquet files that others wrote: damage becomes a typed error with the file's name, and the claims of
+a footer are bounded.
 
-Parquet has no checksum that readers check, but it says its number of rows three times (file, row group,
-column
-chunk); they have to agree. Run-length encoding makes a billion rows of a few bytes: what a footer claims is
-compared with the file's size before anything is decoded.
+Parquet has no checksum that readers check, but it states the number of rows three times (file, row group,
+column chunk), and they have to agree. Run-length encoding fits a billion rows into a few bytes, so a footer's
+claims are compared with the file's size before anything is decoded.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tidemark.hudi_format.errors import CorruptFileError, damage_in
 
-# Every row has a key of its own, and sequence numbers: even the best packed ones take some bits.
+# Every row has its own key and sequence number: even the best packed ones take some bits.
 _ROWS_PER_BYTE_MAX: Final = 64
 _UNPACKED_PER_BYTE_MAX: Final = 500
 _SMALL_BYTES: Final = 256 << 20
@@ -26,9 +25,10 @@ _SMALL_BYTES: Final = 256 << 20
 
 @contextmanager
 def parquet_damage(path: str) -> Iterator[None]:
-    """Whatever decoding Parquet inside raises becomes a `CorruptFileError` with the file's name.
+    """Turns what decoding Parquet raises inside into a `CorruptFileError` with the file's name.
 
-    pyarrow raises OSError for damage, too; one with an errno is the storage refusing, and passes.
+    pyarrow raises OSError for damage, too. An OSError with an errno means that the storage failed, and
+    passes.
     """
     with damage_in(path, "the Parquet file"):
         try:
@@ -44,7 +44,10 @@ def parquet_damage(path: str) -> Iterator[None]:
 def open_parquet(
     source: pa.NativeFile | pa.Buffer | pa.BufferReader, path: str, **options: Any
 ) -> pq.ParquetFile:
-    """The open file; `path` names it in errors, `options` go to pyarrow. Raises `CorruptFileError`."""
+    """Opens a file and checks its footer's claims; `path` names it in errors, `options` go to pyarrow.
+
+    Raises `CorruptFileError`.
+    """
     with parquet_damage(path):
         size = source.size if isinstance(source, pa.Buffer) else source.size()
         file = pq.ParquetFile(source, **options)
@@ -53,17 +56,20 @@ def open_parquet(
 
 
 def read_columns(file: pq.ParquetFile, path: str, columns: list[str] | None = None) -> pa.Table:
-    """The rows of an open file; all columns, or those of `columns`. Raises `CorruptFileError`."""
+    """The rows of an open file, with all columns or only `columns`. Raises `CorruptFileError`."""
     with parquet_damage(path):
         rows = file.read(columns)
         if rows.num_rows != file.metadata.num_rows:
             raise ValueError(f"{rows.num_rows} rows, the footer says {file.metadata.num_rows}")
-        # In full: Parquet does not check that text is UTF-8, and what is not fails only where it is shown.
+        # A full validation: Parquet does not check that text is UTF-8, and bad text would fail much later.
         rows.validate(full=True)
     return rows
 
 
 def _check_claims(metadata: pq.FileMetaData, size: int, path: str) -> None:
+    """Raises `CorruptFileError` when the footer contradicts itself, or claims more than `size` bytes can
+    hold.
+    """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     rows, unpacked = sum(group.num_rows for group in groups), 0
     for group in groups:

@@ -1,14 +1,14 @@
-"""Avro that others wrote: schemas, single records and container files, read within bounds.
+"""Reads Avro that others wrote (schemas, single records, container files) within bounds.
 
-The one place of the library that hands foreign Avro to a decoder. Everything that is wrong with it becomes a
-`CorruptFileError` with the file's name, and the work is bounded by the size of what is read:
+No other module of the library hands foreign Avro to a decoder. Everything that is wrong with it becomes a
+`CorruptFileError` with the file's name, and the size of the input bounds the work:
 
-- A schema is at most `SCHEMA_BYTES_MAX` long and `JSON_DEPTH_MAX` deep, never refers to itself (a record
-  nested a million times in a few megabytes would end the process), and comes to at most `NODES_MAX` values a
-  record (forty records of two fields each, nested, are 2^40 nulls in no bytes at all).
-- Items of arrays and maps take at least one byte: 10^8 empty items fit into a few.
-- A container holds the number of records that is asked for; its codec is null or deflate, and what it
-  inflates to is limited.
+- A schema is at most `SCHEMA_BYTES_MAX` long and `JSON_DEPTH_MAX` deep. It never refers to itself (a record
+  nested a million times in a few megabytes would crash the process). It has at most `NODES_MAX` values per
+  record (forty nested records of two fields each are 2^40 nulls in no bytes at all).
+- An item of an array or map takes at least one byte: otherwise a few bytes could name 10^8 empty items.
+- A container holds as many records as the caller expects. Its codec is null or deflate, and the inflated size
+  is limited.
 - A record ends where its bytes end, and has no negative index (`avro_indexes`).
 """
 
@@ -31,7 +31,7 @@ from tidemark.hudi_format.errors import CorruptFileError, damage_in
 SCHEMA_BYTES_MAX: Final = 4 << 20
 JSON_DEPTH_MAX: Final = 200
 NODES_MAX: Final = 100_000
-# What a compressed container may inflate to, in bytes, and how many times its size.
+# How many bytes a compressed container may inflate to.
 INFLATED_BYTES_MAX: Final = 256 << 20
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -43,14 +43,14 @@ _OPENING, _CLOSING = "{[", "}]"
 
 @dataclass(frozen=True)
 class ParsedSchema:
-    """A schema for fastavro. `is_empty`: its records may take no bytes."""
+    """A schema for fastavro. `is_empty`: a record of it may take no bytes."""
 
     avro: Any
     is_empty: bool
 
 
 def parsed_json(text: str | bytes, path: str, what: str) -> Any:
-    """JSON of bounded size and depth; `path` and `what` are for messages. Raises `CorruptFileError`."""
+    """Parses JSON of bounded size and depth; errors name `path` and `what`. Raises `CorruptFileError`."""
     if len(text) > SCHEMA_BYTES_MAX:
         raise CorruptFileError(f"{path}: {what} has {len(text)} bytes, at most {SCHEMA_BYTES_MAX} are read")
     with damage_in(path, what):
@@ -60,7 +60,7 @@ def parsed_json(text: str | bytes, path: str, what: str) -> Any:
 
 
 def parsed_schema(schema_json: str, path: str) -> ParsedSchema:
-    """The schema that a file carries. Raises `CorruptFileError` with the file's name."""
+    """Parses the schema that a file carries. Raises `CorruptFileError` with the file's name."""
     found = _parsed(schema_json)
     if isinstance(found, str):
         raise CorruptFileError(f"{path}: {found}")
@@ -68,7 +68,7 @@ def parsed_schema(schema_json: str, path: str) -> ParsedSchema:
 
 
 def parsed_record(data: bytes | memoryview, schema: ParsedSchema, path: str, what: str = "a record") -> Any:
-    """The one value that `data` holds from its first byte to its last. Raises `CorruptFileError`."""
+    """Decodes the one value that takes all bytes of `data`. Raises `CorruptFileError`."""
     source = io.BytesIO(data)
     with damage_in(path, what):
         record = fastavro.schemaless_reader(source, schema.avro, None)
@@ -78,7 +78,7 @@ def parsed_record(data: bytes | memoryview, schema: ParsedSchema, path: str, wha
 
 
 def parsed_container(data: bytes, path: str) -> dict[str, Any]:
-    """The one record of an Avro container file, by the schema that the file carries.
+    """Decodes the one record of an Avro container file, by the schema that the file carries.
 
     Raises `CorruptFileError` when `data` is no container with exactly one record.
     """
@@ -105,7 +105,7 @@ def parsed_container(data: bytes, path: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _parsed(schema_json: str) -> ParsedSchema | str:
-    """The parsed schema, or what is wrong with it."""
+    """The parsed schema, or a text that says what is wrong with it."""
     try:
         avro = parsed_json(schema_json, "", "the schema of its records")
         walk = _Walk()
@@ -136,12 +136,17 @@ def _check_depth(parsed: Any, path: str, what: str) -> None:
 
 @dataclass
 class _Walk:
-    """Measures a schema: how many values a record has, and how many bytes it takes at least."""
+    """Measures a schema: how many values one record has, and how many bytes it takes at least.
+
+    `known`: named type -> (values, least bytes), and None while the type is being measured.
+    """
 
     known: dict[str, tuple[int, int] | None] = field(default_factory=dict)
 
     def measure(self, avro: Any, namespace: str) -> tuple[int, int]:
-        """(values, least bytes). An item of a collection counts once: its number is in the data."""
+        """(values, least bytes) of one value. An item of a collection counts once, because the number of
+        items is in the data.
+        """
         if isinstance(avro, list):
             branches = [self.measure(each, namespace) for each in avro]
             return sum(nodes for nodes, _ in branches) + 1, 1
@@ -223,7 +228,7 @@ def _read_meta(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
         count, position = read_varint(data, position)
         if count == 0:
             return meta, position
-        if count < 0:  # Avro: a negative count is followed by the block's size in bytes
+        if count < 0:  # Avro: the block's size in bytes follows a negative count
             count = -count
             _, position = read_varint(data, position)
         if len(meta) + count > _META_ENTRIES_MAX:
@@ -234,7 +239,7 @@ def _read_meta(data: bytes, position: int) -> tuple[dict[str, bytes], int]:
 
 
 def _read_blocks(data: bytes, position: int) -> tuple[int, bytes]:
-    """Number of records in all blocks, and the blocks' bytes, one after the other."""
+    """The number of records in all blocks, and the bytes of all blocks in their order."""
     sync = data[position : position + _SYNC_BYTES]
     position += _SYNC_BYTES
     records, parts = 0, list[bytes]()
@@ -261,8 +266,9 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """An Avro int or long and the position after it. Raises IndexError at the end, ValueError beyond 64
-    bits."""
+    """An Avro int or long and the position after it. Raises IndexError at the end of `data`, ValueError
+    beyond
+    64 bits."""
     value = shift = 0
     while True:
         byte = data[position]
@@ -282,7 +288,7 @@ def _inflated(body: bytes, path: str) -> bytes:
     inflater = zlib.decompressobj(-15)
     with damage_in(path, "its deflated block"):
         inflated = inflater.decompress(body, INFLATED_BYTES_MAX + 1)
-    # Some writers leave bytes of the checksum behind the stream.
+    # Some writers leave checksum bytes behind the stream.
     if len(inflated) > INFLATED_BYTES_MAX or not inflater.eof:
         raise CorruptFileError(
             f"{path}: its deflated block is not one whole stream of at most {INFLATED_BYTES_MAX} bytes"

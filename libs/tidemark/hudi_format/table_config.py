@@ -1,9 +1,8 @@
-"""`hoodie.properties`: what kind of table this is (FORMAT.md, section 2).
+"""`hoodie.properties`, the configuration of a table (FORMAT.md, section 2).
 
-Invariants: the checksum (CRC-32 of "<database>.<table>") covers the names only, so other keys may change
-without a new one; a file whose checksum does not fit is not used. Unknown keys are kept through every
-update. Hudi updates the file by way of `hoodie.properties.backup`, so for a moment only the backup may be
-there: it is read then.
+Invariants: the checksum (CRC-32 of "<database>.<table>") covers only these names, so other keys may change
+without a new one; a file with a wrong checksum is not used. Every update keeps unknown keys. Hudi updates the
+file by way of `hoodie.properties.backup`, so for a moment only the backup may exist, and is read then.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _READ_ATTEMPTS_MAX: Final = 4
 
 
 class TableType(Enum):
-    """How updates are stored."""
+    """How Hudi stores updates: in new base files, or in log files beside the base files."""
 
     COPY_ON_WRITE = "COPY_ON_WRITE"
     MERGE_ON_READ = "MERGE_ON_READ"
 
 
 class MergeMode(Enum):
-    """How two versions of a record are merged."""
+    """How Hudi merges two versions of a record."""
 
     EVENT_TIME_ORDERING = "EVENT_TIME_ORDERING"
     COMMIT_TIME_ORDERING = "COMMIT_TIME_ORDERING"
@@ -45,7 +44,9 @@ class MergeMode(Enum):
 
 
 class KeyGeneratorType(Enum):
-    """How record key and partition path are made from fields; version 9 stores the type, not a class."""
+    """How Hudi makes record key and partition path from fields. Version 9 stores this type instead of a
+    class.
+    """
 
     SIMPLE = "SIMPLE"
     COMPLEX = "COMPLEX"
@@ -57,10 +58,11 @@ class KeyGeneratorType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """The properties by their meaning; `properties` holds all of them as they stand in the file.
+    """The properties as typed fields; `properties` holds all of them as text, as in the file.
 
-    Where a key is missing the value is what Hudi takes for it. `metadata_partitions` are the metadata
-    table's partitions in use (empty: no metadata table), `_inflight` those that are being built.
+    A missing key has the value that Hudi assumes for it. `metadata_partitions` are the partitions of the
+    metadata table in use (empty: there is no metadata table), `metadata_partitions_inflight` those that are
+    being built.
     """
 
     name: str
@@ -96,15 +98,15 @@ class TableConfig:
 
 
 def table_checksum(name: str, database: str = "") -> int:
-    """CRC-32 (unsigned) of the UTF-8 text "<database>.<table>"."""
+    """The unsigned CRC-32 of the UTF-8 text "<database>.<table>"."""
     return zlib.crc32(f"{database}.{name}".encode())
 
 
 def read_properties(storage: Storage, root: str = ".hoodie") -> dict[str, str]:
-    """All properties of the table whose meta folder is `root`, from the file or, failing that, its backup.
+    """All properties of the table whose meta folder is `root`, from the file, or else from its backup.
 
-    Raises `FileMissingError` when there is neither (no Hudi table here), `CorruptFileError` when neither is
-    whole.
+    Raises `FileMissingError` when neither file exists (no Hudi table here), and `CorruptFileError` when
+    neither is whole.
     """
     damage: CorruptFileError | None = None
     for attempt in range(_READ_ATTEMPTS_MAX):
@@ -133,12 +135,14 @@ def _checked(data: bytes, path: str) -> dict[str, str]:
 
 
 def read_table_config(storage: Storage, root: str = ".hoodie") -> TableConfig:
-    """The configuration of a table. Errors as `read_properties`; bad values are `CorruptFileError`."""
+    """The configuration of a table. Raises as `read_properties`, and `CorruptFileError` for a bad value."""
     return parse_table_config(read_properties(storage, root), f"{root}/hoodie.properties")
 
 
 def parse_table_config(properties: Mapping[str, str], path: str = PROPERTIES_PATH) -> TableConfig:
-    """The meaning of the properties; `path` is for messages."""
+    """The properties as typed fields; errors name the file `path`. Raises `CorruptFileError` for a bad
+    value.
+    """
     get = properties.get
     ordering = _names(get(keys.ORDERING_FIELDS) or get(keys.PRECOMBINE_FIELD))
     default_mode = MergeMode.EVENT_TIME_ORDERING if ordering else MergeMode.COMMIT_TIME_ORDERING
@@ -167,9 +171,7 @@ def parse_table_config(properties: Mapping[str, str], path: str = PROPERTIES_PAT
 
 
 def write_properties(storage: Storage, properties: Mapping[str, str], root: str = ".hoodie") -> None:
-    """Puts the file in place in one step, checksum included, and removes a backup that an engine left
-    behind.
-    """
+    """Replaces the file in one step, with its checksum, and removes a backup that an engine left behind."""
     values = dict(properties)
     values[keys.CHECKSUM] = str(table_checksum(values[keys.NAME], values.get(keys.DATABASE, "")))
     text = format_properties(values, "Updated by Tidemark")
@@ -180,10 +182,10 @@ def write_properties(storage: Storage, properties: Mapping[str, str], root: str 
 def update_properties(
     storage: Storage, changes: Mapping[str, str], remove: Iterable[str] = (), root: str = ".hoodie"
 ) -> dict[str, str]:
-    """Sets and removes keys, keeping all others; returns the new properties. Hold the table's lock.
+    """Sets and removes keys, keeps all others, and returns the new properties. Hold the table's lock.
 
-    One reader or crash in between sees the old file or the new one. A change that changes nothing writes
-    nothing.
+    A reader, or a crash, in between sees the old file or the new one. Nothing is written when nothing
+    changes.
     """
     current = read_properties(storage, root)
     changed = {key: value for key, value in {**current, **changes}.items() if key not in set(remove)}
@@ -194,9 +196,10 @@ def update_properties(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """What has to be said of a new table. No ordering fields: the later arrival wins (COMMIT_TIME_ORDERING).
+    """The choices that define a new table. Without ordering fields the later arrival wins
+    (COMMIT_TIME_ORDERING).
 
-    `schema` is the table's Avro schema as JSON, without meta columns, kept under
+    `schema` is the table's Avro schema as JSON, without meta columns; it is stored as
     `hoodie.table.create.schema`.
     """
 
@@ -212,10 +215,9 @@ class TableDefinition:
 
 
 def new_table_properties(definition: TableDefinition) -> dict[str, str]:
-    """The full set of properties of a new table of version 9, metadata table not yet named (FORMAT.md,
-    section 2.1).
+    """All properties of a new table of version 9, before it has a metadata table (FORMAT.md, section 2.1).
 
-    Raises `UnsupportedTableError` for a name or a set of fields that Hudi could not work with.
+    Raises `UnsupportedTableError` for a table name or a choice of fields that Hudi could not work with.
     """
     if not _TABLE_NAME.match(definition.name):
         raise UnsupportedTableError(
