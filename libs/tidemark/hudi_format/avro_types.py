@@ -1,9 +1,9 @@
-"""Avro types to Arrow types and back, for the types that Hudi writes (FORMAT.md, section 4.5).
+"""Maps Avro types to Arrow types and back, for the types that Hudi writes (FORMAT.md, section 4.5).
 
-Arrow is the truth inside this library, Avro JSON is what the timeline and the log files carry. The
-mapping back to Avro is canonical: it makes the text that Hudi's Spark writer makes for the same columns,
-names of nested records and of decimal `fixed` types included, so that two engines that add a column to
-one table agree on its schema.
+This library computes with Arrow types; the timeline and the log files carry Avro JSON. The mapping back to
+Avro is canonical: it produces the text that Hudi's Spark writer produces for the same columns, including the
+names of nested records and of decimal `fixed` types. So two engines that add a column to one table agree on
+its schema.
 """
 
 from __future__ import annotations
@@ -45,33 +45,31 @@ _TO_AVRO: Final[dict[pa.DataType, Any]] = {
 
 
 class SchemaError(HudiFormatError):
-    """A column's type, name or nullability is something that this release cannot store; names column and
-    type.
-    """
+    """This release cannot store a column's type, name or nullability; the text names the column."""
 
 
 def is_avro_name(name: str) -> bool:
-    """Whether `name` may be the name of a field or record in Avro."""
+    """Whether Avro allows `name` as the name of a field or record."""
     return _AVRO_NAME.fullmatch(name) is not None
 
 
 def sanitized_name(name: str) -> str:
-    """A table's name as part of an Avro name: characters that Avro does not know become `__`, as Hudi
-    does it.
-    """
+    """A table's name as part of an Avro name: characters that Avro does not allow become `__`, as in Hudi."""
     if name and re.match(r"[^A-Za-z_]", name):
         name = "__" + name[1:]
     return re.sub(r"[^A-Za-z0-9_]", "__", name)
 
 
 def decimal_bytes(precision: int) -> int:
-    """Size of the smallest two's complement number that holds every decimal of `precision` digits."""
+    """The size in bytes of the smallest two's complement number that holds every decimal of `precision`
+    digits.
+    """
     largest: int = 10**precision - 1
     return (largest.bit_length() + 8) // 8
 
 
 def field_from_avro(avro: Any, path: str, depth: int = 0) -> pa.Field:
-    """One Avro record field as Arrow field; `path` is its dotted name, for errors. Raises `SchemaError`."""
+    """An Avro record field as Arrow field; `path` is its dotted name, for errors. Raises `SchemaError`."""
     if not isinstance(avro, dict) or "name" not in avro or "type" not in avro:
         raise SchemaError(f"column {path}: an Avro field needs 'name' and 'type', got {avro!r}")
     name = avro["name"]
@@ -82,7 +80,10 @@ def field_from_avro(avro: Any, path: str, depth: int = 0) -> pa.Field:
 
 
 def type_from_avro(avro: Any, path: str, depth: int = 0) -> tuple[pa.DataType, bool]:
-    """An Avro type as (Arrow type, nullable). Of unions only [null, T] in either order is served."""
+    """An Avro type as (Arrow type, nullable); the only unions served are [null, T] and [T, null].
+
+    Raises `SchemaError`, with the column's dotted name `path`.
+    """
     if depth > NESTING_DEPTH_MAX:
         raise SchemaError(f"column {path}: nested more than {NESTING_DEPTH_MAX} levels deep")
     if isinstance(avro, list):
@@ -144,7 +145,7 @@ def _refuse_duplicates(names: list[str], path: str) -> None:
 
 
 def checked_names(names: list[str]) -> None:
-    """Raises `SchemaError` when two names are alike to Spark, which does not tell upper from lower case."""
+    """Raises `SchemaError` when two names are equal to Spark, which ignores case."""
     _refuse_duplicates(names, "")
 
 
@@ -162,8 +163,8 @@ def _decimal_from_avro(avro: dict[str, Any], path: str) -> pa.DataType:
 
 
 def type_to_avro(arrow: pa.DataType, name: str, namespace: str) -> Any:
-    """An Arrow type as canonical Avro; `name` is the column's, `namespace` the full name of the enclosing
-    record.
+    """An Arrow type as canonical Avro. `name` is the column's name, `namespace` the full name of the
+    enclosing record. Raises `SchemaError` for a type that cannot be stored.
     """
     if arrow in _TO_AVRO:
         avro = _TO_AVRO[arrow]
@@ -193,7 +194,7 @@ def type_to_avro(arrow: pa.DataType, name: str, namespace: str) -> Any:
 
 
 def field_to_avro(field: pa.Field, namespace: str) -> dict[str, Any]:
-    """An Arrow field as Avro record field; nullable ones default to null."""
+    """An Arrow field as Avro record field; a nullable one has the default null."""
     avro: dict[str, Any] = {
         "name": field.name,
         "type": _nullable(type_to_avro(field.type, field.name, namespace), field.nullable),

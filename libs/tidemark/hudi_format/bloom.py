@@ -1,7 +1,7 @@
 """Hudi's SIMPLE bloom filter of a base file's record keys, as base64 text for the Parquet footer.
 
-Spark writers with the BLOOM index fail on a base file that has none (FORMAT.md, sections 4.3 and 4.4).
-Layout, big-endian: int -1, int number of hashes, byte 1 (murmur), int number of bits, then the bits, bit
+Spark writers with the BLOOM index fail on a base file without one (FORMAT.md, sections 4.3 and 4.4).
+Layout, big-endian: int -1, int number of hashes, byte 1 (murmur), int number of bits, then the bits; bit
 i in byte i >> 3 under 1 << (i & 7).
 """
 
@@ -28,22 +28,24 @@ _LN2: Final = math.log(2)
 
 @dataclass(frozen=True, slots=True)
 class BloomSpec:
-    """Target error rate (Hudi's default is 1e-9, 43 bits a key) and the fewest keys to size a filter for."""
+    """The target error rate (Hudi's default 1e-9 takes 43 bits a key), and the least number of keys to
+    size for.
+    """
 
     error_rate: float = 1e-9
     keys_min: int = 64
 
     def bits(self, keys: int) -> int:
-        """Size of the filter for `keys` keys."""
+        """The size of the filter in bits, for `keys` keys."""
         return math.ceil(max(keys, self.keys_min) * -math.log(self.error_rate) / _LN2**2)
 
     def hashes(self, keys: int) -> int:
-        """Number of hash functions for `keys` keys."""
+        """The number of hash functions for `keys` keys."""
         return math.ceil(_LN2 * self.bits(keys) / max(keys, self.keys_min))
 
 
 def bloom_filter_text(keys: pa.Array | pa.ChunkedArray, spec: BloomSpec) -> str:
-    """The filter that holds `keys` (no nulls), as the footer entry `org.apache.hudi.bloomfilter` has it."""
+    """The filter of `keys` (no nulls), as text for the footer entry `org.apache.hudi.bloomfilter`."""
     column = BinaryColumn.from_arrow(keys)
     bits, hashes = spec.bits(len(column)), spec.hashes(len(column))
     flags = np.zeros((bits + 7) // 8 * 8, dtype=np.bool_)
@@ -55,13 +57,13 @@ def bloom_filter_text(keys: pa.Array | pa.ChunkedArray, spec: BloomSpec) -> str:
 
 
 def _positions(chunk: npt.NDArray[np.uint8], bits: int, hashes: int) -> list[npt.NDArray[np.int64]]:
-    """Bit positions of each hash; the hash of one round seeds the next."""
+    """Per hash function the bit position of each key. The hash of one round is the seed of the next round."""
     words, tail = _mixed_words(chunk)
     seed = np.zeros(len(chunk), dtype=np.uint32)
     positions = []
     for _ in range(hashes):
         seed = _murmur(words, tail, chunk.shape[1], seed)
-        # Java: abs(int % bits) with the sign of the dividend, which is abs(int) mod bits.
+        # Java's abs(int % bits) takes the dividend's sign into the remainder: it equals abs(int) mod bits.
         positions.append(np.abs(seed.view(np.int32).astype(np.int64)) % bits)
     return positions
 
@@ -69,8 +71,8 @@ def _positions(chunk: npt.NDArray[np.uint8], bits: int, hashes: int) -> list[npt
 def _mixed_words(
     chunk: npt.NDArray[np.uint8],
 ) -> tuple[list[npt.NDArray[np.uint32]], npt.NDArray[np.uint32] | None]:
-    """The part of Murmur2 that does not depend on the seed: the mixed 4-byte words, and the tail bytes as
-    one word.
+    """The part of Murmur2 that does not depend on the seed: the mixed 4-byte words of each key, and its tail
+    bytes as one word (None: no tail).
     """
     length = chunk.shape[1]
     words = []
@@ -81,8 +83,8 @@ def _mixed_words(
         return words, None
     tail = np.zeros(len(chunk), dtype=np.uint32)
     for position in range(length & ~3, length):
-        # As in Hadoop's Murmur2, the last byte is the lowest one (other versions of it have the first one
-        # there), and bytes are signed: one above 0x7f flips all higher bits as well.
+        # Hadoop's Murmur2 puts the last byte lowest (other versions put the first byte there) and takes bytes
+        # as signed: a byte above 0x7f flips all higher bits as well.
         signed = chunk[:, position].view(np.int8).astype(np.int32).view(np.uint32)
         tail ^= signed << np.uint32(8 * (length - 1 - position))
     return words, tail
@@ -108,6 +110,7 @@ def _murmur(
 
 
 def _rows_of_equal_length(column: BinaryColumn) -> list[npt.NDArray[np.int64]]:
+    """Row numbers, grouped by the keys' length: lengths 3, 1, 3 give [1] and [0, 2]."""
     lengths = column.lengths()
     order = np.argsort(lengths, kind="stable")
     ends = np.flatnonzero(np.diff(lengths[order])) + 1
@@ -120,8 +123,10 @@ def _rows_of_equal_length(column: BinaryColumn) -> list[npt.NDArray[np.int64]]:
 
 
 def _chunks_of_equal_length(column: BinaryColumn) -> list[npt.NDArray[np.uint8]]:
-    """The keys as byte matrices, one per length and at most 8 MiB, so that no lane of a hash waits for
-    another.
+    """The keys as byte matrices of at most 8 MiB, each with keys of one length.
+
+    With equal lengths every hash step works on whole columns. "ab" and "cd" at offsets 0 and 2 are gathered
+    by the index matrix [[0, 1], [2, 3]].
     """
     lengths = column.lengths()
     return [

@@ -1,9 +1,9 @@
-"""Decimals as Arrow columns, exactly or not at all.
+"""Makes Arrow columns of decimals, exactly or not at all.
 
-Arrow 19 rescales a decimal without looking at its exponent or for overflow: for an exponent below about -38
-it reads outside of its powers of ten (0 or another value comes out, or the process ends), and digits and
-scale that together exceed 38 places may wrap around to another value that fits. Where that could be, the
-value is rescaled here.
+Arrow 19 rescales a decimal without checking its exponent or an overflow. With an exponent below about -38 it
+reads outside of its table of powers of ten (the result is 0 or another value, or the process crashes), and
+digits and scale that exceed 38 places together may wrap around to another value that fits. Where that could
+happen, this module rescales the value itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from tidemark.hudi_format.avro_types import DECIMAL_PRECISION_MAX
 
 _UNSCALED_BYTES: Final = 16
-# A value's text takes more memory than the value, and lives while its part is converted.
+# Values are converted in parts of this many: their texts take more memory than the values themselves.
 _AT_ONCE: Final = 1 << 16
 
 
 def exact_decimals(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> pa.Array:
-    """The values as a column of this type. Raises ValueError when one is not finite or not exactly one of the
-    type: too many digits, or more places behind the point, that are not zeros.
+    """The values as a column of this type. Raises ValueError when a value is not finite or does not fit the
+    type exactly: it has too many digits, or more decimal places that are not zero.
     """
     if len(values) <= _AT_ONCE:
         return _exact(values, arrow)
@@ -33,8 +33,9 @@ def exact_decimals(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -
 
 
 def exact_unscaled(numbers: Sequence[int | None], scale: int, arrow: pa.Decimal128Type) -> pa.Array:
-    """Numbers in units of 10 ** -``scale`` as a column of this type. Raises ValueError when one is not
-    exactly one of the type.
+    """Whole numbers in units of 10 ** -``scale`` as a column of this type.
+
+    Raises ValueError when a number does not fit the type exactly.
     """
     larger, smaller = 10 ** max(arrow.scale - scale, 0), 10 ** max(scale - arrow.scale, 0)
     limit = 10**arrow.precision
@@ -57,7 +58,7 @@ def _exact(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> pa.Arr
 
 
 def _read_right(texts: pa.StringArray, scale: int) -> bool:
-    """Whether Arrow reads all of them right: no exponent, and no overflow whatever the digits are."""
+    """Whether Arrow reads all texts correctly: none has an exponent, and no digits can overflow."""
     lengths, points = pc.binary_length(texts), pc.find_substring(texts, ".")
     before_point = pc.if_else(pc.less(points, 0), lengths, points)
     longest, widest = (pc.max(each).as_py() or 0 for each in (lengths, before_point))
@@ -72,7 +73,7 @@ def _rescaled(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> lis
     )
     unit = Decimal((0, (1,), -arrow.scale))
     try:
-        # A NaN stays one, and is no text of a decimal.
+        # `quantize` leaves a NaN as it is; its text fails when Arrow reads it as a decimal.
         return [None if value is None else str(exact.quantize(value, unit)) for value in values]
     except (Inexact, InvalidOperation):
         raise ValueError(f"a number is not exactly one of {arrow}") from None

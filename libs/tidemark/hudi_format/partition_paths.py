@@ -1,7 +1,8 @@
-"""Partition paths from partition values: Hudi's escaping and style, and what may never become a folder.
+"""Makes partition paths from partition values: Hudi's escaping and style, and what must never become a
+folder.
 
-Invariant: a path that is returned without an error stays inside the table's folder, names no folder of
-Hudi's own and can be read by Hudi on Spark. Work is done once per distinct value, not per row.
+Invariant: a path that is returned without an error stays inside the table's folder, names none of Hudi's own
+folders, and can be read by Hudi on Spark. The work is done once per distinct value, not per row.
 """
 
 from __future__ import annotations
@@ -17,24 +18,23 @@ import pyarrow.compute as pc
 DEFAULT_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 SEGMENT_BYTES_MAX: Final = 255
 PATH_BYTES_MAX: Final = 1024
-# The characters that Hudi escapes: seen with Hudi 1.2.0, which leaves space, '+', '~', '}' and non-ASCII
-# alone.
+# The characters that Hudi escapes. Hudi 1.2.0 was seen to leave space, '+', '~', '}' and non-ASCII unescaped.
 _ESCAPED: Final = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\{\\[\\]^]")
 _ESCAPE_SEQUENCE: Final = re.compile("%[0-9a-fA-F]{2}")
-# Base files and log files: names that every reader sees in `_hoodie_file_name`, and that lie in a partition's
-# folder, where a partition of the same name would have to be a folder.
+# The names of base and log files. Such files are in a partition's folder, where a partition of the same name
+# would have to be a folder.
 _DATA_FILE: Final = re.compile(r"\.(parquet|orc|hfile|lance)(\.crc)?$|^\..*\.log\.", re.IGNORECASE)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def escape_partition_value(value: str) -> str:
-    """`value` with Hudi's `hoodie.datasource.write.partitionpath.urlencode`: `%XX` in upper-case hex."""
+    """`value` escaped as with `hoodie.datasource.write.partitionpath.urlencode`: `%XX`, upper-case hex."""
     return _ESCAPED.sub(lambda match: f"%{ord(match.group()):02X}", value)
 
 
 def path_error(path: str) -> str | None:
-    """Why `path` must not become a partition path; None when it may ('' is that of a table without
-    partitions).
+    """Why `path` must not become a partition path; None when it may. '' is the path of a table without
+    partitions.
     """
     if not path:
         return None
@@ -62,8 +62,8 @@ def path_error(path: str) -> str | None:
 
 
 def value_error(value: str, several_fields: bool) -> str | None:
-    """Why an unescaped value would not come back from its path as it went in, as seen with Hudi 1.2.0 on
-    Spark.
+    """Why Hudi 1.2.0 on Spark would read another value from the path than this unescaped one; None when it
+    reads the same.
     """
     if _ESCAPE_SEQUENCE.search(value):
         return "a partition value holds '%' and two hex digits, which readers decode; switch URL encoding on"
@@ -77,8 +77,9 @@ def value_error(value: str, several_fields: bool) -> str | None:
 def partition_segments(
     values: pa.Array, field_name: str, *, hive_style: bool, url_encode: bool, several_fields: bool
 ) -> tuple[pa.Array, pa.Array]:
-    """One partition field's values (text) as path segments, and per row why not. Null and '' are Hive's
-    default.
+    """The values (text) of one partition field as path segments, and per row why it has none.
+
+    Null and '' become Hive's default partition, `__HIVE_DEFAULT_PARTITION__`.
     """
     prefix = f"{field_name}=" if hive_style else ""
 
@@ -95,24 +96,27 @@ def partition_segments(
 
 
 def map_distinct(values: pa.Array, function: Callable[[str], str | None]) -> pa.Array:
-    """`function` over strings without nulls, called once per distinct one."""
+    """`function` of each string, called once per distinct one. `values` has no nulls.
+
+    ["a", "b", "a"] is encoded as dictionary ["a", "b"] with indices [0, 1, 0]: two calls for three rows.
+    """
     encoded = values.dictionary_encode()
     mapped = pa.array([function(value) for value in encoded.dictionary.to_pylist()], pa.string())
     return mapped.take(encoded.indices)
 
 
 def path_errors(paths: pa.Array) -> pa.Array:
-    """Per row why the path is refused, null where it is fine."""
+    """Per row why the path is refused; null where it is allowed."""
     return map_distinct(paths, path_error)
 
 
 def join_segments(columns: list[pa.Array]) -> pa.Array:
-    """Path segments of several fields, joined by '/'."""
+    """The path segments of several fields, joined row by row with '/'."""
     return columns[0] if len(columns) == 1 else pc.binary_join_element_wise(*columns, "/")
 
 
 def blank_where(values: pa.Array, errors: pa.Array) -> pa.Array:
-    """`values` with null where there is an error, so that a refused value cannot be used by mistake."""
+    """`values`, with null in each row that has an error, so that nobody uses a refused value by mistake."""
     if errors.null_count == len(errors):
         return values
     return pc.if_else(pa.array(np.asarray(pc.is_valid(errors))), pa.scalar(None, values.type), values)

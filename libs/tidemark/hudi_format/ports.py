@@ -1,7 +1,7 @@
-"""The little of the outside world that the format library needs, as protocols.
+"""Protocols for what the format library needs from its environment.
 
-Time and ids are arguments everywhere, so that a simulation can replay a run from its seed. The real
-implementations live with the services' runtime library; storage has its own protocol in
+Time and ids are always arguments, so that a simulation can replay a run from its seed. The real
+implementations are in the services' runtime library; storage has its own protocol in
 `hudi_format.storage.base`.
 """
 
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class IdSource(Protocol):
-    """Source of ids that are unique across processes."""
+    """Creates ids that are unique across processes."""
 
     def uuid(self) -> str:
         """A random UUID in its canonical text form: 36 characters, lower case."""

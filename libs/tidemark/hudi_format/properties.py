@@ -1,7 +1,7 @@
-"""Java properties text, as `hoodie.properties` and `.hoodie_partition_metadata` are written in it.
+"""Java properties text, the format of `hoodie.properties` and `.hoodie_partition_metadata`.
 
-Only what Hudi's own files use is written; reading follows the whole format: comments, line continuation,
-the three separators, `\\uXXXX` escapes.
+We write only what Hudi's own files use. We read the whole format: comments, line continuation, the three
+separators, `\\uXXXX` escapes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _ESCAPED: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.)", re.DOTALL)
 
 
 def parse_properties(text: str, path: str = "properties") -> dict[str, str]:
-    """Key to value, the last one winning; `path` is for messages. Raises `CorruptFileError` for a bad \\u
-    escape.
+    """Key -> value; the last one of a repeated key wins. Raises `CorruptFileError`, which names `path`, for a
+    bad \\u escape.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -31,7 +31,7 @@ def parse_properties(text: str, path: str = "properties") -> dict[str, str]:
 
 
 def format_properties(values: Mapping[str, str], comment: str) -> str:
-    """One `key=value` per line in order of key, below a comment line. ASCII only: the rest becomes
+    """One `key=value` per line, sorted by key, below a comment line. Other characters than ASCII become
     \\uXXXX.
     """
     lines = [f"#{line}" for line in comment.splitlines()]
@@ -63,7 +63,7 @@ def _unescape(text: str, path: str) -> str:
         return chr(int(escaped[1:], 16)) if escaped[0] == "u" else _ESCAPES.get(escaped, escaped)
 
     unescaped = _ESCAPED.sub(replacement, text)
-    # Two \u escapes may be the halves of one character beyond the basic plane.
+    # Two \u escapes may be the two surrogates of one character above U+FFFF.
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

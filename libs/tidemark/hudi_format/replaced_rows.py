@@ -1,7 +1,7 @@
-"""File groups that another engine replaced together with their rows, as of one look at the data timeline.
+"""File groups whose rows another engine removed by replacing the groups, at one look at the data timeline.
 
-An insert overwrite or a delete partition takes the rows of the file groups that it replaces away, and that
-stays so when its replacecommit is archived. A clustering replaces groups, too, and moves their rows.
+An insert overwrite or a delete partition removes the rows of the file groups that it replaces, for good: also
+after its replacecommit was archived. A clustering replaces groups, too, but moves their rows to new ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Groups = frozenset[FileGroupId]
 
 
 class ReplacedRows:
-    """Reads each replacecommit once, and the archive when it has got something."""
+    """Reads each replacecommit once, and the archive only after something was archived."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -31,17 +31,18 @@ class ReplacedRows:
         self._archive: tuple[int | None, frozenset[str]] = (None, frozenset())
 
     def names(self, timeline: Timeline) -> frozenset[str]:
-        """The replacecommits of the active and of the archived timeline, clusterings too: names of their
-        completed files. Raises CorruptFileError.
+        """The names of the completed files of all replacecommits and clusterings, active and archived.
+
+        Raises CorruptFileError.
         """
         active = frozenset(each.file_name for each in _active(timeline))
         return active | self._archived(timeline.archive) if timeline.archive is not None else active
 
     def of(self, names: Iterable[str], timeline: Timeline) -> dict[str, Groups]:
-        """What each of these replaced; clusterings nothing.
+        """Per name the file groups whose rows that replacecommit removed; none for a clustering.
 
-        Raises CorruptFileError, and FileMissingError where a replacecommit was archived or taken back
-        meanwhile: list again.
+        Raises CorruptFileError, and FileMissingError when a replacecommit was archived or rolled back since:
+        list again.
         """
         new = set(names) - self._known.keys()
         for each in _active(timeline):
@@ -53,15 +54,18 @@ class ReplacedRows:
         return {name: self._known[name] for name in names if name in self._known}
 
     def taking_rows(self, timeline: Timeline) -> frozenset[str]:
-        """The names of those that are no clustering. Raises as `of`."""
+        """The names of the replacecommits that removed rows, so no clusterings. Raises as `of`."""
         return frozenset(name for name, groups in self.of(self.names(timeline), timeline).items() if groups)
 
     def gone(self, timeline: Timeline) -> Groups:
-        """All file groups whose rows are taken away. Raises as `of`."""
+        """All file groups whose rows were removed. Raises as `of`."""
         return frozenset().union(*self.of(self.names(timeline), timeline).values())
 
     def archived(self, archive: ArchivedTimeline) -> Groups:
-        """Those of the archived timeline, whose files are gone by now. Raises CorruptFileError."""
+        """The file groups whose rows archived replacecommits removed; their files are gone by now.
+
+        Raises CorruptFileError.
+        """
         names = self._archived(archive)
         self._read(archive, names - self._known.keys())
         return frozenset().union(*(self._known[name] for name in names if name in self._known))
@@ -88,7 +92,7 @@ def _active(timeline: Timeline) -> tuple[Instant, ...]:
 
 
 def completion_of(name: str) -> str:
-    """The completion time in the name of a completed file."""
+    """The completion time in the name of a completed timeline file."""
     return name.partition("_")[2].partition(".")[0]
 
 

@@ -1,13 +1,14 @@
-"""The one rule for a table's schema: which commits say it, and what else in the table may contradict it.
+"""Decides a table's schema: which commits state it, and what else in the table may contradict it.
 
-Rule (Hudi 1.2.0, `TableSchemaResolver`): the newest completed write by completion time whose operation may
-change the schema and whose extra metadata has one. Compaction, log compaction and clustering do not count:
-they repeat what was known when they were planned. A replacecommit (insert overwrite) and the empty commit of
-ALTER TABLE ADD COLUMNS do. Before any such commit it is what the table was made with.
+Rule (Hudi 1.2.0, `TableSchemaResolver`): the schema is the one in the extra metadata of the newest write, by
+completion time, that has one and whose operation may change it. Compaction, log compaction and clustering
+do not count, because they repeat the schema that was known when they were planned. A replacecommit (insert
+overwrite) and the empty commit of ALTER TABLE ADD COLUMNS do count. Before any such commit it is the schema
+with which the table was created.
 
 Schema on read (`hoodie.schema.on.read.enable`, ALTER TABLE RENAME, DROP and type changes) keeps a second
-schema with ids of columns, in `.hoodie/.schema` and under `latest_schema` of each commit. Files are then read
-by these ids. This library does not know them, and would damage such a table.
+schema with column ids, in `.hoodie/.schema` and under `latest_schema` of each commit, and readers find
+columns by these ids. This library does not know them and would damage such a table, so it refuses it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit
 
 SCHEMA_FOLDER: Final = ".hoodie/.schema"
 LATEST_SCHEMA_KEY: Final = "latest_schema"
-# A first look goes back over this many commits for the newest one of another writer.
+# A first look searches this many commits for the newest one of another writer.
 _COMMITS_MAX: Final = 1_000
 _CHANGE_SCHEMA: Final = (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)
 _REPEAT_SCHEMA: Final = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"})
@@ -35,7 +36,7 @@ _REPEAT_SCHEMA: Final = frozenset({"COMPACT", "LOG_COMPACT", "CLUSTER", "INDEX"}
 
 @dataclass(frozen=True)
 class CommitSchema:
-    """The schema that a commit carries; `is_own`: its extra metadata has the key that only we write."""
+    """The schema that a commit carries. `is_own`: its extra metadata has the key that only we write."""
 
     instant: Instant
     schema: TableSchema
@@ -43,10 +44,10 @@ class CommitSchema:
 
 
 def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema | None:
-    """The table's schema by the rule above; None when no commit of the active timeline and no property says
-    it.
+    """The table's schema by the rule in the module's docstring.
 
-    Raises `SchemaError`, `UnsupportedTableError` (schema on read), `CorruptFileError`.
+    None when neither a commit of the active timeline nor a property states it. Raises `SchemaError`,
+    `UnsupportedTableError` (schema on read), `CorruptFileError`.
     """
     for instant in _newest_first(timeline):
         if (found := read_commit_schema(storage, config.name, instant)) is not None:
@@ -58,7 +59,7 @@ def table_schema(storage: Storage, config: TableConfig, timeline: Timeline) -> T
 def read_commit_schema(
     storage: Storage, table: str, instant: Instant, own_key: str = ""
 ) -> CommitSchema | None:
-    """What one completed write says of the schema; None when it says nothing. Errors as `table_schema`."""
+    """The schema that one completed write states; None when it states none. Raises as `table_schema`."""
     path = instant_path(instant)
     metadata = decode_commit_metadata(storage.read(path), path)
     extra = metadata.extra_metadata
@@ -74,18 +75,18 @@ def read_commit_schema(
 
 
 class SchemaChanges:
-    """What was looked at of a timeline that is loaded again and again. Not thread-safe."""
+    """Finds the schemas of new commits on a timeline that is loaded again and again. Not thread-safe."""
 
     def __init__(self, storage: Storage, table: str, own_key: str) -> None:
         self._storage, self._table, self._own_key = storage, table, own_key
         self._seen: Collection[str] | None = None
 
     def look(self, timeline: Timeline) -> list[CommitSchema]:
-        """Schemas of the commits that were not seen yet, in order of completion: the newest comes last.
+        """The schemas of the commits since the last look, in order of completion: the newest comes last.
 
-        The first look finds our newest commit and the newest of another writer: each of ours has the columns
-        of all that were there when it was planned. Nothing counts as seen when it raises. Errors as
-        `table_schema`.
+        The first look returns at most our newest commit and the newest one of another writer: each commit of
+        ours has all columns that existed when it was planned, so older commits add nothing. A look that
+        raises marks nothing as seen. Raises as `table_schema`.
         """
         instants = _newest_first(timeline)
         found = list(self._first(instants) if self._seen is None else self._unseen(instants, self._seen))
@@ -113,9 +114,9 @@ class SchemaChanges:
 
 
 def check_no_schema_on_read(storage: Storage) -> None:
-    """Raises `UnsupportedTableError` when the table has a schema history of ids. One listing.
+    """Raises `UnsupportedTableError` when schema on read has been used on the table. Costs one listing.
 
-    Hudi makes the folder with every table; it is empty until schema on read is used.
+    Hudi creates the folder with every table; it stays empty until schema on read is used.
     """
     names = [each.name for each in storage.list(SCHEMA_FOLDER) if not each.name.startswith(".")]
     if names:

@@ -1,17 +1,17 @@
-"""The data table as a reader or writer has to see it: its timeline, and the file slices that count.
+"""The data table as readers and writers must see it: its timeline, and the file slices that count.
 
-A listing of file names is not enough to tell slices. Two more things decide what a file group is good for,
-and both lie in the contents of timeline files:
+A listing of file names is not enough to tell the slices. Two more things decide whether a file group may be
+used, and both are in the contents of timeline files:
 
 - A completed replacecommit (clustering, insert overwrite, delete partition) names file groups that no reader
-  looks at any more. Their files stay listed until a clean. A row that is written there is lost to everybody.
+  looks at any more. Their files stay listed until a clean. A row that is written there is lost for everybody.
 - A pending plan names file groups that another engine is going to rewrite. A pending compaction begins a new
-  slice. A pending clustering will replace its groups by what they held when it was planned: what is committed
-  to them meanwhile is lost when it completes.
+  slice. A pending clustering will replace its groups by what they held when it was planned: whatever is
+  committed to them until it completes is lost then.
 
 So `TableView` reads these contents together with the timeline, and is the only way to the data table's
 slices. It costs one listing of the timeline, and one small file for each active replacecommit and each
-pending plan; `known`, an earlier view, saves reading again what has not changed.
+pending plan. Given an earlier view (`known`), it reads only files that are new since.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Groups = tuple[FileGroupId, ...]
 
 @dataclass(frozen=True)
 class TableView:
-    """One look at the data table; nothing in it changes. All four maps have file groups as keys.
+    """The data table at one moment; immutable. All four maps have file groups as keys.
 
-    `replaced`: completion time of the replacecommit that took the group away. `compacting`,
-    `log_compacting`, `clustering`: requested time of the pending plan that names the group.
+    `replaced`: completion time of the replacecommit that replaced the group. `compacting`, `log_compacting`,
+    `clustering`: requested time of the pending plan that names the group.
     """
 
     timeline: Timeline
@@ -53,7 +53,7 @@ class TableView:
 
     @classmethod
     def load(cls, storage: Storage, known: TableView | None = None) -> TableView:
-        """The newest view. `known`: an earlier view of the same table.
+        """Loads the table as it is now. `known`: an earlier view of the same table.
 
         Raises TimelineConflictError (try again later) when instants keep vanishing while they are read,
         CorruptFileError, UnsupportedTableError.
@@ -69,10 +69,10 @@ class TableView:
 
     @classmethod
     def of(cls, storage: Storage, timeline: Timeline, known: TableView | None = None) -> TableView:
-        """The view that goes with this listing of the data timeline.
+        """The view that belongs to this listing of the data timeline.
 
-        Raises FileMissingError when an instant was taken away since (a plan rolled back, a replacecommit
-        archived), or its content is not written yet: list again. Else as `load`.
+        Raises FileMissingError when an instant has vanished since the listing (a plan was rolled back, a
+        replacecommit archived) or its content is not written yet: list again. Otherwise raises as `load`.
         """
         read = _Contents(storage, known._contents if known is not None else {})
         replaced = {
@@ -95,26 +95,26 @@ class TableView:
         )
 
     def slices(self, files: Mapping[str, Iterable[str]], as_of: str | None = None) -> list[FileSlice]:
-        """The slice to read of each file group, ordered by partition path and file id.
+        """The slice of each file group that readers see, ordered by partition path and file id.
 
-        `files`: partition path -> names of the files in it. `as_of`: a completion time; only what completed
-        at or before it is there. File groups that are replaced, or have no committed file, are left out.
+        `files`: partition path -> names of the files in it. `as_of`: a completion time; whatever completed
+        later is ignored. File groups that are replaced, or have no committed file, are left out.
         """
         return build_slices(
             files, self.timeline, pending_compactions=self.compacting, replaced=self.replaced, as_of=as_of
         )
 
     def every_slice(self, files: Mapping[str, Iterable[str]]) -> dict[FileGroupId, list[FileSlice]]:
-        """All slices of each file group, oldest first, replaced groups included: a group's history."""
+        """All slices of each file group, oldest first; replaced groups are included."""
         return all_slices(files, self.timeline, pending_compactions=self.compacting)
 
     def takes_inserts(self, group: FileGroupId) -> bool:
-        """Whether new rows may go into the file group: not when it is replaced or about to be clustered."""
+        """Whether new rows may go into the file group: it is neither replaced nor about to be clustered."""
         return group not in self.replaced and group not in self.clustering
 
 
 class _Contents:
-    """The groups that timeline files name, by the file's path; a file never changes under its name."""
+    """Reads which groups timeline files name, and caches them by path: a file's content never changes."""
 
     def __init__(self, storage: Storage, known: Mapping[str, Groups]) -> None:
         self._storage = storage
@@ -133,7 +133,7 @@ class _Contents:
         if data:
             return decode(instant.action, data, path)
         if instant.action is Action.REPLACE_COMMIT and not instant.is_completed:
-            # An insert overwrite or delete partition that has no plan.
+            # A pending insert overwrite or delete partition has no plan.
             return ()
         raise FileMissingError(f"{path} has no content: its writer has not finished it")
 

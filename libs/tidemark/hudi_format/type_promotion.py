@@ -1,11 +1,12 @@
-"""Columns whose type another writer widened, and the values that Hudi's readers then see in older files.
+"""Converts columns whose type another writer widened to the values that Hudi's readers see in older files.
 
 Hudi lets a writer widen a column: int → long → float → double, and any of them → string. Older files keep the
-narrow type, and every reader converts. Hudi's readers take float → double by way of the decimal text (0.1
+narrow type, and every reader converts. Hudi's readers convert float → double by way of the decimal text (0.1
 stays 0.1; the bare bits would give 0.10000000149) and print numbers as Java does (`1.0E10`). A rewrite that
 converted otherwise would change values of rows that nobody touched.
 
-Other conversions are Arrow's (but for decimals, which it may change), and only those that lose nothing.
+All other conversions are Arrow's, and only those that lose nothing; decimals are rescaled in
+`exact_decimals`, because Arrow may change their value.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tidemark.hudi_format.avro_types import SchemaError
 from tidemark.hudi_format.exact_decimals import exact_decimals
 
 _WIDENING: Final = (pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string())
-# Java prints numbers from 10^-3 up to 10^7 without an exponent.
+# Java prints numbers in [10^-3, 10^7) without an exponent.
 _PLAIN_MIN: Final = 1e-3
 _PLAIN_MAX: Final = 1e7
 
@@ -33,10 +34,11 @@ def is_promotion(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def cast_values(column: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
-    """The column in the type `wanted`, promoted as Hudi's readers do it, nested records, lists and maps too.
+    """The column in the type `wanted`, promoted as Hudi's readers do it, inside records, lists and maps, too.
 
-    A field that a nested record lacks becomes null, one that `wanted` lacks is left out. Raises `SchemaError`
-    (without the column's name) for a value that does not fit, and for types that do not go together.
+    A field that a nested record lacks becomes null; a field that `wanted` lacks is left out. Raises
+    `SchemaError` (without the column's name) for a value that does not fit, and for types that cannot be
+    converted.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     try:
@@ -67,7 +69,7 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _rescaled(array: pa.Decimal128Array, wanted: pa.Decimal128Type) -> pa.Array:
-    """Decimals of another precision or scale, exactly."""
+    """The decimals with another precision or scale; none changes its value."""
     try:
         return exact_decimals(array.to_pylist(), wanted)
     except ValueError as error:
@@ -88,7 +90,7 @@ def _promoted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _through_text(array: pa.Array) -> pa.Array:
-    """Floats as the doubles that their decimal text names."""
+    """The doubles that the decimal texts of the floats name; one conversion per distinct value."""
     distinct = array.dictionary_encode()
     values = distinct.dictionary.to_numpy(zero_copy_only=False)
     doubles = [float(java_text(value)) for value in values]
@@ -96,17 +98,17 @@ def _through_text(array: pa.Array) -> pa.Array:
 
 
 def _java_texts(array: pa.Array) -> pa.Array:
-    """Numbers as Java's Float.toString and Double.toString print them; once per distinct value."""
+    """The texts of Java's Float.toString and Double.toString; one conversion per distinct value."""
     distinct = array.dictionary_encode()
     values = distinct.dictionary.to_numpy(zero_copy_only=False)
     return pa.array([java_text(value) for value in values], pa.string()).take(distinct.indices)
 
 
 def java_text(number: np.float32 | np.float64) -> str:
-    """A float32 or float64 as Java 19 and later print it: at least one decimal, an exponent outside
-    [10^-3, 10^7).
+    """A float32 or float64 as Java 19 and later print it: with at least one decimal, and with an exponent
+    outside [10^-3, 10^7).
 
-    Java before 19 prints more digits than needed of about 2 % of the floats above 10^7.
+    Java before 19 prints more digits than needed for about 2 % of the floats above 10^7.
     """
     if np.isnan(number):
         return "NaN"
@@ -116,7 +118,7 @@ def java_text(number: np.float32 | np.float64) -> str:
         return np.format_float_positional(number, unique=True, trim="0")
     text = np.format_float_scientific(number, unique=True, trim="0", exp_digits=1)
     two_digits = f"{float(number):.1e}"
-    # Java prints two digits at least, the nearest two: 4.9E-324, where one digit would do (5E-324).
+    # Java prints at least two digits, the nearest two: 4.9E-324, although one digit (5E-324) would be enough.
     if type(number)(two_digits) == number:
         text = two_digits
     digits, _, exponent = text.partition("e")
@@ -128,7 +130,7 @@ def _cast_struct(array: pa.StructArray, wanted: pa.DataType) -> pa.Array:
     for field in wanted:
         index = array.type.get_field_index(field.name)
         if index >= 0:
-            # `flatten` would make values of null records null; here they are masked below.
+            # `flatten` would turn the values of null records into nulls; the mask below does that once.
             fields.append(_cast(array.field(index), field.type))
         else:
             fields.append(pa.nulls(len(array), field.type))
@@ -155,7 +157,11 @@ def _cast_map(array: pa.MapArray, wanted: pa.DataType) -> pa.Array:
 
 
 def _whole(array: pa.ListArray) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0 on, and the values that they point into."""
+    """The list offsets starting at 0, and the values that they point into.
+
+    A slice of a list array keeps the offsets of the whole array: 5, 7, 9 become 0, 2, 4, and the values begin
+    at the former position 5.
+    """
     offsets = array.offsets
     start = offsets[0].as_py() if len(offsets) else 0
     values = array.values.slice(start, (offsets[-1].as_py() if len(offsets) else 0) - start)
