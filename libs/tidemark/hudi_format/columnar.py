@@ -1,7 +1,7 @@
-"""Columns of byte strings as flat buffers, and the vectorised Avro pieces that are built from them.
+"""Columns of byte strings as flat buffers, and vectorised Avro encoding on top of them.
 
-Everything that this library encodes per record (HFile entries, delete records, record index values) is a
-concatenation of a few byte strings per row; these functions make such rows without a Python call per row.
+Whatever this library encodes per record (HFile entries, delete records, record index values) is a
+concatenation of a few byte strings per row. These functions build such rows without a Python call per row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _MAX_VARINT_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class BinaryColumn:
-    """n byte strings in one buffer: row i is data[offsets[i]:offsets[i + 1]], without nulls."""
+    """n byte strings in one buffer, without nulls: row i is data[offsets[i]:offsets[i + 1]].
+
+    `offsets` has n + 1 positions: "ab" and "c" are data b"abc" with offsets 0, 2, 3.
+    """
 
     data: npt.NDArray[np.uint8]
     offsets: npt.NDArray[np.int64]
@@ -30,7 +33,10 @@ class BinaryColumn:
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray) -> BinaryColumn:
-        """Zero-copy view of an Arrow string or binary array (a chunked one is combined first)."""
+        """A zero-copy view of an Arrow string or binary array (a chunked one is combined first).
+
+        Raises ValueError for nulls, TypeError for another type.
+        """
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
             if isinstance(array, pa.ChunkedArray):
@@ -55,7 +61,7 @@ class BinaryColumn:
 
     @classmethod
     def from_keys(cls, keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> BinaryColumn:
-        """As from_arrow, but takes a plain sequence of Python strings too."""
+        """A view as `from_arrow` makes it; accepts a sequence of Python strings, too."""
         if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
             keys = pa.array(keys, pa.large_string())
         return cls.from_arrow(keys)
@@ -64,7 +70,10 @@ class BinaryColumn:
         return np.diff(self.offsets)
 
     def to_arrow(self, kind: pa.DataType | None = None) -> pa.Array:
-        """Arrow array over the same data buffer; binary by default. Below 2 GiB of data."""
+        """An Arrow array over the same data buffer; binary unless `kind` says otherwise.
+
+        Raises OverflowError from 2 GiB of data on.
+        """
         if int(self.offsets[-1]) > np.iinfo(np.int32).max:
             raise OverflowError(
                 f"{int(self.offsets[-1])} bytes do not fit one Arrow column with 32-bit offsets"
@@ -74,14 +83,15 @@ class BinaryColumn:
 
 
 def fixed_width_column(rows: npt.NDArray[np.uint8]) -> pa.BinaryArray:
-    """The rows of an (n, width) byte matrix as an Arrow binary array."""
+    """The rows of an (n, width) byte matrix as an Arrow binary array of n values."""
     count, width = rows.shape
     return BinaryColumn(rows.reshape(-1), np.arange(count + 1, dtype=np.int64) * width).to_arrow()
 
 
 def concat_rows(*parts: pa.Array | bytes) -> pa.Array:
-    """Row by row concatenation of binary arrays; a bytes part is repeated in every row. Large binary
-    result.
+    """Concatenates binary arrays row by row; a `bytes` part is repeated in every row. Returns large binary.
+
+    ["a", "b"], b"-", ["x", "y"] give ["a-x", "b-y"].
     """
     columns = [
         pa.scalar(part, pa.large_binary()) if isinstance(part, bytes) else part.cast(pa.large_binary())
@@ -93,11 +103,12 @@ def concat_rows(*parts: pa.Array | bytes) -> pa.Array:
 def gather_rows(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
 ) -> pa.BinaryArray:
-    """Copies the byte strings data[starts[i] : ends[i]], ascending and without overlap, into one Arrow
-    column.
+    """Copies the byte strings data[starts[i] : ends[i]] into one Arrow column of n values.
 
-    The strings and the gaps between them are laid over the buffer as one array; taking every other row of
-    it copies in C++, several times as fast as gathering bytes by index.
+    They must ascend and not overlap. The strings and the gaps between them form one array over the buffer,
+    and taking every other row of it copies in C++, several times as fast as gathering bytes by index.
+    Example: from b"abcdef" with starts 0, 4 and ends 2, 6 the array has the rows "ab", "cd", "ef", and the
+    result is its rows 0 and 2.
     """
     if not starts.size:
         return pa.array([], pa.binary())
@@ -107,7 +118,12 @@ def gather_rows(
 
 
 def zigzag_varints(values: npt.NDArray[Any]) -> pa.Array:
-    """Each integer as an Avro int/long (zigzag, 7 bits a byte, least significant first)."""
+    """Each integer as an Avro int/long (zigzag, 7 bits a byte, least significant first); n binary values.
+
+    Each round of the loop writes one byte of all numbers into a matrix with 10 bytes per row. Example: 1 and
+    300 are 2 and 600 in zigzag. Round 0 writes 02 and D8, round 1 writes 04 into the second row, and the rows
+    are cut to their widths 1 and 2.
+    """
     signed = values.astype(np.int64)
     rest = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
     matrix = np.empty((signed.size, _MAX_VARINT_BYTES), dtype=np.uint8)
@@ -124,7 +140,7 @@ def zigzag_varints(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def zigzag_varint(value: int) -> bytes:
-    """One Avro int/long."""
+    """One integer as an Avro int/long."""
     rest = (value << 1) ^ (value >> 63)
     out = bytearray()
     while rest > 0x7F:
@@ -135,13 +151,13 @@ def zigzag_varint(value: int) -> bytes:
 
 
 def avro_strings(column: pa.Array) -> pa.Array:
-    """Each string or byte string as Avro writes it: its length, then its bytes."""
+    """Each string or byte string as Avro writes it: its length as a varint, then its bytes."""
     return concat_rows(
         zigzag_varints(BinaryColumn.from_arrow(column).lengths()), column.cast(pa.large_binary())
     )
 
 
 def avro_string(value: str) -> bytes:
-    """One Avro string."""
+    """One string as Avro writes it."""
     raw = value.encode()
     return zigzag_varint(len(raw)) + raw

@@ -1,9 +1,9 @@
-"""`.hoodie/.index_defs/index.json`: which indexes the table has and how they are laid out (METADATA_TABLE.md,
-sections 9.2 and 10.2).
+"""`.hoodie/.index_defs/index.json`: which indexes a table has, and their layout (METADATA_TABLE.md, sections
+9.2 and 10.2).
 
 The file is pretty-printed JSON: {"indexDefinitions": {name: {indexName, indexType, indexFunction,
-sourceFields, indexOptions, version}}}. It says whether the record index is partitioned; which indexes are
-in use says `hoodie.table.metadata.partitions`. Unknown keys are kept when the file is rewritten.
+sourceFields, indexOptions, version}}}. It tells whether the record index is partitioned. Which indexes are in
+use is told by `hoodie.table.metadata.partitions` instead. Rewriting the file keeps unknown keys.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOP_KEY: Final = "indexDefinitions"
 
 
 def read_index_definitions(storage: Storage) -> dict[str, dict[str, Any]]:
-    """Index name to its definition; empty when there is no file. Raises `CorruptFileError`."""
+    """Index name -> its definition; empty when there is no file. Raises `CorruptFileError`."""
     try:
         data = storage.read(INDEX_DEFINITIONS_PATH)
     except FileMissingError:
@@ -42,13 +42,13 @@ def write_index_definitions(storage: Storage, definitions: dict[str, dict[str, A
 
 
 def is_record_index_partitioned(definitions: dict[str, dict[str, Any]]) -> bool:
-    """Whether the record index is kept per partition; global is what a missing option means."""
+    """Whether the record index is kept per partition. A missing option means the global one."""
     options = definitions.get(RECORD_INDEX, {}).get("indexOptions") or {}
     return str(options.get("isPartitioned", "false")).lower() == "true"
 
 
 def remove_index_definitions(storage: Storage, names: Iterable[str]) -> bool:
-    """Takes definitions out of the file; False when none of them was there. Hold the table's lock."""
+    """Removes definitions from the file; returns False when none of them was there. Hold the table's lock."""
     current = read_index_definitions(storage)
     kept = {name: definition for name, definition in current.items() if name not in set(names)}
     if kept == current:

@@ -1,8 +1,7 @@
-"""Record keys of null-value deletes: the Kafka key is the record key, as text or as the JSON of the key
-fields.
+"""Record keys of null-value deletes: the Kafka key is the record key, as text or as JSON of the key fields.
 
-A JSON object counts as "the JSON of the key fields" when it has all of them (Debezium's {"schema",
-"payload"} wrapper is taken off first); any other bytes are the record key itself, as UTF-8 text.
+A JSON object is taken as the key fields when it has all of them (Debezium's {"schema", "payload"} wrapper is
+removed first). Any other bytes are the record key itself, as UTF-8 text.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 class _BadKeyError(Exception):
-    """A key field's JSON value does not fit its column; the text is the row's reason."""
+    """The JSON value of a key field does not fit its column; the text becomes the row's reason."""
 
 
 def keys_from_text(keys: pa.Array | Sequence[bytes | None], generator: KeyGenerator) -> KeyColumns:
-    """Record keys from Kafka keys (a binary array, or bytes), with the reason where there is none; never
-    raises for a row.
+    """The record keys of Kafka keys (a binary array, or bytes), or per row the reason why it has none.
+
+    A bad row never raises.
     """
     raw = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary())
     try:
@@ -37,7 +37,7 @@ def keys_from_text(keys: pa.Array | Sequence[bytes | None], generator: KeyGenera
         if not pc.any(pc.starts_with(pc.utf8_ltrim_whitespace(texts), "{")).as_py():
             return generator.checked_keys(texts)
     except pa.ArrowInvalid:
-        pass  # Some key is not UTF-8: the slow way finds out which.
+        pass  # A key is not UTF-8: reading the keys one by one finds out which.
     return _one_by_one(raw.to_pylist(), generator)
 
 
@@ -82,7 +82,7 @@ def _fill_from_fields(
 
 
 def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:
-    """The values of the key fields, converted to their columns' types; None when the key is plain text."""
+    """The values of the key fields in their columns' types; None when the key is plain text."""
     if not key.lstrip().startswith(b"{"):
         return None
     try:
@@ -101,7 +101,7 @@ def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:
 
 
 def _number(text: str) -> Decimal:
-    """NaN, which fits no column, for an exponent beyond what a Decimal can have."""
+    """The number as Decimal. Where a Decimal cannot have the exponent: NaN, which fits no column."""
     try:
         return Decimal(text)
     except InvalidOperation:

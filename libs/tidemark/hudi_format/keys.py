@@ -1,9 +1,8 @@
-"""Record keys and partition paths of rows, made as Hudi's key generators make them (FORMAT.md,
-section 11).
+"""Makes record keys and partition paths of rows like Hudi's key generators (FORMAT.md, section 11).
 
-Served generators: SIMPLE, COMPLEX, NON_PARTITION. Keys are part of what the record index stores, so a key
-that differs from Hudi's by one character makes a duplicate row: only types whose text form was compared
-with Hudi 1.2.0 are served (float and double, whose Java text depends on the JVM's version, are not).
+Served generators: SIMPLE, COMPLEX, NON_PARTITION. The record index stores keys, so a key that differs from
+Hudi's by one character makes a duplicate row. Therefore only types whose text was compared with Hudi 1.2.0
+are served. Float and double are not: their text depends on the JVM's version.
 
 A bad row never raises: it comes back with its reason, for the dead letters.
 """
@@ -37,7 +36,7 @@ _DATE_MIN, _DATE_MAX = pa.scalar(-719162, pa.int32()), pa.scalar(2932896, pa.int
 
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """One text per row, and why not: exactly one of `keys[i]` and `error[i]` is null."""
+    """One text per row, or the reason why it has none: exactly one of `keys[i]` and `error[i]` is null."""
 
     keys: pa.StringArray
     error: pa.StringArray
@@ -45,7 +44,7 @@ class KeyColumns:
 
 @dataclass(frozen=True)
 class KeyGenerator:
-    """Makes keys and partition paths of rows. Make it with `for_table`, which checks fields and types."""
+    """Makes record keys and partition paths of rows. `for_table` creates it, and checks fields and types."""
 
     schema: TableSchema
     kind: KeyGeneratorType
@@ -67,7 +66,7 @@ class KeyGenerator:
         url_encode: bool = False,
         key_bytes_max: int = KEY_BYTES_DEFAULT,
     ) -> KeyGenerator:
-        """The generator of a table; without `kind` the one that Spark would choose for these fields.
+        """The generator of a table; without `kind` the generator that Spark would choose for these fields.
 
         Raises `UnsupportedTableError` (generator or field type) and `SchemaError` (no such column).
         """
@@ -99,17 +98,20 @@ class KeyGenerator:
 
     @property
     def names_parts(self) -> bool:
-        """Whether a key reads `field:value,…`; in table version 9 a COMPLEX key of a single field does,
-        too.
+        """Whether a key has the form `field:value,…`. A COMPLEX key of a single field does in table
+        version 9.
         """
         return self.kind is KeyGeneratorType.COMPLEX or len(self.record_key_fields) > 1
 
     def record_keys(self, rows: pa.Table) -> KeyColumns:
-        """The record key of each row of `rows` (columns as in the schema), or why it has none."""
+        """The record key of each row of `rows`, or why it has none.
+
+        Raises `SchemaError` when a key column has another type than in the table's schema.
+        """
         return self._keys([self._column(rows, name) for name in self.record_key_fields])
 
     def keys_of_columns(self, columns: Sequence[pa.Array]) -> KeyColumns:
-        """As `record_keys`, from the key fields' values, one array per record key field."""
+        """The record keys of rows that are given by their key fields: one array per record key field."""
         return self._keys(list(columns))
 
     def _keys(self, columns: list[pa.Array]) -> KeyColumns:
@@ -124,7 +126,10 @@ class KeyGenerator:
         return _key_columns(keys, [*errors, _reason_where(_all_empty(texts), reason), self._too_long(keys)])
 
     def partition_paths(self, rows: pa.Table) -> KeyColumns:
-        """The partition path of each row, or why it may not have it; '' in a table without partitions."""
+        """The partition path of each row, or why it has none; '' in a table without partitions.
+
+        Raises `SchemaError` when a partition column has another type than in the table's schema.
+        """
         if not self.partition_fields:
             return KeyColumns(
                 pa.array([""], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64))),
@@ -146,7 +151,7 @@ class KeyGenerator:
         return _key_columns(paths, [*errors, path_errors(paths)])
 
     def checked_keys(self, keys: pa.Array) -> KeyColumns:
-        """Keys that came as text (see `key_text`): null, empty and over-long ones with their reason."""
+        """Record keys that arrived as text (see `key_text`); null, empty and over-long ones get a reason."""
         filled = pc.fill_null(keys, "")
         errors = [_reason_where(np.asarray(pc.equal(filled, "")), "the record key is null or empty")]
         return _key_columns(filled, [*errors, self._too_long(filled)])
@@ -171,13 +176,16 @@ class KeyGenerator:
 
 
 def value_texts(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Java's text of each value (compared with Hudi 1.2.0 on Spark), and why a value has none."""
+    """Java's text of each value (compared with Hudi 1.2.0 on Spark), and per row why it has none.
+
+    Returns two string arrays of the column's length.
+    """
     arrow = column.type
     errors = pa.nulls(len(column), pa.string())
     if pa.types.is_string(arrow):
         return column, errors
     if pa.types.is_timestamp(arrow):
-        # Hudi's default: the raw microseconds, not a formatted time.
+        # Hudi's default is the number of microseconds, not a formatted time.
         return column.view(pa.int64()).cast(pa.string()), errors
     if pa.types.is_date(arrow):
         days = column.view(pa.int32())
@@ -222,7 +230,9 @@ def _checked_kind(
 def field_errors(
     schema: TableSchema, record_key_fields: Sequence[str], partition_fields: Sequence[str]
 ) -> Iterator[HudiFormatError]:
-    """Why each of these columns cannot be one of the key or the partition: there is none, or of its type."""
+    """Yields an error for each field that cannot be part of the key or partition: no such column, or its
+    type.
+    """
     roles = {"record key": record_key_fields, "partition": partition_fields}
     for role, name in [(role, name) for role, names in roles.items() for name in names]:
         try:
@@ -236,8 +246,8 @@ def _check_key_type(name: str, arrow: pa.DataType, role: str) -> None:
     served = (
         served or pa.types.is_boolean(arrow) or pa.types.is_date32(arrow) or pa.types.is_decimal128(arrow)
     )
-    # As a partition field Hudi on Spark reads a timestamp back as null (or fails on a local one): its
-    # path is a number.
+    # Hudi on Spark reads a timestamp partition field back as null (or fails on a local one), because its path
+    # is a number.
     timestamp = pa.types.is_timestamp(arrow) and arrow.unit == "us"
     if not served and not (timestamp and role == "record key"):
         also = " or timestamp-micros" if role == "record key" else ""

@@ -1,14 +1,17 @@
-"""Log files that lost their end: what their commit says of their size tells.
+"""Finds log files that lost their end, by the size with which they were committed.
 
-A log file is whole blocks one after the other. Cut off within a block it is found damaged; cut off between
-two it reads like one that never had more, and rows, deletes or index entries are gone in silence. Above all
-so does a file without a byte: a file system that lost power may keep names and lose content.
+A log file is a sequence of whole blocks. A file that was cut off within a block is found to be damaged. A
+file that was cut off between two blocks reads like one that never had more, so rows, deletes or index entries
+would be lost in silence. The worst case is a file without any byte: a file system that lost power may keep
+names and lose content. So readers compare sizes:
 
-So whoever knows the committed size compares it: the metadata table lists those of the data table's files.
-Who reads by name alone looks the commit up where the file is empty. A file that no commit on the active
-timeline names is taken as Hudi takes it: without a byte it holds nothing. A log file of the metadata table
-that is lost whole, its name too, is missed by no reader: `tidemark verify` alone finds it
-(`committed-file-gone`).
+* A reader that knows the committed size compares it. The metadata table lists the sizes of the data table's
+  files.
+* A reader that knows only the name looks up the commit when the file is empty. A file that no commit on the
+  active timeline names is taken as Hudi takes it: an empty file holds nothing.
+
+No reader misses a log file of the metadata table that vanished together with its name: only `tidemark verify`
+finds that (`committed-file-gone`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ _METADATA_TABLE: Final = f"{parent_of(METADATA_TABLE_ROOT)}/"
 
 
 def check_size(path: str, size: int, committed: int) -> None:
-    """Raises CorruptFileError where the file is shorter than what was committed of it; both in bytes."""
+    """Raises CorruptFileError when the file is shorter than its committed size; both sizes are in bytes."""
     if size < committed:
         raise CorruptFileError(
             f"{path} has {size} bytes, and was committed with {committed}: its end is lost. Put the file "
@@ -35,10 +38,10 @@ def check_size(path: str, size: int, committed: int) -> None:
 
 
 def check_empty(storage: Storage, path: str) -> None:
-    """Asks the commit of a log file that is empty.
+    """Checks an empty log file against its commit.
 
-    Raises CorruptFileError where it was committed with content, or the commit cannot be read, and
-    FileMissingError where the commit was archived meanwhile: reload the timeline.
+    Raises CorruptFileError when it was committed with content or the commit cannot be read, and
+    FileMissingError when the commit was archived meanwhile: reload the timeline.
     """
     relative = path.removeprefix(_METADATA_TABLE)
     root = DATA_ROOT if relative == path else METADATA_TABLE_ROOT
@@ -47,6 +50,6 @@ def check_empty(storage: Storage, path: str) -> None:
     if instant is None or not instant.is_completed or not instant.action.is_write:
         return
     commit = instant_path(instant, root)
-    # A replacecommit's record begins like a commit's.
+    # The record of a replacecommit begins like that of a commit.
     stats = decode_commit_metadata(storage.read(commit), commit).stats()
     check_size(path, 0, max((each.file_size_in_bytes for each in stats if each.path == relative), default=0))

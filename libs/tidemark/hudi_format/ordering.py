@@ -1,8 +1,8 @@
-"""Ordering values: which of two versions of a row is the newer one under EVENT_TIME_ORDERING.
+"""Ordering values, which decide under EVENT_TIME_ORDERING which of two versions of a row is newer.
 
-Every served type maps to int64 such that Hudi's comparison of two values (Java's compareTo) and the
-comparison of their int64 agree; so caches, tombstones and the index topic carry one number whatever the
-column is. Types whose values do not fit (string, decimal, bytes …) are refused when the table is opened.
+Every served type maps to int64 such that comparing two int64 gives the same result as Hudi's comparison of
+the two values (Java's compareTo). So caches, tombstones and the index topic carry one number for any column
+type. Types whose values do not fit (string, decimal, bytes …) are refused when the table is opened.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from tidemark.hudi_format.table_config import MergeMode, TableConfig
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-# Stands for "no ordering value": below every value that a column can hold, long's minimum aside.
+# Means "no ordering value". It is below every value that a column can hold, except long's minimum.
 NO_ORDERING: Final = int(np.iinfo(np.int64).min)
 _SIGN_MASK: Final = np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 class OrderingError(HudiFormatError):
-    """A null or mistyped ordering value; Spark would die on it while reading (FORMAT.md, section 7.5)."""
+    """An ordering value is null or of another type; Spark could not read such a row (FORMAT.md, section
+    7.5).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class OrderingField:
-    """The table's ordering field. Only a top-level column is served, as Tidemark's ordering is one value
-    per record.
+    """The table's ordering field. Only a top-level column is served: an ordering value is one number a
+    record.
 
-    `delete_type` is the wrapper of an ordering value in a delete block: the one that matches the
-    value as Spark holds it. Hudi 1.2.0 on Spark was seen to write Int for int, Long for
-    long and both timestamps, Float and Double, and to read Int for date (it fails to
-    write deletes there); any other, the Date and TimestampMicros of the Avro schema
-    included, makes its read of the file group die.
+    `delete_type` is the wrapper of an ordering value in a delete block. It has to match the type in which
+    Spark holds the value. Hudi 1.2.0 on Spark was seen to write Int for int, Long for long and both
+    timestamps, Float and Double, and to read Int for date (it fails to write deletes there). With any other
+    wrapper, also the Date and TimestampMicros of the Avro schema, its read of the file group fails.
     """
 
     name: str
@@ -50,8 +51,9 @@ class OrderingField:
 
     @classmethod
     def of(cls, schema: TableSchema, name: str) -> OrderingField:
-        """The ordering field `name` of a table. Raises `SchemaError` (no such column),
-        `UnsupportedTableError` (type).
+        """The ordering field `name` of a table.
+
+        Raises `SchemaError` (no such column) and `UnsupportedTableError` (nested, several, or its type).
         """
         if "," in name:
             raise UnsupportedTableError(f"hoodie.table.ordering.fields={name}", "Use one ordering field.")
@@ -67,7 +69,7 @@ class OrderingField:
         return cls(name, arrow, delete_type)
 
     def to_int64(self, column: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Ordering values as int64, one per row. Raises `OrderingError` for nulls and for another type."""
+        """The ordering values as int64, one per row. Raises `OrderingError` for a null or another type."""
         if column.null_count:
             raise OrderingError(
                 f"ordering field {self.name}: {column.null_count} of {len(column)} values are null"
@@ -75,7 +77,10 @@ class OrderingField:
         return self.to_int64_or_lowest(column)
 
     def to_int64_or_lowest(self, column: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """As `to_int64`, a null becoming `NO_ORDERING`: rows of other writers may hold none."""
+        """The ordering values as int64, with `NO_ORDERING` for nulls, which rows of other writers may hold.
+
+        Raises `OrderingError` for another type.
+        """
         if column.type != self.arrow:
             try:
                 column = column.cast(self.arrow)
@@ -94,8 +99,8 @@ class OrderingField:
         return ordering
 
     def from_int64(self, ordering: Int64Array) -> pa.Array:
-        """The column values that `ordering` stands for (the inverse of `to_int64`; NaNs come back as one
-        NaN).
+        """The column values of ``ordering``: the inverse of `to_int64`, except that all NaNs become one
+        NaN.
         """
         if pa.types.is_floating(self.arrow):
             doubles = _int64_to_doubles(ordering)
@@ -122,8 +127,11 @@ def _as_storage(column: pa.Array | pa.ChunkedArray, storage: pa.DataType) -> pa.
 
 
 def _doubles_to_int64(doubles: npt.NDArray[np.float64]) -> Int64Array:
-    """Double.compare's order: -0.0 below 0.0, one NaN above all. Negative numbers count down, hence the
-    flip.
+    """Maps doubles to int64 in the order of Double.compare: -0.0 below 0.0, and one NaN above all others.
+
+    The bits of positive doubles ascend with the value; those of negative ones descend, so all their bits but
+    the sign are flipped. Example: -1.0 and -2.0 have the bits 0xBFF0… and 0xC000…, of which the second is the
+    greater integer; flipped they are 0xC00F… and 0xBFFF…, and -2.0 is the lower one.
     """
     bits = np.where(np.isnan(doubles), np.float64("nan"), doubles).view(np.int64)
     return np.where(bits >= 0, bits, bits ^ _SIGN_MASK)
@@ -134,9 +142,10 @@ def _int64_to_doubles(ordering: Int64Array) -> npt.NDArray[np.float64]:
 
 
 def table_ordering(config: TableConfig, schema: TableSchema) -> tuple[MergeMode, OrderingField | None]:
-    """How rows of a table are merged, and its ordering field (None by commit time, even if one is named).
+    """How rows of a table are merged, and its ordering field.
 
-    Raises `UnsupportedTableError` for CUSTOM merging, and for event time without exactly one served field.
+    The field is None when the table merges by commit time, even if its properties name one. Raises
+    `UnsupportedTableError` for CUSTOM merging, and for event time without exactly one field of a served type.
     """
     if config.merge_mode is MergeMode.COMMIT_TIME_ORDERING:
         return config.merge_mode, None

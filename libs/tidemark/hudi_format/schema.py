@@ -1,12 +1,12 @@
-"""A table's schema: its user columns, as Arrow and as the Avro JSON that Hudi keeps in the timeline and
-in log files.
+"""A table's schema: its user columns, as Arrow and as the Avro JSON that Hudi keeps in the timeline and in
+log files.
 
 Types served (FORMAT.md, section 4.5): string, int, long, float, double, boolean, bytes, date,
 timestamp-micros, local-timestamp-micros, timestamp-millis, decimal (fixed or bytes; written as fixed),
-array, map with string keys, nested record. Anything else is a `SchemaError` that names the column.
+array, map with string keys, nested record. Any other type is a `SchemaError` that names the column.
 
-Invariants: the meta columns are never part of a `TableSchema`; the Avro text is canonical, so equal
-schemas have equal text and an equal fingerprint; nullable columns are ["null", T] with default null.
+Invariants: meta columns are never part of a `TableSchema`; the Avro text is canonical, so equal schemas have
+equal text and an equal fingerprint; nullable columns are ["null", T] with default null.
 """
 
 from __future__ import annotations
@@ -58,19 +58,17 @@ _RECORD_SUFFIX: Final = "_record"
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The user columns of one table. Make it with `from_avro` or `from_arrow`, which check names and
-    types.
-    """
+    """The user columns of one table. `from_avro` and `from_arrow` create it and check names and types."""
 
     table_name: str
     arrow: pa.Schema
 
     @classmethod
     def from_avro(cls, avro_json: str, table_name: str | None = None) -> TableSchema:
-        """Reads an Avro record schema; meta columns in it are passed over.
+        """Reads an Avro record schema, and leaves out its meta columns.
 
-        Without `table_name` it is taken from the record's name (`<table>_record`, or the name as it is).
-        Raises `SchemaError`.
+        Without `table_name` the table's name comes from the record's name (`<table>_record`, or the name as
+        it is). Raises `SchemaError`.
         """
         try:
             avro = json.loads(avro_json)
@@ -90,7 +88,7 @@ class TableSchema:
 
     @classmethod
     def from_arrow(cls, table_name: str, arrow: pa.Schema) -> TableSchema:
-        """The schema with these user columns. Raises `SchemaError` for names or types that cannot be
+        """The schema with these user columns. Raises `SchemaError` for a name or type that cannot be
         stored.
         """
         if not table_name:
@@ -110,13 +108,14 @@ class TableSchema:
 
     @cached_property
     def arrow_with_meta(self) -> pa.Schema:
-        """The five meta columns, then the user columns: what base files and data blocks hold."""
+        """The five meta columns, then the user columns: the columns of base files and data blocks."""
         return pa.schema([*META_SCHEMA, *self.arrow])
 
     @cached_property
     def arrow_with_operation(self) -> pa.Schema:
-        """As `arrow_with_meta`, with `_hoodie_operation` behind the meta columns: what base files of writers
-        with `hoodie.allow.operation.metadata.field` hold.
+        """The columns of `arrow_with_meta`, with `_hoodie_operation` after the meta columns.
+
+        Base files of writers with `hoodie.allow.operation.metadata.field` have these columns.
         """
         return pa.schema([*META_SCHEMA, pa.field(OPERATION_FIELD, pa.string()), *self.arrow])
 
@@ -127,24 +126,26 @@ class TableSchema:
 
     @cached_property
     def avro_with_meta_json(self) -> str:
-        """Canonical Avro JSON with meta columns: the SCHEMA header of log blocks, the footer of base
-        files.
+        """Canonical Avro JSON with meta columns: the SCHEMA header of log blocks, and part of a base file's
+        footer.
         """
         return self._avro_json(self.arrow_with_meta)
 
     @cached_property
     def avro_with_operation_json(self) -> str:
-        """Canonical Avro JSON of `arrow_with_operation`."""
+        """Canonical Avro JSON of the columns in `arrow_with_operation`."""
         return self._avro_json(self.arrow_with_operation)
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hex digits that equal schemas of one table share (SHA-256 of `avro_json`, first half)."""
+        """32 hex digits, equal for equal schemas of one table (the first half of the SHA-256 of
+        `avro_json`).
+        """
         return hashlib.sha256(self.avro_json.encode()).hexdigest()[:32]
 
     def field(self, name: str) -> pa.Field:
-        """The column `name`; a dotted name reaches into nested records. Raises `SchemaError` when there
-        is none.
+        """The column `name`; a dotted name leads into nested records. Raises `SchemaError` when there is
+        none.
         """
         head, *rest = name.split(".")
         index = self.arrow.get_field_index(head)
@@ -178,24 +179,28 @@ def _name_in(avro_field: Any) -> str:
 def union(first: TableSchema, second: TableSchema) -> TableSchema:
     """The schema that holds rows of both: the columns of `first`, then those that only `second` has.
 
-    A column that only one of them has is nullable; nested records are united field by field. `first` is what
-    the table has: where it has a wider type (int → long …) that one stands, and rows of `second` are
-    promoted. A type that `second` would widen, or any other change, is refused: we never widen a column,
-    since every base file written before would depend on each reader's promotion. Raises `SchemaError`.
+    A column that only one of them has is nullable. Nested records are united field by field. `first` is the
+    table's schema: where its type is wider (long, when `second` has int) that type stays, and rows of
+    `second` are promoted. A wider type in `second`, or any other change, is refused: we never widen a column,
+    because then every older base file would depend on each reader's promotion. Raises `SchemaError`.
     """
     fields = _Union(may_widen=False).fields(list(first.arrow), list(second.arrow), "")
     return TableSchema.from_arrow(first.table_name, pa.schema(fields))
 
 
 def newer_union(newer: TableSchema, older: TableSchema) -> TableSchema:
-    """As `union`, of two schemas that commits of the table carry: the wider type stands, whoever has it."""
+    """Unites the schemas of two commits of the table, like `union`, but keeps the wider type of each column,
+    whichever schema has it. Raises `SchemaError`.
+    """
     fields = _Union(may_widen=True).fields(list(newer.arrow), list(older.arrow), "")
     return TableSchema.from_arrow(newer.table_name, pa.schema(fields))
 
 
 @dataclass(frozen=True)
 class _Union:
-    """`may_widen`: a type of the second schema may be wider than the first one's."""
+    """How two schemas are united. `may_widen`: a type of the second one may be wider than that of the
+    first.
+    """
 
     may_widen: bool
 
@@ -233,11 +238,11 @@ class _Union:
 
 
 def left_out(stored: pa.Schema, wanted: pa.Schema) -> list[str]:
-    """What a file with the schema `stored` would lose when its rows were written with `wanted` instead:
-    columns
-    and nested fields (dotted) that `wanted` lacks, and those whose type it would narrow (`name (from → to)`).
+    """The columns that a file with the schema `stored` would lose if its rows were rewritten with `wanted`.
 
-    Nothing is lost where `wanted` promotes a type or adds a column. Meta columns are Hudi's own affair.
+    These are columns and nested fields (dotted) that `wanted` lacks, and those whose type it would narrow, as
+    `name (from → to)`. A promoted type or an added column loses nothing. Meta columns are ignored, because
+    Hudi's own code takes care of them.
     """
     fields = [field for field in stored if field.name not in _HIDDEN]
     return _left_out(fields, list(wanted), "")
@@ -263,14 +268,12 @@ def _narrowed(stored: pa.DataType, wanted: pa.DataType, name: str) -> list[str]:
 
 
 def cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` with exactly the columns of `schema`, in its order; a column that is not in `schema` is left
-    out.
+    """`rows` with exactly the columns of `schema`, in its order; other columns are left out.
 
     A column that `rows` lacks becomes null. Types are promoted as Hudi's readers do it (`type_promotion`),
     and cast where no value changes (a 2-level list to a 3-level one, a nested record that gained nullable
-    fields).
-    Raises `SchemaError` when a value does not fit, or a column that must not be null is missing or holds
-    nulls.
+    fields). Raises `SchemaError` when a value does not fit, or a column that must not be null is missing or
+    has nulls.
     """
     if rows.schema.equals(schema):
         return rows

@@ -1,14 +1,14 @@
-"""The one list of table properties that we know, with the values that we serve.
+"""The list of table properties that we know, with the values that we serve.
 
-A property that Hudi adds in another version, or that this list lacks, may change where rows lie, how they are
-keyed or how they are merged, without a trace elsewhere. So what is not on the list is refused by name; a user
-who knows better accepts it by `table.accept_properties`. The list was compared with what Hudi 1.2.0 on Spark
-writes (DataFrames and SQL; SIMPLE, COMPLEX and NON_PARTITION keys; with payload classes), and with the names
-in its `HoodieTableConfig`.
+A property that another version of Hudi adds, or that this list lacks, may change where rows are stored, how
+they are keyed or how they are merged, without any other trace. So every property that is not on the list is
+refused by name; a user who knows it to be harmless accepts it by `table.accept_properties`. The list was
+compared with the properties that Hudi 1.2.0 on Spark writes (DataFrames and SQL; SIMPLE, COMPLEX and
+NON_PARTITION keys; with payload classes), and with the names in its `HoodieTableConfig`.
 
-What is on the list cannot be accepted. `_INTERPRETED` are those that `validation` judges by their meaning.
-Another value of the rest is known to be wrong: slash-separated dates and timestamp-based keys would have
-their rows put elsewhere, another merge strategy would have them merged otherwise.
+A property on the list cannot be accepted. `validation` judges the `_INTERPRETED` ones by their meaning. For
+all others a value that is not listed is known to be wrong: slash-separated dates and timestamp-based keys put
+rows into other folders, and another merge strategy merges them otherwise.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _INTERPRETED: Final = frozenset(
         keys.PARTIAL_UPDATE_MODE,
     }
 )
-# They say nothing about how rows are found, keyed or merged.
+# These properties say nothing about how rows are found, keyed or merged.
 _ANY_VALUE: Final = frozenset(
     {
         keys.CREATE_SCHEMA,
         "hoodie.table.initial.version",
-        # Of timeline layout 1; beside layout 2 Spark SQL leaves `archived` here.
+        # A property of timeline layout 1. Spark SQL writes `archived` here for layout 2, too.
         "hoodie.archivelog.folder",
-        # These two mean nothing while there is no bootstrap base path and no change data capture.
+        # These two mean nothing without a bootstrap base path and change data capture.
         "hoodie.bootstrap.index.class",
         "hoodie.table.cdc.supplemental.logging.mode",
     }
@@ -74,10 +74,10 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "hoodie.bootstrap.index.enable": ("true", "false"),
     "hoodie.bootstrap.index.type": ("HFILE", "NO_OP"),
     "hoodie.table.secondary.indexes.metadata": ("",),
-    # The partition `2024-01-05` lies in `2024/01/05`.
+    # With slash-separated dates the partition `2024-01-05` is in the folder `2024/01/05`.
     keys.SLASH_SEPARATED_DATES: ("false",),
-    # Hive's reading of partition paths. Slash-separated dates leave their trace here alone when a DataFrame
-    # made the table.
+    # How Hive reads partition paths. For a table that a DataFrame created, slash-separated dates leave no
+    # other trace than this property.
     "hoodie.table.partition_extractor_class": tuple(
         f"org.apache.hudi.hive.{name}"
         for name in (
@@ -88,7 +88,7 @@ _ONE_OF: Final[Mapping[str, tuple[str, ...]]] = {
         )
     ),
 }
-# Settings of timestamp-based keys, by which Hudi makes partition paths of a column's times.
+# Settings of timestamp-based keys, with which Hudi makes partition paths from the times in a column.
 _TIMESTAMP_BASED: Final = ("hoodie.keygen.timebased.", "hoodie.deltastreamer.keygen.timebased.")
 _GENERATOR_CLASSES: Final[Mapping[KeyGeneratorType, tuple[str, ...]]] = {
     kind: tuple(f"org.apache.hudi.keygen.{name}" for name in names)
@@ -106,8 +106,10 @@ _STRATEGIES: Final[Mapping[MergeMode, tuple[str, ...]]] = {
 
 
 def check_properties(config: TableConfig, accepted: Collection[str] = ()) -> None:
-    """Raises `UnsupportedTableError` naming all properties that are not known, but for the `accepted` ones,
-    and all that have a value that is not served, whatever is accepted.
+    """Checks the properties of a table against the list.
+
+    Raises `UnsupportedTableError`, which names every unknown property that is not `accepted`, every property
+    with a value that is not served, and every accepted property that is on the list.
     """
     known = sorted(filter(_is_known, accepted))
     if known:
@@ -154,7 +156,7 @@ def _is_known(name: str) -> bool:
 
 
 def _why_not(name: str, value: str, config: TableConfig) -> str | None:
-    """Of a property that is known, why its value is not served."""
+    """Why the value of a known property is not served; None when it is."""
     if name == keys.KEY_GENERATOR_CLASS:
         return _other_than(value, _GENERATOR_CLASSES.get(config.key_generator, ()))
     if name == keys.MERGE_STRATEGY_ID:

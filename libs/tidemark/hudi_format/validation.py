@@ -1,8 +1,7 @@
-"""Whether this release can serve a table, and the two repairs that adopting a table may need.
+"""Checks whether this release can serve a table, and makes the two repairs that adopting a table may need.
 
-A table is refused rather than served half: what Tidemark would not maintain (other indexes) or not
-understand (other merge rules) would give wrong answers to readers later. Every refusal names the setting
-and what to do.
+A table is refused rather than served in part. An index that Tidemark would not maintain, or a merge rule that
+it does not know, would give readers wrong answers later. Every refusal names the setting and what to do.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _BUILD_INDEX: Final = (
     "Build it with Hudi on Spark: an upsert of a DataFrame without rows, with the options that `tidemark "
     'table describe` prints (docs/hudi-beside.md, "A record index that was dropped")'
 )
-# A payload class of Hudi 0.x that means the same as the merge mode beside it.
+# The payload class of Hudi 0.x that means the same as each merge mode.
 _PLAIN_PAYLOADS: Final = {
     MergeMode.EVENT_TIME_ORDERING: "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
     MergeMode.COMMIT_TIME_ORDERING: "org.apache.hudi.common.model.OverwriteWithLatestAvroPayload",
@@ -66,12 +65,14 @@ _NEW_TABLE: Final = "Create a new table with `tidemark table create` and copy th
 
 
 def as_it_is(config: TableConfig) -> TableConfig:
-    """The table is judged by what its properties say."""
+    """The configuration as the properties state it: the default of `check_servable`, which changes
+    nothing.
+    """
     return config
 
 
 def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
-    """What the properties will say after `pin_timezone`, and after `drop_stats` where ``stats`` is set."""
+    """The configuration after `pin_timezone`, and after `drop_stats` when ``stats`` is set."""
     gone = STATS_PARTITIONS if stats else frozenset()
     return replace(
         config,
@@ -87,14 +88,15 @@ def check_servable(
     accepted: Collection[str] = (),
     changed: Callable[[TableConfig], TableConfig] = as_it_is,
 ) -> TableConfig:
-    """The table's configuration, if this release serves the table; raises `UnsupportedTableError` if not.
+    """Returns the table's configuration if this release serves the table; raises `UnsupportedTableError` if
+    not.
 
-    Pending writes are refused where a table is made or taken over: what is half written cannot be judged.
-    Later they are other engines' business (`own_pending` None: they are not asked for). `own_pending` are
-    requested times of pending instants that the caller answers for (its epoch in flight, a rollback that it
-    will finish); `accepted` properties are passed over; `changed` puts in what the caller is about to change,
-    once nothing else is in the way. Reads only; other errors as `read_table_config`,
-    `load_timeline` and `table_schema`.
+    `own_pending`: requested times of pending instants that the caller is responsible for (its epoch in
+    flight, a rollback that it will finish). Other pending writes are refused when a table is created or taken
+    over, because a half-written table cannot be judged; None leaves this check out, for later, when pending
+    writes are the other engines' business. `accepted`: unknown properties that are allowed. `changed`: maps
+    the stored configuration to what the caller is about to make of it. Reads only. Raises also as
+    `read_table_config`, `load_timeline` and `table_schema`.
     """
     config = check_still_servable(storage, accepted, changed)
     if own_pending is not None:
@@ -113,11 +115,12 @@ def check_still_servable(
     accepted: Collection[str] = (),
     changed: Callable[[TableConfig], TableConfig] = as_it_is,
 ) -> TableConfig:
-    """As `check_servable`, of what may change while we run, timeline and commits aside.
+    """Checks the parts that may change while we run: everything that `check_servable` checks, except the
+    timeline and the commits.
 
-    Cheap (two small files, one listing, one look for a folder), as it has to be asked before every plan and
-    commit: a Spark write or table service with default options switches statistics on, one without the index
-    options drops the record index, ALTER TABLE begins a schema history.
+    Every plan and every commit asks this first, so it is cheap: two small files, one listing, one look for a
+    folder. Causes of such changes: a Spark write or table service with default options switches statistics
+    on, one without the index options drops the record index, ALTER TABLE begins a schema history.
     """
     config = changed(read_table_config(storage))
     refused = [
@@ -148,13 +151,16 @@ def _raised(check: Callable[[], object]) -> list[UnsupportedTableError]:
 
 
 def drop_stats(storage: Storage) -> frozenset[str]:
-    """Switches column and partition stats off; returns those that were on. Hold the table's lock;
-    repeatable.
+    """Switches column and partition stats off; returns those that were on. Hold the table's lock; repeatable.
 
-    The property goes first (readers stop using the stats), then their definitions, then their folders in
-    the metadata table (METADATA_TABLE.md, section 10.1). A Spark writer with default options makes them
-    again: it has to set `hoodie.metadata.index.column.stats.enable` and
-    `hoodie.metadata.index.partition.stats.enable` to false.
+    Steps (METADATA_TABLE.md, section 10.1):
+
+    1. The property loses the stats, so readers stop using them.
+    2. The index definitions lose them.
+    3. Their folders in the metadata table are deleted.
+
+    A Spark writer with default options creates them again: it has to set
+    `hoodie.metadata.index.column.stats.enable` and `hoodie.metadata.index.partition.stats.enable` to false.
     """
     config = read_table_config(storage)
     found = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
@@ -179,11 +185,11 @@ def drop_stats(storage: Storage) -> frozenset[str]:
 
 
 def pin_timezone(storage: Storage, clock: Clock) -> bool:
-    """Sets the timeline's time zone to UTC where it is LOCAL; False when it was UTC. Hold the table's lock.
+    """Sets the timeline's time zone from LOCAL to UTC; returns False when it was UTC. Hold the table's lock.
 
-    With LOCAL each writer names instants by the wall clock of its own machine, so two zones mix up their
-    order (FORMAT.md, section 3.6). Raises `UnsupportedTableError` while the timeline holds times later than
-    now in UTC, as a writer east of Greenwich leaves them: UTC writers would come before them.
+    With LOCAL each writer names instants by the wall clock of its own machine, so writers in two zones mix up
+    the order (FORMAT.md, section 3.6). Raises `UnsupportedTableError` while the timeline has times that are
+    in the future in UTC, which a writer east of Greenwich leaves: instants in UTC would sort before them.
     """
     if read_table_config(storage).timeline_timezone == "UTC":
         return False
