@@ -1,8 +1,8 @@
-"""AVRO_DATA log blocks, as Spark writes them by default, decoded to Arrow (FORMAT.md, section 5.4).
+"""Decodes AVRO_DATA log blocks, which Spark writes by default, to Arrow (FORMAT.md, section 5.4).
 
-Content, big-endian: int 3, int number of records, then per record int length and the Avro binary of one
-row under the block's SCHEMA header. Dates and timestamps are decoded as bare numbers, which Arrow takes
-as they are.
+Content, big-endian: int 3, int number of records, then per record int length and the Avro binary of one row
+under the block's SCHEMA header. Dates and timestamps are decoded as plain numbers, which Arrow accepts for
+these types.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _CONTENT_VERSIONS: Final = (1, 2, 3)
 
 
 def decode_avro_rows(content: bytes | memoryview, schema_json: str, path: str) -> pa.Table:
-    """All rows of one AVRO_DATA block, with the columns of its schema. Raises `CorruptFileError`,
-    `SchemaError`.
+    """All rows of one AVRO_DATA block, with the columns of its schema.
+
+    Raises `CorruptFileError`, `SchemaError`.
     """
     arrow, schema = _schemas(schema_json, path)
     what = "an AVRO data block"
@@ -46,7 +47,7 @@ def decode_avro_rows(content: bytes | memoryview, schema_json: str, path: str) -
 
 
 def _rows(content: bytes, count: int, schema: ParsedSchema) -> Iterator[Any]:
-    """At most one row more than `count`: that there is no more has to be seen, too."""
+    """Yields up to `count` + 1 rows, so that the caller notices when there are more than `count`."""
     source, position, end = io.BytesIO(content), _HEADER.size, len(content)
     read, avro = fastavro.schemaless_reader, schema.avro
     for _ in range(max(count, 0) + 1):

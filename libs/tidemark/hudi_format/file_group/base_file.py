@@ -1,6 +1,6 @@
-"""Base files: Parquet with Hudi's five meta columns first (FORMAT.md, section 4).
+"""Writes and reads base files: Parquet with Hudi's five meta columns first (FORMAT.md, section 4).
 
-The caller names the file; `attach_meta_columns` needs that name because every row carries it.
+The caller chooses the file's name; `attach_meta_columns` needs it because every row carries it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from tidemark.hudi_format.storage.base import Storage
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 ROW_GROUP_BYTES: Final = 64 << 20
 _ZSTD_LEVEL: Final = 1
-# The first byte of UTF-8 from U+E000 on: above it, byte order and Java's UTF-16 order of strings differ.
+# UTF-8 characters from U+E000 on begin with this byte or a higher one. Only such characters sort differently
+# in UTF-8 bytes and in Java's UTF-16.
 _UNORDERED_BYTE: Final = 0xEE
-# Columns whose values are all different: a dictionary is built, found too large and thrown away.
+# Columns with distinct values: a dictionary for them would be built, found too large and thrown away.
 _UNIQUE_COLUMNS: Final = (COMMIT_SEQNO, RECORD_KEY)
 
 
@@ -44,11 +45,11 @@ def attach_meta_columns(
     file_name: str,
     first_seqno: int = 0,
 ) -> pa.Table:
-    """`rows` (user columns) with the meta columns of a new version of each row in front.
+    """`rows` (user columns) with the meta columns of new row versions in front.
 
-    `_hoodie_commit_seqno` is `<instant>_<task_partition>_<number>`, unique within the commit when each
-    task has its own partition number and counts `first_seqno` on over its files. `file_name` is the base
-    file's name, or the bare file id for the rows of a log file.
+    `_hoodie_commit_seqno` is `<instant>_<task_partition>_<number>`. It is unique within the commit when each
+    task has its own partition number and continues `first_seqno` over its files. `file_name` is the name of
+    the base file, or the bare file id for rows of a log file.
     """
     count = rows.num_rows
     numbers = pa.array(np.arange(first_seqno, first_seqno + count)).cast(pa.string())
@@ -68,7 +69,7 @@ def attach_meta_columns(
 
 
 def constant_column(value: str, count: int) -> pa.Array:
-    """`count` times the same text."""
+    """A column with the same text in `count` rows."""
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
@@ -79,10 +80,10 @@ def write_base_file(
     bloom: BloomSpec | None = None,
     row_group_bytes: int = ROW_GROUP_BYTES,
 ) -> bytes:
-    """The bytes of a base file that holds `rows` (meta and user columns; missing user columns become null).
+    """The bytes of a base file with `rows` (meta and user columns; missing user columns become null).
 
-    Where `rows` have `_hoodie_operation`, the file has it, too. Spark writers with the BLOOM index need
-    `bloom`; the record index does not. Raises `SchemaError`.
+    The file has `_hoodie_operation` when `rows` have it. Spark writers with the BLOOM index need `bloom`; the
+    record index does not. Raises `SchemaError`.
     """
     with_operation = OPERATION_FIELD in rows.column_names
     rows = cast_rows(rows, schema.arrow_with_operation if with_operation else schema.arrow_with_meta)
@@ -98,7 +99,7 @@ def write_base_file(
 
 
 def write_parquet(rows: pa.Table, footer: dict[str, str], row_group_bytes: int = ROW_GROUP_BYTES) -> bytes:
-    """One Parquet file in memory, without Arrow's own schema entry, which only Arrow would read."""
+    """A Parquet file in memory, without Arrow's own schema entry, which only Arrow would read."""
     sink = pa.BufferOutputStream()
     row_bytes = max(rows.nbytes // max(rows.num_rows, 1), 1)
     with pq.ParquetWriter(
@@ -116,7 +117,7 @@ def write_parquet(rows: pa.Table, footer: dict[str, str], row_group_bytes: int =
 
 
 def min_max_key(keys: pa.Array | pa.ChunkedArray) -> tuple[str, str]:
-    """Smallest and largest key in Java's order of strings, by which Spark's BLOOM index prunes files."""
+    """The smallest and largest key in Java's string order, by which Spark's BLOOM index prunes files."""
     if BinaryColumn.from_arrow(keys).data.max(initial=0) < _UNORDERED_BYTE:
         bounds = pc.min_max(keys)
         return bounds["min"].as_py(), bounds["max"].as_py()
@@ -130,17 +131,17 @@ def read_base_file(
     columns: list[str] | None = None,
     keys: pa.Array | None = None,
 ) -> pa.Table:
-    """The rows of a base file, as stored: cast them to the table's schema with `cast_rows`.
+    """The rows of a base file as stored; `cast_rows` casts them to the table's schema.
 
-    `columns` the file does not have are left out. `keys` keeps only rows with these record keys.
-    Raises `FileMissingError`, `CorruptFileError`.
+    `columns` that the file lacks are left out. `keys` keeps only the rows with these record keys. Raises
+    `FileMissingError`, `CorruptFileError`.
     """
     with storage.open_input(path) as source:
         return read_parquet(source, path, columns, keys)
 
 
 def read_base_schema(storage: Storage, path: str) -> pa.Schema:
-    """The columns that a base file has, from its footer. Raises as `read_base_file`."""
+    """The columns of a base file, from its footer. Raises as `read_base_file`."""
     with storage.open_input(path) as source:
         file = open_parquet(source, path)
         with parquet_damage(path):
@@ -148,10 +149,10 @@ def read_base_schema(storage: Storage, path: str) -> pa.Schema:
 
 
 def rewritable_rows(storage: Storage, path: str, schema: TableSchema) -> pa.Table:
-    """All rows of a base file as the next base file with `schema` will hold them: every column is kept.
+    """All rows of a base file with the columns that the next base file with `schema` will have; none is lost.
 
-    Raises `SchemaError` when the file has a column that `schema` lacks, or a wider type: written anew, rows
-    that nobody touched would lose values. Other errors as `read_base_file`.
+    Raises `SchemaError` when the file has a column that `schema` lacks, or a wider type: rewriting it would
+    lose values of rows that nobody touched. Other errors are those of `read_base_file`.
     """
     rows = read_base_file(storage, path)
     if lost := left_out(rows.schema, schema.arrow):
@@ -169,7 +170,10 @@ def read_parquet(
     columns: list[str] | None = None,
     keys: pa.Array | None = None,
 ) -> pa.Table:
-    """As `read_base_file`, from an open file or a buffer; `path` names it in errors."""
+    """The rows of an open Parquet file or buffer; `path` names it in errors.
+
+    Other parameters and errors are those of `read_base_file`.
+    """
     file = open_parquet(source, path, pre_buffer=True)
     wanted = None
     if columns is not None:

@@ -1,9 +1,9 @@
-"""What log files do to a file group, as columns: one change per data row or delete record, in the order
-of the log.
+"""The changes that log files make to a file group, as columns: one per data row or delete record, in log
+order.
 
 Invariant: changes are ordered as readers see them (log files by instant, version, write token; blocks and
-rows as they are in the file). Hudi's readers first reduce a slice's logs to one change per key and only
-then compare it with the base row (FORMAT.md, section 7.3); `reduce` is that first step.
+rows in the order of the file). Hudi's readers first reduce a slice's logs to one change per key and only then
+compare it with the base row (FORMAT.md, section 7.3); `reduce` is that first step.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from tidemark.hudi_format.table_config import MergeMode
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """Delete records to write or apply: each key with its ordering value, or unconditional.
+    """Delete records to write or apply: each key with an ordering value, or unconditional. Three equal
+    lengths.
 
-    `ordering` holds `NO_ORDERING` where `unconditional` is set. Under COMMIT_TIME_ORDERING all are
+    `ordering` is `NO_ORDERING` where `unconditional` is set. Under COMMIT_TIME_ORDERING all deletes are
     unconditional.
     """
 
@@ -43,7 +44,7 @@ class Deletes:
 
     @classmethod
     def with_ordering(cls, keys: pa.Array, ordering: Int64Array) -> Deletes:
-        """Deletes that remove rows of no higher ordering value; `NO_ORDERING` makes one unconditional."""
+        """Deletes of rows up to that ordering value; a delete with `NO_ORDERING` is unconditional."""
         return cls(_strings(keys), ordering, ordering == NO_ORDERING)
 
     @classmethod
@@ -59,9 +60,10 @@ class Deletes:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Per change: key, ordering value, whether it deletes, whether it does so whatever the ordering, its row.
+    """Per change: key, ordering value, whether it deletes, whether it deletes unconditionally, and its data
+    row.
 
-    `row` is the position in the table of data rows that belongs to these changes, -1 for a delete record.
+    `row` is the position in the table of data rows that belongs to these changes; -1 for a delete record.
     """
 
     keys: pa.Array
@@ -75,13 +77,13 @@ class Changes:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes."""
+        """The memory that the columns take, in bytes."""
         arrays = (self.ordering, self.is_delete, self.unconditional, self.row)
         return int(self.keys.nbytes) + sum(array.nbytes for array in arrays)
 
     @classmethod
     def of_rows(cls, keys: pa.Array, ordering: Int64Array, is_delete: BoolArray) -> Changes:
-        """The changes that data rows make; `is_delete` marks rows that say they are deletes."""
+        """The changes that data rows make; `is_delete` marks the rows that say that they are deletes."""
         count = len(keys)
         return cls(keys, ordering, is_delete, np.zeros(count, np.bool_), np.arange(count))
 
@@ -99,7 +101,11 @@ class Changes:
 
     @classmethod
     def concat(cls, parts: Sequence[Changes], rows_of_parts: Sequence[int]) -> Changes:
-        """Changes one after the other; `rows_of_parts` is the number of data rows in each part's table."""
+        """The changes of all parts in order. `rows_of_parts`: the number of data rows in each part's table.
+
+        A part's `row` moves by the rows of the parts before it: parts of 3 and 2 rows with row [0, -1] and
+        [1] give [0, -1, 4].
+        """
         if not parts:
             return cls.of_deletes(Deletes.none())
         starts = np.cumsum([0, *rows_of_parts[:-1]])
@@ -127,8 +133,10 @@ class Changes:
     def reduce(self, mode: MergeMode) -> Changes:
         """One change per key: what the log as a whole does to it.
 
-        By commit time the last one. By event time the last one of the highest ordering value among those
-        that follow the key's last unconditional delete, or that delete when nothing follows it.
+        By commit time that is the key's last change. By event time an unconditional delete cancels the key's
+        changes before it; of the rest the change with the highest ordering value counts, the last one among
+        equals, and the delete itself when nothing follows it. Example: "row at 30, unconditional delete, row
+        at 10, row at 20" reduces to the row at 20.
         """
         encoded = self.keys.dictionary_encode()
         count, distinct = len(self), len(encoded.dictionary)
@@ -143,22 +151,26 @@ class Changes:
             resets = np.flatnonzero(self.unconditional)
             last_reset[key_of[resets]] = resets
             candidates = np.flatnonzero(candidates >= last_reset[key_of])
-        # Stable: among equal ordering values the later change stays last. A reset is below all values and
-        # comes first.
+        # A stable sort keeps the later one of equal values last. An unconditional delete ranks below all
+        # values, so it comes first.
         rank = np.where(self.unconditional, NO_ORDERING, self.ordering)[candidates]
         candidates = candidates[np.argsort(rank, kind="stable")]
         return self.take(_last_of_each(key_of, candidates, distinct))
 
 
 def _last_of_each(key_of: Int64Array, candidates: Int64Array, distinct: int) -> Int64Array:
-    """For each key its last candidate, in the order of the log. Numpy assigns repeated indices in order."""
+    """Per key its last candidate; the result is in log order.
+
+    When numpy assigns to repeated indices, the last assignment stays: keys 0, 1, 0 with candidates 5, 6, 7
+    give winners [7, 6], sorted 6, 7.
+    """
     winners = np.full(distinct, -1, np.int64)
     winners[key_of[candidates]] = candidates
     return np.sort(winners[winners >= 0])
 
 
 def positions_in(values: pa.Array | pa.ChunkedArray, value_set: pa.Array) -> Int64Array:
-    """Per value its position in `value_set`, -1 when it is not there."""
+    """Per value its position in `value_set`; -1 when it is not there."""
     found = pc.fill_null(pc.index_in(values, value_set=value_set), -1)
     return np.asarray(found).astype(np.int64)
 

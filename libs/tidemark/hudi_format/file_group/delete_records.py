@@ -1,7 +1,9 @@
-"""DELETE log blocks of data file groups: keys with typed ordering values (FORMAT.md, sections 5.5 and 7.4).
+"""Encodes and decodes DELETE log blocks of data file groups: keys with typed ordering values (FORMAT.md,
+sections 5.5 and 7.4).
 
 Hudi reads two ordering values as "delete whatever is stored": null, and Int 0, which its DELETE operation
-writes. An int or date ordering value of 0 is the same bytes and therefore unconditional, too.
+writes. The ordering value 0 of an int or date column has the same bytes, so such a delete is unconditional,
+too.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ _NUMBERS: Final = {
 def delete_block_contents(
     deletes: Deletes, partition_path: str, ordering: OrderingField | None
 ) -> list[bytes]:
-    """The contents of at most two DELETE blocks: typed ordering values first, unconditional deletes second.
+    """The contents of at most two DELETE blocks: first the deletes with ordering values, then the
+    unconditional ones.
 
-    hudi-rs refuses a block that mixes the two. Raises `OrderingError` for ordering values without an
-    ordering field.
+    hudi-rs refuses a block that mixes the two. Raises `OrderingError` for ordering values without an ordering
+    field.
     """
     contents = []
     typed = ~deletes.unconditional
@@ -63,7 +66,9 @@ def read_deletes(content: bytes | memoryview, ordering: OrderingField | None, pa
 
 
 def _ordering_of_targets(targets: tuple[DeleteTarget, ...], ordering: OrderingField, path: str) -> Int64Array:
-    """Ordering values of distinct targets, one conversion per type that occurs; a block normally has one."""
+    """The ordering values of distinct targets, with one conversion per type that occurs; normally that is
+    one.
+    """
     values = np.full(len(targets), NO_ORDERING, np.int64)
     for kind in {target.ordering_type for target in targets} - {OrderingType.NULL}:
         if kind not in _NUMBERS:

@@ -1,7 +1,7 @@
-"""What a file slice says of one key: its base row, every version in its log files, and what they merge to.
+"""Finds what a file slice says of one key: its base row, every version in its log files, and the merged row.
 
-For people who want to see why a row is as it is. Versions are in the order in which readers merge them.
-Memory is bounded: of a base file one row group at a time, of a log file the whole of it, up to a limit.
+It serves people who want to see why a row is as it is. Versions are in the order in which readers merge them.
+Memory is bounded: one row group of a base file at a time, and log files up to a size limit.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ VERSIONS_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class KeyVersion:
-    """A row (all columns, meta columns first), or a delete: `row` None, with the ordering value it carries,
-    or none when it deletes whatever there is. `instant`: the one in the file's name.
+    """One version of a key in one file: a row (all columns, meta columns first), or a delete (`row` None).
+
+    `ordering`: the ordering value of a delete record; None for rows, and for a delete of whatever there is.
+    `instant`: the instant in the file's name. `deletes`: also true for a row that says that it is a delete.
     """
 
     file: str
@@ -47,8 +49,10 @@ class KeyVersion:
 
 @dataclass(frozen=True, slots=True)
 class KeyVersions:
-    """`versions` in the order of merging. `merged`: the row that readers see, None when there is none.
-    `left_out`: files that were too large, or too many, to be read here; then `merged` is not known.
+    """All versions of a key, in the order of merging.
+
+    `merged`: the row that readers see; None when they see none. `left_out`: log files that were too large, or
+    too many, to be read here; `merged` is None then, because it is not known.
     """
 
     versions: tuple[KeyVersion, ...]
@@ -57,7 +61,7 @@ class KeyVersions:
 
     @property
     def winner(self) -> int | None:
-        """The position of the version that readers see."""
+        """The position, in `versions`, of the version that readers see; None when they see none."""
         if self.merged is None:
             return None
         number = self.merged[COMMIT_SEQNO]
@@ -67,8 +71,10 @@ class KeyVersions:
 
 @dataclass(frozen=True)
 class KeyReader:
-    """Reads slices of one table. `check` is called before each file and row group; it may raise to end it.
-    `file_bytes_max`: larger log files are left out.
+    """Reads slices of one table.
+
+    `check` is called before each file and row group, and may raise to stop the reading. Log files of more
+    than `file_bytes_max` bytes are left out.
     """
 
     storage: Storage
@@ -79,8 +85,10 @@ class KeyReader:
     check: Callable[[], None] = lambda: None
 
     def versions(self, file_slice: FileSlice, key: str) -> KeyVersions:
-        """Raises `FileMissingError` (the slice was cleaned away), `CorruptFileError`,
-        `UnsupportedTableError`, and what `check` raises.
+        """The versions of `key` in the slice.
+
+        Raises `FileMissingError` (the slice was cleaned away), `CorruptFileError`, `UnsupportedTableError`,
+        and what `check` raises.
         """
         columns = merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
         base = self.base_row(file_slice, key, columns)
@@ -106,7 +114,7 @@ class KeyReader:
         return KeyVersions(tuple(versions), merged[0] if merged else None)
 
     def base_row(self, file_slice: FileSlice, key: str, columns: pa.Schema | None = None) -> pa.Table | None:
-        """The key's row of the slice's base file, as a table of one row; None when it is not there."""
+        """The key's row in the slice's base file, as a table of one row; None when the file lacks the key."""
         if file_slice.base_file is None:
             return None
         wanted = columns or merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
@@ -116,7 +124,9 @@ class KeyReader:
         return None if found is None else cast_rows(found, wanted)
 
     def some_key(self, file_slice: FileSlice) -> str | None:
-        """A key that the newest log file with rows has, or else the base file; None when there is none."""
+        """Some key of the newest log file that has rows, or else of the base file; None when there is
+        none.
+        """
         key_only = pa.schema([self.schema.arrow_with_meta.field(RECORD_KEY)])
         columns = merge_columns(key_only, self.schema, self.ordering)
         for name in reversed(file_slice.log_files):
@@ -147,7 +157,7 @@ class KeyReader:
         return None
 
     def _in_log(self, path: str, key: str, columns: pa.Schema) -> LogContent:
-        """What a log file holds of the key."""
+        """The rows and changes of a log file that belong to the key."""
         content = read_data_log(self.storage, path, columns, self.mode, self.ordering)
         changes = content.changes.take(np.flatnonzero(np.asarray(pc.equal(content.changes.keys, key))))
         has_row = changes.row >= 0

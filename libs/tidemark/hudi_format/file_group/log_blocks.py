@@ -1,9 +1,9 @@
-"""Log files of data: what one commit does to one file group, and reading such files back as columns.
+"""Log files of data: writes what one commit does to one file group, and reads such files back as columns.
 
-A file of ours holds one Parquet data block, then delete blocks: those with ordering values, then
-unconditional ones. hudi-rs refuses a delete block that mixes the two (FORMAT.md, section 5.5). Spark's own
-files hold Avro data blocks; its log compaction writes blocks that stand for those of other files, its MERGE
-INTO blocks that hold some columns only.
+A file that we write holds one Parquet data block, then delete blocks: first those with ordering values, then
+unconditional ones. hudi-rs refuses a delete block that mixes the two (FORMAT.md, section 5.5). Files that
+Spark writes hold Avro data blocks. Its log compaction writes blocks that replace those of other files, and
+its MERGE INTO writes blocks with only some of the columns.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _DELETE_OPERATIONS = pa.array(["D", "-U"])
 
 @dataclass(frozen=True, slots=True)
 class LogContent:
-    """A log file's data rows (the columns that were asked for) and its changes, which point into them.
+    """A log file's data rows (with the requested columns), and its changes, which point into these rows.
 
-    `folds`: the instants that the file stands for, when a log compaction made it. `has`: per row and column
-    whether the row holds it; None when all rows are whole.
+    `folds`: the instants that the file stands for, when a log compaction wrote it. `has`: a matrix that
+    tells, per row and column, whether the row has the column; None when all rows have all columns.
     """
 
     rows: pa.Table
@@ -54,7 +54,7 @@ class LogContent:
 
     @classmethod
     def concat(cls, contents: Sequence[LogContent], columns: pa.Schema) -> LogContent:
-        """The contents one after the other, as one."""
+        """The contents in their order, as one."""
         rows = pa.concat_tables([columns.empty_table(), *(each.rows for each in contents)])
         changes = Changes.concat(
             [each.changes for each in contents], [each.rows.num_rows for each in contents]
@@ -76,11 +76,11 @@ def data_log_bytes(
     partition_path: str,
     ordering: OrderingField | None,
 ) -> bytes:
-    """The bytes of a log file: `rows` (meta columns attached; `_hoodie_file_name` is the bare file id)
-    and `deletes`.
+    """The bytes of a log file with `rows` and `deletes`.
 
-    No key may be in both. Ordering values must not be null: Spark's read of the file group would die.
-    Raises `OrderingError`, `SchemaError`, and `HudiFormatError` when there is nothing to write.
+    `rows` have their meta columns; their `_hoodie_file_name` is the bare file id. No key may be in both.
+    Ordering values must not be null, because Spark could not read the file group then. Raises
+    `OrderingError`, `SchemaError`, and `HudiFormatError` when there is nothing to write.
     """
     headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema.avro_with_meta_json}
     blocks = []
@@ -104,9 +104,10 @@ def read_data_log(
     mode: MergeMode,
     ordering: OrderingField | None,
 ) -> LogContent:
-    """What a log file holds, in its order; `columns` has at least the record key and the ordering field.
+    """The content of a log file, in its order. `columns` includes at least the record key and the ordering
+    field.
 
-    Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for blocks that are not served.
+    Raises `FileMissingError`, `CorruptFileError`, and `UnsupportedTableError` for a block that is not served.
     """
     parts: list[LogContent] = []
     folds: set[str] = set()
@@ -135,9 +136,9 @@ def read_log_deletes(
     mode: MergeMode,
     ordering: OrderingField | None,
 ) -> Deletes:
-    """What a log file deletes, repeated keys included; parameters and errors as `read_data_log`.
+    """The deletes in a log file, with repeated keys. Parameters and errors are those of `read_data_log`.
 
-    Data blocks are passed over unread unless their rows may say that they are deletes.
+    Data blocks are not read, unless their schema has a column by which a row can say that it is a delete.
     """
     parts = [Deletes.none()]
     with storage.open_input(path) as file:
@@ -169,9 +170,11 @@ def _may_delete(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool
 
 
 def check_log_blocks(storage: Storage, path: str, ordering_field: str | None, committed: int = 0) -> None:
-    """Raises `UnsupportedTableError` where a block of the log file could not be read, `CorruptFileError`
-    where the file is shorter than `committed` (bytes; 0: not known). Reads headers only; else raises as
-    `read_data_log`.
+    """Checks the headers of a log file's blocks, and its size.
+
+    `committed`: the size with which it was committed, in bytes; 0: not known. Raises `UnsupportedTableError`
+    for a block that this library does not read, `CorruptFileError` for a damaged or shortened file, and
+    `FileMissingError`.
     """
 
     def look(block_type: BlockType, headers: Mapping[HeaderKey, str]) -> bool:
@@ -207,8 +210,8 @@ def refuse_unreadable(
 def _data_rows(
     block: LogBlock, path: str, columns: pa.Schema
 ) -> tuple[pa.Table, BoolArray | None, BoolArray | None]:
-    """A data block's rows cast to `columns`; which of them say in `_hoodie_operation` that they delete; and
-    which columns they hold (None: all).
+    """A data block's rows cast to `columns`; which of them are deletes by their `_hoodie_operation` (None:
+    the block lacks that column); and which columns each row has (None: all).
     """
     if block.block_type is BlockType.PARQUET_DATA:
         wanted = [*columns.names, OPERATION_FIELD]

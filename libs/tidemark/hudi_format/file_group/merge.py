@@ -1,7 +1,7 @@
 """Merging new versions into rows: COPY_ON_WRITE rewrites, and a base file with what its logs say.
 
-Both follow Hudi 1.2.0's readers (FORMAT.md, section 7.2): by event time the newer record wins when its
-ordering value is not below the stored one, ties included; unconditional deletes always win.
+Both follow Hudi 1.2.0's readers (FORMAT.md, section 7.2). By event time the newer record wins when its
+ordering value is equal to the stored one or above it; an unconditional delete always wins.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tidemark.hudi_format.table_config import MergeMode
 
 
 class DuplicateKeyError(HudiFormatError):
-    """A record key twice among the changes of one file group and commit: de-duplicate them first."""
+    """A record key occurs twice among the changes of one file group and commit: de-duplicate them first."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The merged rows, and what became of each change.
+    """The merged rows, and the outcome of each change.
 
     updates + inserts + deletes + stale + unknown_deletes = number of changes. `applied_upserts` and
-    `applied_deletes` tell per change whether it was the newer one (an unknown delete is applied: it has
-    nothing to lose against).
+    `applied_deletes` tell per change whether it won against the stored row; a delete of an unknown key counts
+    as applied, because there was nothing to lose against.
     """
 
     rows: pa.Table
@@ -54,8 +54,8 @@ def merge_upserts(
 ) -> MergeResult:
     """The rows of the next base file of a COPY_ON_WRITE file group.
 
-    `existing` and `upserts` have the same schema, meta columns included; unchanged rows keep theirs,
-    `_hoodie_file_name` aside, which becomes `new_file_name` in all rows. Updated rows move behind the
+    `existing` and `upserts` have the same schema, meta columns included. Unchanged rows keep their meta
+    columns, except that `_hoodie_file_name` becomes `new_file_name` in all rows. Updated rows come after the
     unchanged ones. An upsert with `_hoodie_is_deleted` true is a delete with its ordering value. Raises
     `DuplicateKeyError`, `OrderingError`.
     """
@@ -96,9 +96,9 @@ def apply_log(
 ) -> pa.Table:
     """The live rows of a slice: its base rows (None without a base file) after the changes of its logs.
 
-    `changes.row` points into `log_rows`; both tables have the same schema and hold at least the record
-    key and, by event time, the ordering column. `has`: per log row and column whether the row holds the
-    column; None when all rows are whole.
+    `changes.row` points into `log_rows`. Both tables have the same schema, with at least the record key and,
+    by event time, the ordering column. `has` tells, per log row and column, whether the row has the column;
+    None when all rows have all columns.
     """
     if has is not None:
         return apply_partial_log(base, log_rows, has, changes, mode, ordering)
@@ -112,13 +112,15 @@ def apply_log(
 
 
 def changes_of_rows(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Changes:
-    """The changes that data rows (of a log, or upserts) make; null ordering values count as the lowest."""
+    """The changes that data rows (of a log, or upserts) make. A null ordering value counts as the lowest
+    one.
+    """
     keys = combined(rows.column(RECORD_KEY))
     return Changes.of_rows(keys, ordering_of(rows, mode, ordering), _is_deleted(rows))
 
 
 def ordering_of(rows: pa.Table, mode: MergeMode, ordering: OrderingField | None) -> Int64Array:
-    """Ordering values of rows as int64; all 0 by commit time."""
+    """The ordering values of rows as int64; all 0 by commit time."""
     if mode is MergeMode.COMMIT_TIME_ORDERING:
         return np.zeros(rows.num_rows, np.int64)
     if ordering is None:
@@ -142,8 +144,9 @@ def _incoming_changes(
 def _newer_than_existing(
     existing: pa.Table, changes: Changes, match: Int64Array, mode: MergeMode, ordering: OrderingField | None
 ) -> BoolArray:
-    """Per change whether it is newer than the existing row of its key; `match` is that row's change, or
-    -1.
+    """Per change whether it wins against the existing row of its key.
+
+    `match` is per existing row the position of its change, -1 for none.
     """
     wins = np.ones(len(changes), np.bool_)
     if mode is MergeMode.COMMIT_TIME_ORDERING:
@@ -161,7 +164,10 @@ def _newer_than_existing(
 
 
 def _replaced(match: Int64Array, wins: BoolArray) -> BoolArray:
-    """Which existing rows give way: those whose change (`match`, -1 = none) is the newer one."""
+    """Per existing row whether its change (`match`, -1 for none) wins and so replaces it.
+
+    match [1, -1, 0] and wins [False, True] give [True, False, False].
+    """
     replaced = match >= 0
     replaced[replaced] = wins[match[replaced]]
     return replaced
@@ -178,7 +184,9 @@ def _filtered(rows: pa.Table, mask: BoolArray) -> pa.Table:
 
 
 def _taken(rows: pa.Table, positions: Int64Array) -> pa.Table:
-    """Rows at ascending positions; a mask keeps chunks apart, so no column has to fit one array."""
+    """The rows at ascending positions. Filtering by a mask keeps the chunks, so no column has to fit one
+    array.
+    """
     mask = np.zeros(rows.num_rows, np.bool_)
     mask[positions] = True
     return _filtered(rows, mask)

@@ -1,12 +1,12 @@
-"""Names of base and log files (FORMAT.md, sections 4.1 and 5.1; METADATA_TABLE.md, section 4.1): the one
-place that parses and prints them.
+"""Parses and prints the names of base and log files (FORMAT.md, sections 4.1 and 5.1; METADATA_TABLE.md,
+section 4.1). No other module does that.
 
     base file   <fileId>_<writeToken>_<instant>.<extension>
     log file    .<fileId>_<instant>.log.<version>_<writeToken>
                 (.cdc at the end: change log, not part of a slice)
 
-Since table version 8 a log file's instant is that of its own deltacommit, its version starts at 1, and no
-commit appends to another one's file. A write token is three integers `partition-stage-attempt`.
+Since table version 8 the instant of a log file is that of its own deltacommit, its version starts at 1, and
+no commit appends to a file of another one. A write token is three integers `partition-stage-attempt`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BaseFileName:
 
     @classmethod
     def parse(cls, name: str) -> BaseFileName | None:
-        """The parts of `name`, None when it is not a base file's name."""
+        """The parts of `name`; None when it is not the name of a base file."""
         match = _BASE.match(name)
         return (
             None
@@ -52,7 +52,7 @@ class BaseFileName:
 
 @dataclass(frozen=True, slots=True)
 class LogFileName:
-    """The parts of a log file's name. `write_token` is '' in names without one."""
+    """The parts of a log file's name. `write_token` is '' in a name without one."""
 
     file_id: str
     instant: str
@@ -69,12 +69,14 @@ class LogFileName:
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Readers take the log files of a slice in this order: instant, version, write token as text."""
+        """The sort key in which readers merge the log files of a slice: instant, version, write token as
+        text.
+        """
         return self.instant, self.version, self.write_token
 
     @classmethod
     def parse(cls, name: str) -> LogFileName | None:
-        """The parts of `name`, None when it is not a log file's name."""
+        """The parts of `name`; None when it is not the name of a log file."""
         match = _LOG.match(name)
         if match is None:
             return None
@@ -89,8 +91,8 @@ class LogFileName:
 
 
 def checked_file_id(file_id: str) -> str:
-    """`file_id` when Hudi can parse names with it; HudiFormatError for '.', '_' or '/' in it, or an empty
-    one.
+    """Returns `file_id` if Hudi can parse names with it. Raises HudiFormatError when it is empty, or has '.',
+    '_' or '/' in it.
     """
     if not _FILE_ID.match(file_id):
         raise HudiFormatError(
@@ -100,5 +102,7 @@ def checked_file_id(file_id: str) -> str:
 
 
 def parse_data_file(name: str) -> BaseFileName | LogFileName | None:
-    """A base or log file's name; None for everything else (markers, partition metadata, side files)."""
+    """The parts of a base or log file's name; None for all others (markers, partition metadata, side
+    files).
+    """
     return LogFileName.parse(name) if name.startswith(".") else BaseFileName.parse(name)

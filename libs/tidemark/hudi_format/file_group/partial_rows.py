@@ -1,15 +1,16 @@
-"""Merging log rows that hold only some of the table's columns, as Spark's MERGE INTO writes them.
+"""Merges log rows that have only some of the table's columns, as Spark's MERGE INTO writes them.
 
-Hudi merges the versions of a key one after the other, the base row last: of two versions the one with the
-lower ordering value (the earlier one at equal values, and by commit time always) gives only the columns that
-the other does not have. Example by event time, base row (at 10: name a, amount 1):
+Hudi merges the versions of a key one after the other, the base row last. Of two versions, the loser gives
+only the columns that the winner lacks. The loser is the version with the lower ordering value; at equal
+values, and by commit time always, it is the earlier one. Example by event time, base row (at 10: name a,
+amount 1):
 
     log row (at 30: amount 3)     -> at 30: amount 3
     log row (at 20: name c)       -> at 30: name c, amount 3       fills a column that was missing
     base row                      -> at 30: name c, amount 3
 
-Done for all keys at once: round n takes the n-th version of every key that has one. What is kept per key is
-not values but, per column, the row that gives the value.
+This is done for all keys at once: round n merges the n-th version of every key that has one. Per key and
+column, not the value is kept but the number of the row that gives it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NOBODY = -1
 
 
 class _Merged:
-    """Per key: what its versions so far come to. `source`: per column the log row that gives it, or -1."""
+    """The merged versions so far, per key. `source`: per key and column the log row that gives it, or -1."""
 
     def __init__(self, keys: int, columns: int, mode: MergeMode) -> None:
         self.source = np.full((keys, columns), _NOBODY, np.int64)
@@ -36,13 +37,14 @@ class _Merged:
         self._by_commit_time = mode is MergeMode.COMMIT_TIME_ORDERING
 
     def add(self, keys: Int64Array, changes: Changes, has: BoolArray) -> None:
-        """One further version of each of these keys, none twice."""
+        """Merges one further version of each of these keys; no key occurs twice."""
         wins = (changes.ordering >= self.ordering[keys]) | changes.unconditional | self._by_commit_time
         is_row = ~changes.is_delete
         given = np.zeros((len(keys), has.shape[1]), np.bool_)
         given[is_row] = has[changes.row[is_row]]
         row = changes.row[:, None]
         was = np.where(self.is_row[keys][:, None], self.source[keys], _NOBODY)
+        # A newer row goes over the columns so far; an older one goes under them and fills the missing ones.
         over, under = wins & is_row, ~wins & is_row & self.is_row[keys]
         now = np.where(over[:, None], np.where(given, row, was), was)
         now = np.where(under[:, None] & given & (was == _NOBODY), row, now)
@@ -62,7 +64,10 @@ def apply_partial_log(
     mode: MergeMode,
     ordering: OrderingField | None,
 ) -> pa.Table:
-    """As `merge.apply_log`. `has`: per log row and column whether the row holds the column."""
+    """The live rows of a slice with partial log rows; parameters and result are those of `merge.apply_log`.
+
+    `has` tells, per log row and column, whether the row has the column.
+    """
     encoded = changes.keys.dictionary_encode()
     key_of = np.asarray(encoded.indices).astype(np.int64)
     merged = _Merged(len(encoded.dictionary), log_rows.num_columns, mode)
@@ -92,7 +97,11 @@ def apply_partial_log(
 
 
 def _rounds(key_of: Int64Array) -> list[Int64Array]:
-    """Positions of the first version of every key, of the second version of every key that has one, …"""
+    """The positions of the first version of every key, then of the second version of every key that has one,
+    …
+
+    Keys 7, 8, 7 give the rounds [0, 1] and [2].
+    """
     if not len(key_of):
         return []
     order = np.argsort(key_of, kind="stable")
@@ -104,7 +113,9 @@ def _rounds(key_of: Int64Array) -> list[Int64Array]:
 
 
 def _gathered(log_rows: pa.Table, base_rows: pa.Table, source: Int64Array) -> pa.Table:
-    """Rows made column by column: `source` counts the log rows, then the base rows; -1 gives null."""
+    """Builds rows column by column. `source` holds, per row and column, a position that counts the log rows
+    first and then the base rows; -1 gives null.
+    """
     columns = []
     for number, name in enumerate(log_rows.column_names):
         values = pa.concat_arrays([combined(log_rows.column(name)), combined(base_rows.column(name))])

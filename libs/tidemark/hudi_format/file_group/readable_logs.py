@@ -1,7 +1,7 @@
-"""Whether all log files that a reader of the table would open are whole and can be read by this library.
+"""Checks that all log files that a reader of the table would open are whole and can be read by this library.
 
-Asked before anything is written to a table, and again after commits of other engines: what is met only when a
-key's slice is read would stop an assigner again and again.
+The coordinator checks before anything is written to a table, and again after commits of other engines. A file
+that is found unreadable only when a key's slice is read would stop an assigner again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from tidemark.hudi_format.storage.base import Storage, join_path, name_of, paren
 
 
 class ReadableLogs:
-    """Looks at each log file once: at the headers of its blocks. `ordering_field`: None by commit time."""
+    """Checks the block headers of each log file once. `ordering_field`: None for a table that merges by
+    commit time.
+    """
 
     def __init__(self, storage: Storage, ordering_field: str | None) -> None:
         self._storage = storage
@@ -23,11 +25,11 @@ class ReadableLogs:
         self._seen: frozenset[str] = frozenset()
 
     def check(self, slices: Iterable[FileSlice], sizes: Callable[[str], Mapping[str, int]]) -> None:
-        """Raises UnsupportedTableError that names the first file that cannot be read, CorruptFileError.
+        """Checks the log files of the slices that were not checked before.
 
-        `sizes`: partition path -> name -> bytes that were committed (`FilesPartition.files`).
-
-        A file that was cleaned away meanwhile is passed over: a later look sees what came in its place.
+        `sizes`: partition path -> name -> committed size in bytes (`FilesPartition.files`). A file that was
+        cleaned away meanwhile is skipped: a later check sees the files that came in its place. Raises
+        UnsupportedTableError, which names the first file that cannot be read, and CorruptFileError.
         """
         names = frozenset(join_path(each.partition_path, name) for each in slices for name in each.log_files)
         for path in sorted(names - self._seen):

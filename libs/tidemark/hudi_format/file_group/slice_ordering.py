@@ -1,9 +1,8 @@
-"""Stored ordering values of keys: what an event of a key must not be below, to be the newer one in its
-file slice.
+"""Reads stored ordering values: the value that an event of a key must reach to be newer than its file slice.
 
-Only record key, ordering field and `_hoodie_is_deleted` are read. Files never change under their name, so
-what was decoded from one is kept by path, in a cache with a limit in bytes; a slice that grew by a log
-file reads that file only.
+Only record key, ordering field and `_hoodie_is_deleted` are read. A file never changes under its name, so the
+decoded columns are cached by path, up to a limit in bytes. When a slice gets another log file, only that file
+is read.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from tidemark.hudi_format.table_config import MergeMode
 
 @dataclass(frozen=True, slots=True)
 class SliceOrdering:
-    """Per key: whether the slice knows it (row or delete), the ordering value to reach, whether it is
+    """Per key: whether the slice has it (as row or delete), the ordering value to reach, whether it is
     deleted.
 
-    `ordering` is the higher one of the base row's and of what the logs come to, a delete's included;
-    `NO_ORDERING` where nothing known has a value (unknown keys, unconditional deletes of keys without a
-    base row). All 0 by commit time.
+    `ordering` is the higher of the base row's value and the value of the merged logs, deletes included. It is
+    `NO_ORDERING` where neither has a value (unknown keys, unconditional deletes of keys without a base row),
+    and 0 for all keys of a table that merges by commit time. All three arrays have one item per key.
     """
 
     found: BoolArray
@@ -42,15 +41,17 @@ class SliceOrdering:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What a file says of keys; `folds` as in `LogContent`."""
+    """The changes in one file; `folds` as in `LogContent`."""
 
     changes: Changes
     folds: frozenset[str] = frozenset()
 
 
 class SliceOrderingCache:
-    """Decoded keys and ordering values of files, least recently used ones dropped at `bytes_max`. For one
-    thread.
+    """Caches decoded keys and ordering values of files; drops the least recently used ones at `bytes_max`
+    bytes.
+
+    Not thread-safe.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -60,18 +61,18 @@ class SliceOrderingCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held; never above `bytes_max`."""
+        """The size of the cached columns in bytes; never above `bytes_max`."""
         return self._bytes
 
     def get(self, key: tuple[str, str]) -> FileChanges | None:
-        """What was decoded from the file (path, ordering field); None when it is not held."""
+        """The cached columns of a file (path, ordering field); None when they are not cached."""
         held = self._files.get(key)
         if held is not None:
             self._files.move_to_end(key)
         return held
 
     def put(self, key: tuple[str, str], held: FileChanges) -> None:
-        """Keeps a file's content, unless it alone is above the limit."""
+        """Caches a file's columns, unless they alone exceed the limit."""
         if held.changes.nbytes > self._bytes_max or key in self._files:
             return
         self._files[key] = held
@@ -90,7 +91,10 @@ def slice_ordering(
     ordering: OrderingField | None,
     cache: SliceOrderingCache | None = None,
 ) -> SliceOrdering:
-    """What the slice holds of `keys` (strings, in any order, repeats allowed). Errors as `read_slice`."""
+    """The stored ordering values of `keys` (strings in any order, with repeats allowed).
+
+    Raises as `read_slice`.
+    """
     files = _SliceFiles(storage, file_slice, schema, mode, ordering, cache or SliceOrderingCache(0))
     distinct = keys.unique()
     base = _of_keys(files.base(), distinct)
@@ -115,7 +119,7 @@ def slice_ordering(
 
 @dataclass(frozen=True, slots=True)
 class _SliceFiles:
-    """The files of a slice as changes, from the cache or decoded."""
+    """Reads the files of one slice as changes, from the cache or from storage."""
 
     storage: Storage
     file_slice: FileSlice
@@ -159,6 +163,6 @@ class _SliceFiles:
 
 
 def _of_keys(changes: Changes, keys: pa.Array) -> Changes:
-    """The changes of these keys only, in their order."""
+    """The changes of these keys only, in their former order."""
     wanted = np.flatnonzero(positions_in(combined(changes.keys), keys) >= 0)
     return changes if len(wanted) == len(changes) else changes.take(wanted)

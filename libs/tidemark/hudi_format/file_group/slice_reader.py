@@ -1,4 +1,6 @@
-"""Live rows of a file slice: its base file merged with its log files, as Hudi's snapshot readers see them."""
+"""Reads the live rows of a file slice: its base file merged with its log files, as Hudi's snapshot
+readers do.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,11 @@ def read_slice(
     ordering: OrderingField | None,
     columns: list[str] | None = None,
 ) -> pa.Table:
-    """The merged rows of a slice with the columns of `schema`, meta columns first (or just `columns`, in
-    their order).
+    """The merged rows of a slice, with the columns of `schema` and meta columns first, or with just
+    `columns`.
 
-    Columns that a file does not have are null. Base rows keep their order and come first.
-    Raises `FileMissingError` (the slice was cleaned away: reload the timeline), `CorruptFileError`,
-    `SchemaError`, `UnsupportedTableError`.
+    A column that a file lacks is null. Base rows come first, in their order. Raises `FileMissingError` (the
+    slice was cleaned away: reload the timeline), `CorruptFileError`, `SchemaError`, `UnsupportedTableError`.
     """
     wanted = schema.arrow_with_meta
     if columns is not None:
@@ -51,8 +52,10 @@ def read_slice(
 
 
 def merge_files(folds: Mapping[str, frozenset[str]]) -> list[str]:
-    """The log files of a slice that are merged, in this order. `folds`: name, in the order of the slice ->
-    the instants that a log compaction made the file of (none: an ordinary one).
+    """The log files of a slice that are merged, in the order of merging (see `log_file.folding`).
+
+    `folds` maps each log file's name, in the order of the slice, to the instants that a log compaction folded
+    into it (none for an ordinary file).
     """
     if not any(folds.values()):
         return list(folds)
@@ -68,7 +71,7 @@ def merge_files(folds: Mapping[str, frozenset[str]]) -> list[str]:
 
 
 def merge_columns(wanted: pa.Schema, schema: TableSchema, ordering: OrderingField | None) -> pa.Schema:
-    """`wanted` and the columns that merging needs besides: record key, ordering field,
+    """`wanted`, and the further columns that merging needs: record key, ordering field,
     `_hoodie_is_deleted`.
     """
     names = [RECORD_KEY] + ([ordering.name] if ordering is not None else [])
@@ -79,7 +82,7 @@ def merge_columns(wanted: pa.Schema, schema: TableSchema, ordering: OrderingFiel
 
 
 def read_base_rows(storage: Storage, file_slice: FileSlice, columns: pa.Schema) -> pa.Table | None:
-    """The rows of the slice's base file cast to `columns`; None when the slice has logs only."""
+    """The rows of the slice's base file cast to `columns`; None when the slice has only log files."""
     if file_slice.base_file is None:
         return None
     path = join_path(file_slice.partition_path, file_slice.base_file)

@@ -1,14 +1,17 @@
-"""The rule that makes file slices of file names: which base file and which log files belong together.
+"""Sorts file names into file slices: which base file and which log files belong together.
 
-The rule (FORMAT.md, section 6.1): a log file belongs to the newest base instant B, pending
-compactions included, with B <= completion time of the log's instant. The instant in the log's name is not
-compared: a deltacommit that was requested before a compaction and completes after it belongs to the new
-slice. Files of instants that are not committed are in no slice: a base file that a writer left behind
-without committing takes no log file with it (Hudi's readers without the metadata table do let it).
-It holds for the data table and for the metadata table alike.
+The rule (FORMAT.md, section 6.1): a log file belongs to the slice with the newest base instant B such that
+B <= completion time of the log's instant. Instants of pending compactions count as base instants. The
+requested time in the log's name does not matter: a deltacommit that was requested before a compaction and
+completed after it belongs to the new slice. Example: compaction 10:00, deltacommit requested 9:59 and
+completed 10:01: its log is merged with the base file of 10:00.
 
-Only `table_view` and `metadata_table.snapshot` use this module (a contract in pyproject.toml): all others
-ask those two, which know what was replaced and what is planned.
+Files of uncommitted instants are in no slice: a base file that a writer left behind without committing takes
+no log file with it (in Hudi's readers without the metadata table it does). The rule is the same for the data
+table and the metadata table.
+
+Only `table_view` and `metadata_table.snapshot` use this module (a contract in pyproject.toml). All others ask
+those two, which know what was replaced and what is planned.
 """
 
 from __future__ import annotations
@@ -35,14 +38,14 @@ def build_slices(
     replaced: Mapping[FileGroupId, str],
     as_of: str | None = None,
 ) -> list[FileSlice]:
-    """The slice to read of each file group, ordered by partition path and file id.
+    """The slice of each file group that readers see, ordered by partition path and file id.
 
-    `files`: partition path -> names of the files in it (other names than base and log files' are passed
-    over). `as_of`: a completion time; only what completed at or before it is there. None = everything
-    committed. `pending_compactions`: file group -> requested instant of the compaction that is scheduled
-    for it, also of one that completed after `as_of`. Its logs are merged with the slice before it, as every
-    snapshot read must. `replaced`: file group -> completion time of the replacecommit that took it away.
-    File groups without a visible file are left out.
+    `files`: partition path -> names of the files in it; names that are neither base nor log files are
+    ignored. `as_of`: a completion time; whatever completed later is ignored. None: everything committed
+    counts. `pending_compactions`: file group -> requested instant of the compaction that is scheduled for it,
+    also when it completed after `as_of`. Log files after it are merged with the slice before it, as every
+    snapshot reader must. `replaced`: file group -> completion time of the replacecommit that replaced it.
+    Replaced groups, and groups without a visible file, are left out.
     """
     slices = all_slices(files, timeline, pending_compactions=pending_compactions, as_of=as_of)
     read: list[FileSlice] = []
@@ -61,10 +64,9 @@ def all_slices(
     pending_compactions: Mapping[FileGroupId, str],
     as_of: str | None = None,
 ) -> dict[FileGroupId, list[FileSlice]]:
-    """Every slice of each file group, oldest first; parameters as `build_slices`.
+    """All slices of each file group, oldest first; parameters as `build_slices`.
 
-    The slice of a pending compaction has no base file yet (and no log files as long as nothing completed
-    after it).
+    The slice of a pending compaction has no base file yet, and no log files until a later instant completes.
     """
     completions = _Completions(timeline, as_of)
     slices: dict[FileGroupId, list[FileSlice]] = {}
@@ -78,7 +80,7 @@ def all_slices(
 
 
 class _Completions:
-    """Completion times of committed instants, each looked up once; None = not committed by then."""
+    """Looks up each instant's completion time once; None: it was not committed as of `as_of`."""
 
     def __init__(self, timeline: Timeline, as_of: str | None) -> None:
         self._timeline, self._as_of = timeline, as_of
@@ -110,7 +112,7 @@ def _slices_of(
     group: FileGroupId, members: _Group, completions: _Completions, pending: str | None
 ) -> list[FileSlice]:
     bases: dict[str, str | None] = {} if pending is None else {pending: None}
-    # Of several base files of one instant (attempts of one task) the last write token is taken.
+    # Several attempts of one task leave several base files of one instant; the last write token counts.
     for base in sorted(members.bases, key=lambda each: (each.instant, each.write_token)):
         bases[base.instant] = str(base)
     logs: dict[str, list[LogFileName]] = {instant: [] for instant in bases}
@@ -129,10 +131,9 @@ def _slices_of(
 
 
 def _merged(slices: list[FileSlice]) -> FileSlice:
-    """The newest slice that has a base file, with the logs of all later ones (pending compactions) behind
-    its own.
+    """The newest slice with a base file, extended by the logs of all later slices (pending compactions).
 
-    Where no slice has a base file (a group of logs only), the oldest one is where reading starts.
+    Where no slice has a base file (a group with only log files), it is the oldest slice instead.
     """
     with_base = [number for number, each in enumerate(slices) if each.base_file is not None]
     first = slices[with_base[-1] if with_base else 0]

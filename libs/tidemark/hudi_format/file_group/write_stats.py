@@ -1,7 +1,6 @@
-"""Write statuses as HoodieWriteStat, filled as Hudi's own writers fill them (FORMAT.md, section 3.4).
+"""Makes write statuses as HoodieWriteStat, filled as Hudi's own writers fill them (FORMAT.md, section 3.4).
 
-Readers and the metadata table use path, size and file id; counters are 0, never null, where they do not
-apply.
+Readers and the metadata table use path, size and file id. A counter that does not apply is 0, never null.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.storage.base import join_path
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
-# What Hudi writes as the previous commit of a file group's first file.
+# Hudi writes this text as the previous commit of a file group's first file.
 _NO_COMMIT: Final = "null"
 _LOG_VERSION: Final = 1
 
@@ -22,7 +21,7 @@ _LOG_VERSION: Final = 1
 def new_base_file_stat(
     partition_path: str, file_id: str, file_name: str, size_bytes: int, rows: int
 ) -> WriteStat:
-    """The first base file of a file group."""
+    """The write status of the first base file of a file group."""
     return WriteStat(
         file_id=file_id,
         path=join_path(partition_path, file_name),
@@ -43,7 +42,9 @@ def rewritten_base_file_stat(
     prev_base_file: str,
     merged: MergeResult,
 ) -> WriteStat:
-    """A COPY_ON_WRITE rewrite; `prev_base_file` is the replaced file's name without folder."""
+    """The write status of a COPY_ON_WRITE rewrite; `prev_base_file` is the replaced file's name without
+    folder.
+    """
     return WriteStat(
         file_id=file_id,
         path=join_path(partition_path, file_name),
@@ -71,8 +72,10 @@ def log_append_stat(
     inserts: int = 0,
     deletes: int = 0,
 ) -> WriteStat:
-    """A log file; `instant` is the commit's own, `base_file` the slice's base file name ('' for None, as
-    Spark has it).
+    """The write status of a log file.
+
+    `instant` is the commit's own. `base_file` is the name of the slice's base file; None is written as '', as
+    Spark does.
     """
     return WriteStat(
         file_id=file_id,

@@ -1,4 +1,4 @@
-"""HFile version 3, the format of the metadata table's base files and log block contents."""
+"""HFile version 3: the format of the metadata table's base files and of the contents of its log blocks."""
 
 from tidemark.hudi_format.hfile.block_search import AMBIGUOUS_BLOCK
 from tidemark.hudi_format.hfile.key_values import KeyValues

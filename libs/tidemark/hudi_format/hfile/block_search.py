@@ -1,14 +1,14 @@
-"""Finds the block of a key by the blocks' first keys, in files sorted either way.
+"""Finds the block of a key by the first keys of the blocks, in files sorted in either of two orders.
 
-The format's order is that of the UTF-8 bytes, and this library writes it. Hudi 1.2.0 on Spark sorts by Java
-strings, that is by UTF-16 units, in log blocks and in compacted base files alike (seen in
-tests/golden/record_index/mor_global). The two orders differ only between characters above U+FFFF and those
-of U+E000 to U+FFFF. Where they would send a key to different blocks, neither block alone proves that the
-key is absent, so the answer then says so.
+The format's order is that of the UTF-8 bytes, and this library writes it. Hudi 1.2.0 on Spark sorts keys as
+Java strings, that is by UTF-16 units, both in log blocks and in compacted base files (seen in
+tests/golden/record_index/mor_global). The two orders differ only where a character above U+FFFF is compared
+with one from U+E000 to U+FFFF. When they lead to different blocks, neither block alone proves that the key is
+absent, and the answer is AMBIGUOUS_BLOCK.
 
-Hudi itself is not safe with such keys: its reader seeks by UTF-8 bytes for keys that it sorted as Java
-strings. Asked for both sorts of characters at once in one shard, it did not find all of them in a table
-that Spark had written, and failed with "backward seekTo" on one written here (tried with 1.2.0).
+Hudi itself fails on such keys: its reader seeks by UTF-8 bytes among keys that it sorted as Java strings.
+Asked for both kinds of characters at once in one shard, Hudi 1.2.0 did not find all keys in a table that
+Spark had written, and failed with "backward seekTo" on a table that we had written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import pyarrow as pa
 from tidemark.hudi_format.columnar import BinaryColumn
 
 AMBIGUOUS_BLOCK: Final = -2
-# Lead bytes of U+E000 (and a little below) and all above it: only keys with such a byte can be ordered in
-# two ways.
+# UTF-8 characters from U+E000 on (and a few below it) begin with this byte or a higher one: only keys with
+# such a byte can sort differently in the two orders.
 _FIRST_DOUBTFUL_BYTE: Final = 0xEE
 
 
 class BlockSearch:
-    """Search over the first keys (UTF-8) of a file's blocks."""
+    """Searches among the first keys (UTF-8) of a file's blocks."""
 
     def __init__(self, first_keys: list[bytes]) -> None:
         self._utf8 = _object_array(first_keys)
@@ -36,14 +36,14 @@ class BlockSearch:
         self._utf16 = _object_array([_utf16(key) for key in first_keys])
 
     def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Block number of each key; -1 for a key before all blocks; AMBIGUOUS_BLOCK where the orders
-        disagree.
+        """The block number of each key; -1 for a key before all blocks; AMBIGUOUS_BLOCK where the orders
+        differ.
         """
         by_utf8, by_utf16 = self.candidates(keys)
         return np.where(by_utf8 == by_utf16, by_utf8, AMBIGUOUS_BLOCK)
 
     def candidates(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """(2, n): block number of each key under UTF-8 and under UTF-16 order."""
+        """A (2, n) array: the block number of each key under UTF-8 order and under UTF-16 order."""
         wanted = keys.cast(pa.binary()).to_pylist()
         by_utf8 = np.searchsorted(self._utf8, _object_array(wanted), side="right").astype(np.int64) - 1
         data = BinaryColumn.from_arrow(keys).data

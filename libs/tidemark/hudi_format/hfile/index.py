@@ -1,7 +1,7 @@
-"""Parses the block indexes of an HFile: the root index, and the leaf and intermediate ones of multi-level
-files.
+"""Parses the block indexes of an HFile: the root index, and the leaf and intermediate indexes of files with
+several levels.
 
-Hudi's own writer makes one level only; HBase's, which wrote older metadata tables, may make more.
+Hudi's own writer makes one level only; HBase's writer, which wrote older metadata tables, may make more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class IndexEntry:
 
 
 def read_root_index(payload: bytes, count: int, name: str, offset: int) -> list[IndexEntry]:
-    """The `count` entries (the number is in the trailer) of a root data index."""
+    """The `count` entries of a root data index; `count` is in the trailer. Raises CorruptFileError."""
     entries: list[IndexEntry] = []
     position = 0
     try:
@@ -46,7 +46,10 @@ def read_root_index(payload: bytes, count: int, name: str, offset: int) -> list[
 
 
 def read_non_root_index(payload: bytes, name: str, offset: int) -> list[IndexEntry]:
-    """The entries of a leaf or intermediate index: count, count + 1 relative positions, entries."""
+    """The entries of a leaf or intermediate index: count, count + 1 relative positions, then the entries.
+
+    Raises CorruptFileError.
+    """
     try:
         (count,) = struct.unpack_from(">i", payload)
         if not 0 <= count <= len(payload) // _ENTRY.size:
@@ -65,8 +68,9 @@ def read_non_root_index(payload: bytes, name: str, offset: int) -> list[IndexEnt
 
 
 def check_ranges(entries: Sequence[IndexEntry], end: int, name: str) -> None:
-    """Raises CorruptFileError unless the blocks lie one after the other before byte `end`: an index that
-    names one block many times makes a small file a large answer.
+    """Raises CorruptFileError unless the blocks follow each other and end before byte `end`.
+
+    Without this check an index that names one block many times would turn a small file into a huge result.
     """
     position = 0
     for entry in entries:
@@ -82,7 +86,7 @@ def check_ranges(entries: Sequence[IndexEntry], end: int, name: str) -> None:
 
 
 def _row_of(key: bytes) -> bytes:
-    """The record key inside an index key, which may be followed by family, time stamp and type."""
+    """The record key in an index key, where family, time stamp and type may follow it."""
     (length,) = struct.unpack_from(">h", key)
     if length < 0 or 2 + length > len(key):
         raise IndexError(f"key of {length} bytes in {len(key) - 2}")

@@ -1,8 +1,14 @@
-"""Entries of HFile data blocks, column by column.
+"""Encodes and decodes the entries of HFile data blocks, column by column.
 
-An entry is `i32 key length + 12, i32 value length, i16 key length, key, u8 0 (no column family), i64
-maximum time stamp, u8 4 (type Put), value, u8 0 (MVCC)`: 21 bytes around key and value (METADATA_TABLE.md,
-section 2.4).
+An entry is `i32 key length + 12, i32 value length, i16 key length, key, u8 0 (no column family), i64 maximum
+time stamp, u8 4 (type Put), value, u8 0 (MVCC)`: 21 bytes around key and value (METADATA_TABLE.md, section
+2.4).
+
+Decoding needs the position of every entry, and an entry's length is known only at its start. Following the
+lengths in Python is slow, so the constant 10 bytes between key and value are searched in all bytes at once.
+Example: entries with keys "k1" and "k2" and values of 3 bytes have those bytes at 12 and 38. The first entry
+begins at 0, so its key has 12 - 10 = 2 bytes. With 2 bytes the second key ends at 38 when its entry begins
+at 26, and bytes 26 to 36 are indeed the head of such an entry.
 """
 
 from __future__ import annotations
@@ -23,7 +29,7 @@ ENTRY_OVERHEAD_BYTES: Final = 21
 _HEAD_BYTES: Final = 10
 _BETWEEN: Final = b"\x00" + (2**63 - 1).to_bytes(8, "big") + b"\x04"
 _LENGTHS: Final = struct.Struct(">iih")
-# More different lengths than this are followed one by one.
+# Blocks whose keys have more than this many distinct lengths are decoded by following the lengths.
 _KEY_LENGTHS_MAX: Final = 64
 _HEAD: Final = np.dtype([("key_part", ">i4"), ("value", ">i4"), ("key", ">i2")])
 
@@ -32,7 +38,7 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """n entries in file order: `keys` is a string array, `values` a binary array."""
+    """n entries in file order: a string array of keys and a binary array of values."""
 
     keys: pa.StringArray
     values: pa.BinaryArray
@@ -42,7 +48,9 @@ class KeyValues:
 
 
 def encode_entries(keys: pa.Array, values: pa.Array) -> BinaryColumn:
-    """The encoded entries, one per row, of keys and values of equal number (keys at most 32767 bytes)."""
+    """The encoded entries of keys and values, one per row. There are as many values as keys, and no key has
+    more than 32767 bytes.
+    """
     heads = np.empty(len(keys), dtype=_HEAD)
     heads["key"] = key_lengths = BinaryColumn.from_arrow(keys).lengths()
     heads["key_part"] = key_lengths + 12
@@ -52,7 +60,10 @@ def encode_entries(keys: pa.Array, values: pa.Array) -> BinaryColumn:
 
 
 def decode_entries(payload: bytes, name: str, offset: int) -> KeyValues:
-    """Keys and values of one block's payload; `name` and `offset` say in errors where the block was read."""
+    """The keys and values in one block's payload; errors name the file `name` and the block's `offset`.
+
+    Raises CorruptFileError.
+    """
     if not payload:
         return KeyValues(pa.array([], pa.string()), pa.array([], pa.binary()))
     data = np.frombuffer(payload, np.uint8)
@@ -61,7 +72,10 @@ def decode_entries(payload: bytes, name: str, offset: int) -> KeyValues:
 
 
 def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) -> KeyValues:
-    """As `decode_entries` for neighbouring blocks, all at once: an entry never straddles two blocks."""
+    """The keys and values in the payloads of neighbouring blocks, decoded at once: no entry spans two blocks.
+
+    Raises CorruptFileError, like `decode_entries`.
+    """
     joined = np.frombuffer(b"".join(payloads), np.uint8)
     starts = _marked_starts(joined)
     if starts is not None:
@@ -69,7 +83,7 @@ def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) 
         at = np.searchsorted(starts, firsts)
         if at[-1] < len(starts) and np.array_equal(starts[at], firsts):
             return _columns(joined, starts, name, offsets[0])
-    # One by one: slower, and an error names the block that it is in.
+    # Decode block by block: that is slower, and an error names the right block.
     parts = [decode_entries(payload, name, offset) for payload, offset in zip(payloads, offsets, strict=True)]
     return KeyValues(
         pa.concat_arrays([part.keys for part in parts]), pa.concat_arrays([part.values for part in parts])
@@ -83,8 +97,8 @@ def _columns(data: npt.NDArray[np.uint8], starts: Int64Array, name: str, offset:
     value_starts = key_ends + len(_BETWEEN)
     value_ends = value_starts + heads["value"]
     ends = np.append(starts[1:], len(data))
-    # The family length, the type and the MVCC byte are constants of this format; another value means other
-    # framing.
+    # The family length, the type and the MVCC byte are constants of this format. Another value means that the
+    # bytes are framed differently.
     if (
         (heads["key"] < 0).any()
         or not np.array_equal(heads["key_part"], heads["key"].astype(np.int32) + 12)
@@ -104,10 +118,12 @@ def _columns(data: npt.NDArray[np.uint8], starts: Int64Array, name: str, offset:
 
 
 def _marked_starts(data: npt.NDArray[np.uint8]) -> Int64Array | None:
-    """Where the entries start, found by the constant bytes between key and value; None: follow the lengths.
+    """The positions of all entries, found by the constant bytes between key and value.
 
-    The lengths of the keys are tried one after the other, each for all entries at once. What a key or value
-    may contain can mislead this, but not unseen: the entries found must fill the data without a gap.
+    One round per distinct key length: the first entry of unknown position tells the length (it begins where
+    the entry before it ends), and that length is tried for all such entries at once. Bytes in a key or value
+    that look like the constant can mislead this, but never unnoticed, because the entries must fill the data
+    without a gap. None: the positions are not certain, follow the lengths instead.
     """
     key_ends = _positions_of_between(data)
     starts = np.full(len(key_ends), -1, np.int64)
@@ -133,14 +149,14 @@ def _positions_of_between(data: npt.NDArray[np.uint8]) -> Int64Array:
     if len(data) < ENTRY_OVERHEAD_BYTES:
         return np.empty(0, np.int64)
     rows = _at_every_byte(data, np.dtype(f"S{len(_BETWEEN)}"))
-    # The second byte is the rarest one in keys and values.
+    # The constant's second byte is rare in keys and values: compare whole constants only where it occurs.
     at = np.flatnonzero(data[1 : len(rows) + 1] == _BETWEEN[1])
     found: Int64Array = at[rows[at] == _BETWEEN]
     return found
 
 
 def _fitting(data: npt.NDArray[np.uint8], key_ends: Int64Array, length: int) -> npt.NDArray[np.bool_]:
-    """Before which key ends an entry's head stands that tells of a key of this length."""
+    """Per key end whether the head of an entry with a key of this length precedes it."""
     starts = key_ends - length - _HEAD_BYTES
     fits = (starts >= 0) & (length >= 0)
     heads = _heads(data, starts[fits])
@@ -155,18 +171,24 @@ def _entry_ends(data: npt.NDArray[np.uint8], starts: Int64Array) -> Int64Array:
 
 
 def _heads(data: npt.NDArray[np.uint8], starts: Int64Array) -> npt.NDArray[np.void]:
-    """The lengths at the start of each entry; all starts leave room for a head."""
+    """The three lengths at the start of each entry; behind every start there is room for them."""
     heads: npt.NDArray[np.void] = _at_every_byte(data, _HEAD)[starts]
     return heads
 
 
 def _at_every_byte(data: npt.NDArray[np.uint8], item: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What the data holds at each of its bytes, read as `item`: a view, whose elements overlap."""
+    """The data read as `item` from each of its bytes: a view with overlapping elements, which copies nothing.
+
+    b"abc" as items of 2 bytes is "ab", "bc".
+    """
     return np.ndarray((max(len(data) - item.itemsize + 1, 0),), item, data, strides=(1,))
 
 
 def _walked_starts(payload: bytes, name: str, offset: int) -> Int64Array:
-    """Where the entries start, found by following their lengths; exactly to the end of the payload."""
+    """The positions of all entries, found by following their lengths from entry to entry.
+
+    Raises CorruptFileError unless they end exactly at the payload's end.
+    """
     starts: list[int] = []
     position, size, unpack = 0, len(payload), _LENGTHS.unpack_from
     try:

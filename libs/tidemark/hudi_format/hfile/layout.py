@@ -1,8 +1,8 @@
-"""HFile version 3 as Hudi 1.2.0's native reader and writer have it: magics, block headers, trailer, small
-encodings.
+"""The layout of HFile version 3 as Hudi 1.2.0's native reader and writer have it: magics, block headers,
+trailer, and small encodings.
 
-File order: data blocks, meta blocks, then the "load-on-open" section (root data index, root meta index,
-file info) and a trailer of 4096 bytes. All integers are big-endian (METADATA_TABLE.md, section 2).
+File order: data blocks, meta blocks, the "load-on-open" section (root data index, root meta index, file info)
+and a trailer of 4096 bytes. All integers are big-endian (METADATA_TABLE.md, section 2).
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from tidemark.hudi_format.errors import CorruptFileError
 
 TRAILER_BYTES: Final = 4096
 HEADER_BYTES: Final = 33
-# What a block's header may promise, damaged or forged. Hudi's blocks have 64 KiB and at most one entry more.
+# A block's header may not claim more than this. Blocks that Hudi writes have 64 KiB and at most one entry
+# more.
 BLOCK_BYTES_MAX: Final = 128 << 20
 BYTES_PER_CHECKSUM: Final = 16384
-# Hudi 1.2.0's own reader subtracts the checksum area (4 bytes for each 16 KiB on disk) from the
-# uncompressed size and so loses the last records of larger blocks. At 64 KiB the area is at most 20 bytes,
-# less than the smallest entry.
+# Hudi 1.2.0's own reader subtracts the checksum area (4 bytes for each 16 KiB on disk) from the uncompressed
+# size, so it loses the last records of larger blocks. With 64 KiB the area has at most 20 bytes, fewer than
+# the smallest entry.
 DATA_BLOCK_BYTES_MAX: Final = 64 * 1024
 KEY_BYTES_MAX: Final = 32767
 FILE_BYTES_MAX: Final = 2**31 - 1
@@ -45,7 +46,7 @@ _HEADER: Final = struct.Struct(">8siiqBii")
 
 
 class BlockType(Enum):
-    """Magic of each kind of block."""
+    """The magic of each kind of block."""
 
     DATA = b"DATABLK*"
     META = b"METABLKc"
@@ -56,8 +57,8 @@ class BlockType(Enum):
 
 
 class Codec(IntEnum):
-    """Compression of all blocks of a file, by the trailer's number. Hudi's native reader knows these two
-    only.
+    """The compression of all blocks of a file, by its number in the trailer. Hudi's native reader knows only
+    these two.
     """
 
     GZ = 1
@@ -66,7 +67,9 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """Sizes of one block: on disk without header (checksums included), raw and compressed payload."""
+    """The sizes of one block in bytes: on disk without the header (checksums included), raw and
+    compressed payload.
+    """
 
     block_type: BlockType
     on_disk_size: int
@@ -75,7 +78,10 @@ class BlockHeader:
 
     @classmethod
     def unpack(cls, data: bytes, name: str, offset: int) -> BlockHeader:
-        """Parses the header at the start of `data`, which was read at `offset` of the file `name`."""
+        """Parses the header at the start of `data`, which is at `offset` of the file `name`.
+
+        Raises CorruptFileError.
+        """
         if len(data) < HEADER_BYTES:
             raise CorruptFileError(f"{name}: block header at offset {offset} is cut off")
         magic, on_disk, uncompressed, _, _, _, on_disk_data = _HEADER.unpack_from(data)
@@ -95,7 +101,11 @@ class BlockHeader:
 def pack_block(
     block_type: BlockType, payload: bytes | memoryview, codec: Codec, level: int, previous: int
 ) -> bytes:
-    """One whole block: header, payload under the codec, and the zeroes that stand for unused checksums."""
+    """The bytes of one block: header, payload compressed with the codec, and zeroes in place of unused
+    checksums.
+
+    `previous`: offset of the block of the same kind before it, -1 for none.
+    """
     compressed = gzip_member(payload, level) if codec is Codec.GZ else bytes(payload)
     with_header = HEADER_BYTES + len(compressed)
     checksums = bytes(4 * -(-with_header // BYTES_PER_CHECKSUM))
@@ -118,8 +128,10 @@ def gzip_member(payload: bytes | memoryview, level: int) -> bytes:
 
 
 def unpack_payload(data: bytes, header: BlockHeader, codec: Codec, name: str, offset: int) -> bytes:
-    """The raw payload of the block whose bytes (header first) are `data`; checks that it has the promised
-    size.
+    """The raw payload of the block whose bytes, from the header on, are `data`.
+
+    Raises CorruptFileError when it is cut off, does not decompress, or has not the size that the header
+    states.
     """
     if header.uncompressed_size > BLOCK_BYTES_MAX:
         raise CorruptFileError(
@@ -139,7 +151,7 @@ def unpack_payload(data: bytes, header: BlockHeader, codec: Codec, name: str, of
 
 
 def _gunzip(stored: bytes, expected_size: int, name: str, offset: int) -> bytes:
-    """All gzip members of a payload (Hadoop's gzip stream may write several)."""
+    """Decompresses all gzip members of a payload (Hadoop's gzip stream may write several)."""
     parts: list[bytes] = []
     size = 0
     while stored:
@@ -161,7 +173,7 @@ def _gunzip(stored: bytes, expected_size: int, name: str, offset: int) -> bytes:
 
 
 def hadoop_vint(value: int) -> bytes:
-    """Hadoop's WritableUtils variable-length integer (not negative)."""
+    """A number that is not negative as Hadoop's WritableUtils variable-length integer."""
     if value <= 127:
         return bytes([value])
     raw = value.to_bytes((value.bit_length() + 7) // 8, "big")
@@ -180,7 +192,7 @@ def read_hadoop_vint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def protobuf_varint(value: int) -> bytes:
-    """A protobuf (unsigned, least significant group first) varint."""
+    """A number as protobuf varint (unsigned, least significant group first)."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -197,7 +209,7 @@ def protobuf_field(number: int, value: int | bytes) -> bytes:
 
 
 def delimited(message: bytes) -> bytes:
-    """A protobuf message with its length before it."""
+    """A protobuf message, preceded by its length."""
     return protobuf_varint(len(message)) + message
 
 
@@ -216,7 +228,10 @@ def read_protobuf_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def read_protobuf_fields(message: bytes) -> list[tuple[int, int | bytes]]:
-    """All fields of a protobuf message of varints and byte strings. Raises IndexError when it is damaged."""
+    """All fields (number, value) of a protobuf message that has only varints and byte strings.
+
+    Raises IndexError when it is damaged.
+    """
     fields: list[tuple[int, int | bytes]] = []
     position = 0
     while position < len(message):
@@ -236,7 +251,9 @@ def read_protobuf_fields(message: bytes) -> list[tuple[int, int | bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class Trailer:
-    """What the last 4096 bytes tell. Offsets are relative to the start of the HFile, sizes in bytes."""
+    """The fields of the trailer, the last 4096 bytes. Offsets count from the start of the HFile; sizes
+    are bytes.
+    """
 
     file_info_offset: int
     load_on_open_offset: int
@@ -260,7 +277,7 @@ class Trailer:
 
     @classmethod
     def unpack(cls, data: bytes, name: str, offset: int) -> Trailer:
-        """Parses the trailer, read at `offset` of the file `name`."""
+        """Parses the trailer, which is at `offset` of the file `name`. Raises CorruptFileError."""
         if len(data) != TRAILER_BYTES or not data.startswith(TRAILER_MAGIC):
             raise CorruptFileError(
                 f"{name}: no HFile trailer at offset {offset}: the file is cut off or no HFile"

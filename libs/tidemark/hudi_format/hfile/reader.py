@@ -1,9 +1,9 @@
-"""Reads an HFile block by block: from a file of a storage, or from bytes (a log block's content).
+"""Reads an HFile block by block, from a file in a storage or from bytes (the content of a log block).
 
-Opening costs one read of the file's tail; the block index is parsed when first asked for. A reader holds no
-decoded blocks: what to keep is the caller's decision. Anything that contradicts the format raises
-CorruptFileError naming the file and the offset; a file that is gone raises FileMissingError. Neither is
-ever taken for "key not there".
+Opening a file costs one read of its tail; the block index is parsed when it is first needed. A reader caches
+no decoded blocks: that is the caller's decision. Anything that contradicts the format raises CorruptFileError
+with the file and the offset; a file that is gone raises FileMissingError. A caller never gets "key not there"
+for either of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INDEX_LEVELS_MAX = 8
 
 @dataclass(frozen=True, slots=True)
 class BlockRun:
-    """Some data blocks, by ascending numbers, and their entries in that order."""
+    """The entries of some data blocks, in the order of `numbers`, which ascend."""
 
     numbers: Sequence[int]
     content: KeyValues
@@ -64,7 +64,7 @@ class _Bytes:
 
 
 class _File:
-    """A file with its tail kept, where the trailer and mostly the index are."""
+    """A file whose tail is kept in memory: there are the trailer and, in most files, the index."""
 
     def __init__(self, storage: Storage, path: str) -> None:
         info = storage.stat(path)
@@ -84,7 +84,9 @@ class _File:
 
 
 class HFileReader:
-    """One HFile. `entry_count` and `codec` come from the trailer; blocks are numbered from 0 in key order."""
+    """Reads one HFile. `entry_count` and `codec` come from the trailer; blocks are numbered from 0 in key
+    order.
+    """
 
     def __init__(self, source: _Source, name: str) -> None:
         self._source = source
@@ -103,7 +105,7 @@ class HFileReader:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview, name: str) -> HFileReader:
-        """Reads from memory; `name` is what errors call it."""
+        """Opens an HFile in memory; errors call it `name`. Raises CorruptFileError when it is no HFile."""
         return cls(_Bytes(data), name)
 
     @property
@@ -116,20 +118,20 @@ class HFileReader:
 
     @property
     def block_count(self) -> int:
-        """Number of data blocks."""
+        """The number of data blocks."""
         return len(self._blocks)
 
     @property
     def first_keys(self) -> pa.BinaryArray:
-        """For each block a key that is at most its first key and above the last key of the block before.
+        """Per block a key that is at most its first key, and above the last key of the block before.
 
-        In UTF-8 order; in files that Hudi wrote, in UTF-16 order (see block_search).
+        Keys are compared as UTF-8, or as UTF-16 in files that Hudi wrote (see block_search).
         """
         return pa.array([entry.key for entry in self._blocks], pa.binary())
 
     @cached_property
     def file_info(self) -> dict[str, bytes]:
-        """The file info pairs: `schema`, `hfile.LASTKEY` and others."""
+        """The pairs in the file info block: `schema`, `hfile.LASTKEY` and others."""
         offset = self._trailer.file_info_offset
         _, payload = self._read_block_at(offset, BlockType.FILE_INFO)
         try:
@@ -149,7 +151,7 @@ class HFileReader:
 
     @property
     def schema(self) -> str:
-        """Avro schema of the values, as the writer stored it; '' when it stored none."""
+        """The Avro schema of the values, as the writer stored it; '' when it stored none."""
         with damage_in(self.name, "the schema in its file info"):
             return self.file_info.get("schema", b"").decode()
 
@@ -180,23 +182,29 @@ class HFileReader:
             return BlockSearch([entry.key for entry in self._blocks])
 
     def locate(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Number of the only block that can hold each key; -1: none can; AMBIGUOUS_BLOCK (-2): see
-        candidate_blocks.
+        """Per key the number of the only block that can hold it.
+
+        -1: no block can. AMBIGUOUS_BLOCK (-2): two blocks can, see `candidate_blocks`.
         """
         return self._search.locate(keys)
 
     def candidate_blocks(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """(2, n): blocks that can hold each key, under UTF-8 and under UTF-16 order; -1: none can."""
+        """A (2, n) array: the block that can hold each key under UTF-8 and under UTF-16 order; -1: none
+        can.
+        """
         return self._search.candidates(keys)
 
     def read_block(self, number: int) -> KeyValues:
-        """The entries of data block `number`."""
+        """The entries of the data block `number`."""
         entry = self._blocks[number]
         payload = self._payload(entry, self._source.read(entry.offset, entry.size))
         return decode_entries(payload, self.name, entry.offset)
 
     def runs(self, numbers: Sequence[int]) -> Iterator[BlockRun]:
-        """Data blocks by ascending numbers: neighbours are read, and blocks of a MiB decoded, together."""
+        """Yields the entries of these data blocks; `numbers` ascend.
+
+        Neighbouring blocks are read together (up to 8 MiB), and decoded together (from 1 MiB on).
+        """
         begin, payloads, size = 0, list[bytes](), 0
         for end, payload in enumerate(self._payloads(numbers), 1):
             payloads.append(payload)
@@ -223,7 +231,7 @@ class HFileReader:
             at = end
 
     def read_all(self) -> KeyValues:
-        """All entries as one pair of columns; checks that there are as many as the trailer says."""
+        """All entries of the file. Raises CorruptFileError when there are not as many as the trailer says."""
         parts = [run.content for run in self.runs(range(self.block_count))]
         keys = pa.concat_arrays([part.keys for part in parts]) if parts else pa.array([], pa.string())
         values = pa.concat_arrays([part.values for part in parts]) if parts else pa.array([], pa.binary())

@@ -1,8 +1,8 @@
-"""Writes a whole HFile from sorted columns: what a log file's HFile block and a base file of the metadata
-table hold.
+"""Writes a whole HFile from sorted columns: the content of a log file's HFile block, or a base file of the
+metadata table.
 
-Invariants: keys strictly ascend in the order of their UTF-8 bytes (so no key straddles two blocks and none
-is doubled); data blocks hold at most 64 KiB of entries unless a single entry is larger; equal input gives
+Invariants: keys strictly ascend in the order of their UTF-8 bytes (so no key is in two blocks, and none
+occurs twice); data blocks hold at most 64 KiB of entries, unless a single entry is larger; equal input gives
 equal bytes.
 """
 
@@ -37,11 +37,10 @@ from tidemark.hudi_format.hfile.layout import (
 
 @dataclass(frozen=True, slots=True)
 class HFileOptions:
-    """How to write: codec, gzip level (1 fastest), largest data block, and the creation time that the file
-    states.
+    """How to write: codec, gzip level (1 is the fastest), largest data block in bytes, and creation time.
 
-    `create_time_ms` (milliseconds since the Unix epoch) is informational; derive it from the instant so
-    that a repeated write gives the same bytes.
+    The file states `create_time_ms` (milliseconds since the Unix epoch) for information only. Derive it from
+    the instant, so that a repeated write gives the same bytes.
     """
 
     codec: Codec = Codec.GZ
@@ -74,11 +73,12 @@ def write_hfile(
     options: HFileOptions = DEFAULT_OPTIONS,
     file_info: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The HFile of the given entries.
+    """The bytes of an HFile with these entries.
 
-    `keys` are strings (or UTF-8 bytes) in strictly ascending byte order, `values` binary, one per key;
-    `schema` is the Avro schema of the values and goes into the file info, as do the pairs of `file_info`.
-    Raises HudiFormatError for keys out of order, doubled or too long, and for a file of 2 GiB or more.
+    `keys` are strings (or UTF-8 bytes) in strictly ascending byte order, `values` are binary, one per key.
+    `schema` is the Avro schema of the values; it is stored in the file info, like the pairs of `file_info`.
+    Raises HudiFormatError for keys that are out of order, repeated or too long, and for a file of 2 GiB or
+    more.
     """
     keys = _checked_keys(keys, values)
     entries = encode_entries(keys, values)

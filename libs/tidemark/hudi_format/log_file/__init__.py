@@ -1,4 +1,4 @@
-"""Log files of MERGE_ON_READ tables and of the metadata table: blocks and the delete lists in them."""
+"""Log files of MERGE_ON_READ tables and of the metadata table: their blocks, and the delete lists in them."""
 
 from tidemark.hudi_format.log_file.blocks import (
     BlockType,

@@ -1,9 +1,9 @@
-"""Log files as a sequence of blocks: framing, headers, detection of damage (FORMAT.md, sections 5.2
-and 5.3).
+"""Reads and writes log files as sequences of blocks: framing, headers, detection of damage (FORMAT.md,
+sections 5.2 and 5.3).
 
-A block is `#HUDI#`, i64 size of what follows, i32 version 1, i32 type, headers, i64 content length,
-content, footers, and the size again (+ 6) as a pointer back. All integers are big-endian. The content's
-meaning is the type's affair: a whole HFile, a whole Parquet file, a delete list, nothing for a command.
+A block is `#HUDI#`, i64 size of what follows, i32 version 1, i32 type, headers, i64 content length, content,
+footers, and the size again (+ 6) as a pointer back. All integers are big-endian. The type tells what the
+content is: a whole HFile, a whole Parquet file, a delete list, or nothing for a command.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAGIC: Final = b"#HUDI#"
 FORMAT_VERSION: Final = 1
 COMMAND_ROLLBACK: Final = "0"
 _HEADERS_MAX: Final = 64
-# Enough for the headers of nearly every block, Avro schema included.
+# Large enough for the headers of nearly every block, Avro schema included.
 _HEAD_BYTES: Final = 16 << 10
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 
 
 class BlockType(IntEnum):
-    """What a block's content is."""
+    """The kind of content of a block."""
 
     COMMAND = 0
     DELETE = 1
@@ -41,7 +41,7 @@ class BlockType(IntEnum):
 
 
 class HeaderKey(IntEnum):
-    """Names of the entries of a block's header (and footer)."""
+    """The keys of the entries in a block's header (and footer)."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -56,8 +56,8 @@ class HeaderKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One block. `offset` is where it starts in the file; a CORRUPT block's content is all that could not
-    be read.
+    """One block. `offset` is its first byte in the file. The content of a CORRUPT block is all unreadable
+    bytes.
     """
 
     block_type: BlockType
@@ -72,18 +72,20 @@ class LogBlock:
 
     @property
     def schema(self) -> str:
-        """Avro schema of the content's records; '' when the block has none."""
+        """The Avro schema of the content's records; '' when the block has none."""
         return self.headers.get(HeaderKey.SCHEMA, "")
 
     @property
     def compacted_block_times(self) -> tuple[str, ...]:
-        """Instants whose blocks this one, made by log compaction, stands for; empty for an ordinary block."""
+        """The instants whose blocks this block of a log compaction stands for; empty for an ordinary
+        block.
+        """
         times = self.headers.get(HeaderKey.COMPACTED_BLOCK_TIMES, "")
         return tuple(time for time in times.split(",") if time)
 
     @property
     def rolled_back_instant(self) -> str | None:
-        """The instant that a rollback command takes back; None for every other block."""
+        """The instant that a rollback command undoes; None for every other block."""
         is_rollback = (
             self.block_type is BlockType.COMMAND
             and self.headers.get(HeaderKey.COMMAND_BLOCK_TYPE) == COMMAND_ROLLBACK
@@ -94,7 +96,7 @@ class LogBlock:
 def frame_block(
     block_type: BlockType, headers: Mapping[HeaderKey, str], content: bytes | bytearray | memoryview
 ) -> bytes:
-    """One block as it stands in a log file, headers in the order given. A file is the blocks one after
+    """The bytes of one block, with its headers in the given order. A log file is such blocks one after
     another.
     """
     header_parts = [_I32.pack(len(headers))]
@@ -119,8 +121,9 @@ def frame_block(
 
 
 def rollback_block(instant: str, target_instant: str) -> bytes:
-    """A command block that takes the blocks of `target_instant` back. Read by everyone, written by old
-    tables only.
+    """A command block that undoes the blocks of `target_instant`.
+
+    Every reader understands it, but only table versions before ours write it.
     """
     headers = {
         HeaderKey.INSTANT_TIME: instant,
@@ -131,12 +134,12 @@ def rollback_block(instant: str, target_instant: str) -> bytes:
 
 
 def read_blocks(data: bytes | memoryview, name: str, *, strict: bool = True) -> list[LogBlock]:
-    """The blocks of a log file's bytes, in order; contents are views into `data`. `name` is what errors
-    call the file.
+    """The blocks of a log file's bytes, in order; contents are views into `data`. Errors call the file
+    `name`.
 
-    A damaged block (cut off, or its two sizes disagree) raises CorruptFileError with its offset: files
-    appear whole here, so damage means loss. With `strict=False` it becomes a CORRUPT block that reaches to
-    the next magic or the end of the file, as Hudi's own reader treats it on stores where a writer may die
+    A damaged block (cut off, or its two sizes differ) raises CorruptFileError with its offset: here files
+    appear whole or not at all, so damage means loss. With `strict=False` it becomes a CORRUPT block that
+    reaches to the next magic or the end of the file, as in Hudi's own reader on stores where a writer may die
     in the middle of a file.
     """
     view = memoryview(data)
@@ -158,9 +161,9 @@ def read_blocks(data: bytes | memoryview, name: str, *, strict: bool = True) -> 
 def scan_blocks(
     file: pa.NativeFile, name: str, wanted: Callable[[BlockType, Mapping[HeaderKey, str]], bool]
 ) -> Iterator[LogBlock]:
-    """The wanted blocks of an open log file, in order. Of the others little more than the headers is read.
+    """Yields the blocks of an open log file for which `wanted` is true, in order.
 
-    Raises CorruptFileError as `read_blocks`.
+    Of all other blocks it reads little more than the headers. Raises CorruptFileError as `read_blocks`.
     """
     position, end = 0, file.size()
     while position < end:
@@ -181,7 +184,7 @@ def scan_blocks(
 
 
 def _head_wanted(head: memoryview, wanted: Callable[[BlockType, Mapping[HeaderKey, str]], bool]) -> bool:
-    """Whether the block has to be read; yes where its headers are longer than what is here of them."""
+    """Whether the block must be read whole: it is wanted, or its headers are longer than `head`."""
     body = len(MAGIC) + 8
     if bytes(head[: len(MAGIC)]) != MAGIC:
         raise _DamagedError("the magic #HUDI# is missing")

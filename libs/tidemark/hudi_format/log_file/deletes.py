@@ -1,9 +1,9 @@
-"""Content of DELETE blocks: `i32 3, i32 length`, then one Avro HoodieDeleteRecordList (FORMAT.md,
-section 5.5; METADATA_TABLE.md, section 4.2).
+"""Encodes and decodes the content of DELETE blocks: `i32 3, i32 length`, then one Avro HoodieDeleteRecordList
+(FORMAT.md, section 5.5; METADATA_TABLE.md, section 4.2).
 
-Each record is {recordKey, partitionPath, orderingVal}. Writing joins columns; reading follows the records
-one by one but decodes what comes after the key (partition path and ordering value) once per distinct run of
-bytes.
+A record is {recordKey, partitionPath, orderingVal}. Encoding works on whole columns. Decoding goes from
+record to record, but decodes what follows the key (partition path and ordering value) once per distinct byte
+sequence: in most blocks all records share one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _ARRAY_ITEMS_MAX: Final = 1000
 
 
 class OrderingType(IntEnum):
-    """Type of a delete's ordering value, by branch of the union `orderingVal` in the log of a table version
-    9.
+    """The type of a delete's ordering value: the branch number of the union `orderingVal` in table version 9.
 
     INT with value 0 is Hudi's mark of an unconditional delete, whatever the column's type. ARRAY holds the
     values of several ordering fields.
@@ -66,13 +65,13 @@ _VARINT_TYPES: Final = frozenset(
         OrderingType.TIMESTAMP_MICROS,
     }
 )
-# Inside an ArrayWrapper branch 12 is LocalDateWrapper, an int.
+# Inside an ArrayWrapper branch 12 is LocalDateWrapper (an int), not ARRAY.
 _LOCAL_DATE_IN_ARRAY: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTarget:
-    """What follows the key in a delete record: partition path, type of the ordering value, the value
+    """The part of a delete record after the key: partition path, type of the ordering value, the value
     itself.
     """
 
@@ -83,7 +82,9 @@ class DeleteTarget:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecords:
-    """n delete records as columns: record i deletes `keys[i]` as `targets[target_ids[i]]` says."""
+    """n delete records as columns: `targets[target_ids[i]]` is the rest of the record that deletes
+    `keys[i]`.
+    """
 
     keys: pa.StringArray
     target_ids: npt.NDArray[np.int32]
@@ -93,7 +94,7 @@ class DeleteRecords:
         return len(self.keys)
 
     def ordering_values(self) -> list[OrderingValue]:
-        """The ordering value of each record, None where it has none."""
+        """The ordering value of each record; None where it has none."""
         values = [target.ordering_value for target in self.targets]
         return [values[target] for target in self.target_ids.tolist()]
 
@@ -109,13 +110,13 @@ def encode_deletes(
     ordering_type: OrderingType = OrderingType.INT,
     ordering: int | pa.Array | npt.NDArray[np.generic] = 0,
 ) -> bytes:
-    """Content of a DELETE block.
+    """The content of a DELETE block.
 
-    `keys` is a string array; `partition_path` one text for all or a string array of equal length.
-    `ordering` is one integer for all or a column: integers for the integer types (days for DATE,
+    `keys` is a string array. `partition_path` is one text for all records or a string array of equal length.
+    `ordering` is one integer for all records or a column: integers for the integer types (days for DATE,
     microseconds for TIMESTAMP_MICROS), numbers for FLOAT and DOUBLE, booleans, strings or bytes for their
-    types. The default, INT 0, is an unconditional delete. hudi-rs needs one ordering type per block, hence
-    one type per call.
+    types. The default, INT 0, is an unconditional delete. hudi-rs needs one ordering type per block, so a
+    call takes one type. Raises HudiFormatError for values that do not go with the type.
     """
     if isinstance(partition_path, str):
         path_part: bytes | pa.Array = b"\x02" + avro_string(partition_path)
@@ -156,7 +157,7 @@ def _encode_ordering(
 
 
 def decode_deletes(content: bytes | memoryview, name: str) -> DeleteRecords:
-    """The delete records of a DELETE block's content. Raises CorruptFileError (with `name`) when it is
+    """The delete records in a DELETE block's content. Raises CorruptFileError (with `name`) when it is
     damaged.
     """
     data = bytes(content)
@@ -177,7 +178,7 @@ def _decode_list(data: bytes) -> DeleteRecords:
         count, position = read_varint(data, position)
         if count == 0:
             break
-        if count < 0:  # Avro: a negative count is followed by the block's size in bytes
+        if count < 0:  # Avro: the block's size in bytes follows a negative count
             count = -count
             _, position = read_varint(data, position)
         for _ in range(count):
@@ -252,7 +253,7 @@ def _read_array(data: bytes, position: int) -> tuple[OrderingValue, int]:
             raise ValueError(f"an ordering value of more than {_ARRAY_ITEMS_MAX} fields")
         for _ in range(count):
             branch, position = read_varint(data, position)
-            # Branch 12 is ARRAY outside only: an array never holds another one.
+            # Only outside of an array is branch 12 ARRAY: an array never holds another one.
             kind = OrderingType.DATE if branch == _LOCAL_DATE_IN_ARRAY else OrderingType(branch)
             value, position = _read_ordering(data, position, kind)
             values.append(value)
@@ -265,7 +266,7 @@ def _slice(data: bytes, start: int, length: int) -> tuple[bytes, int]:
 
 
 def empty_delete_content() -> bytes:
-    """Content of the DELETE block of the 80-byte file that makes an empty file group exist
+    """The content of the DELETE block in the 80-byte log file with which an empty file group begins
     (METADATA_TABLE.md, section 4.3).
     """
     return encode_deletes(pa.array([], pa.string()), "")

@@ -1,13 +1,16 @@
 """Log compaction: which blocks of a slice's log files are merged, and in which order.
 
-A log compaction writes the blocks of several instants once more as one ("folded") block, which names them in
-its header; the originals stay. Readers walk the instants from the newest to the oldest: a folded block only
-registers what it stands for, and is used at the place of the newest of its originals. Example, 5 folds 1 and
-2, and 3 was committed before 5: the order of merging is 5, 3, so that what 3 changed stays.
+A log compaction writes the blocks of several instants once more as one ("folded") block, whose header names
+these instants; the original files stay. The rule: readers go through the instants from the newest to the
+oldest. A folded block at first only registers the instants that it stands for. It is used at the place of the
+newest of them, and the originals are skipped.
 
-A folded block without an original in the slice is not used at all. It comes there when a compaction is
-planned while the folding runs: then the compaction has merged the originals, and merging them again would
-bring back what was changed or deleted since.
+Example: instant 5 folds 1 and 2, and 3 was committed before 5. The merge order is 5, 3, so the changes of 3
+stay on top of those of 1 and 2.
+
+A folded block without any original in the slice is not used. That happens when a compaction is planned while
+the folding runs: the compaction has merged the originals, and merging them again would bring back what was
+changed or deleted since.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 
 def merge_instants(instants: Sequence[str], folds: Mapping[str, Collection[str]]) -> list[str]:
-    """The instants whose blocks are merged, in this order.
+    """The instants whose blocks are merged, in merge order.
 
-    `instants`: those that have blocks in the slice, oldest first, each once. `folds`: a folded block's
-    instant -> the instants that it stands for, earlier foldings among them.
+    `instants`: the instants that have blocks in the slice, each once, oldest first. `folds`: the instant of a
+    folded block -> the instants that it stands for, which may be foldings themselves.
     """
     stands_for: dict[str, str] = {}
     order: dict[str, None] = {}

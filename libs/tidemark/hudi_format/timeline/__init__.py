@@ -1,4 +1,4 @@
-"""The timeline: instants, their files, the archive, and the records in them."""
+"""The timeline: its instants, their files and records, and the archive."""
 
 from tidemark.hudi_format.timeline.archived import ArchivedInstant, ArchivedTimeline
 from tidemark.hudi_format.timeline.instant import TRANSITIONS, Action, Instant, State, parse_file_name

@@ -1,14 +1,16 @@
-"""The archived timeline: instants that Hudi moved out of the active one (FORMAT.md, section 3.8).
+"""Reads the archived timeline: instants that Hudi moved out of the active one (FORMAT.md, section 3.8).
 
-`history/_version_` holds the number of the newest manifest; `manifest_<n>` is JSON that names the Parquet
-files, whose rows are {instantTime, completionTime, action, metadata, plan, version}: metadata and plan are
-the raw bytes of the completed and the requested file. An empty or absent folder is valid. Where `_version_`
-is absent or says nothing (an archiver died while it wrote it), the newest manifest in the folder counts, as
-for Hudi. An instant may be in several files: an archiver that finds another's work unfinished writes it
-again. Hudi may rewrite the files while they are read (they form an LSM tree): a file that is gone means that
-a newer manifest exists, so reading starts again.
+`history/_version_` holds the number of the newest manifest. `manifest_<n>` is JSON with the names of Parquet
+files, whose rows are {instantTime, completionTime, action, metadata, plan, version}; metadata and plan are
+the bytes of the completed and of the requested file. An empty or missing folder is valid. Special cases:
 
-Read by this library, never written.
+* `_version_` is missing or holds no number (an archiver died while it wrote it): the newest manifest in the
+  folder counts, as for Hudi.
+* An instant is in several files: an archiver that finds another one's unfinished work writes it again.
+* A file is gone: Hudi merges these files (they form an LSM tree), so a newer manifest exists, and reading
+  starts again.
+
+This library never writes the archive.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ArchivedInstant:
-    """One archived instant; `action` is the word of the completed file (compaction: 'commit')."""
+    """One archived instant; `action` is the word in the completed file's name (compaction: 'commit')."""
 
     requested: str
     completion: str
@@ -48,7 +50,10 @@ class ArchivedInstant:
 
 
 class ArchivedTimeline:
-    """Reads the archive below `<root>/timeline/history` on demand and keeps the completion times."""
+    """Reads the archive below `<root>/timeline/history` when asked, and caches the completion times.
+
+    All methods that read it raise CorruptFileError, and FileMissingError when its files keep changing.
+    """
 
     def __init__(self, storage: Storage, root: str = ".hoodie") -> None:
         self._storage = storage
@@ -56,32 +61,34 @@ class ArchivedTimeline:
         self._completions: dict[str, str] | None = None
 
     def completion_times(self) -> dict[str, str]:
-        """Requested time to completion time of every archived instant; read once."""
+        """Requested time -> completion time of every archived instant; read once."""
         if self._completions is None:
             table = self._read(["instantTime", "completionTime"])
             rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
             known = sorted(
                 ((requested, completion) for requested, completion in rows if completion), reverse=True
             )
-            # Of two completions of one instant the earlier one counts, as on the active timeline.
+            # Of two completion times of one instant the earlier one counts, as on the active timeline.
             self._completions = {requested: completion for requested, completion in known if requested}
         return self._completions
 
     def identities(self) -> frozenset[str]:
-        """`<requested>_<completion>.<action>` of every archived instant (see `timeline.identity`)."""
+        """The identity of every archived instant (see `timeline.identity`)."""
         table = self._read(["instantTime", "completionTime", "action"])
         names = ("instantTime", "completionTime", "action")
         rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
         return frozenset(f"{row[0]}_{row[1]}.{row[2]}" for row in rows if all(row))
 
     def newest_manifest(self) -> int | None:
-        """Its number, which grows with whatever the archive gets; None where there is no archive."""
+        """The number of the newest manifest, which grows with each archival; None when there is no
+        archive.
+        """
         return self._version()
 
     def instants(self, from_requested: str = "", to_requested: str = "\uffff") -> list[ArchivedInstant]:
-        """The archived instants with requested time in [from, to], ordered by it, with metadata and plan.
+        """The archived instants with a requested time in [from, to], in that order, with metadata and plan.
 
-        Of a file without such an instant the times alone are read.
+        Of a file without such an instant only the times are read.
         """
         columns = ["instantTime", "completionTime", "action", "metadata", "plan"]
         table = self._read(columns, (from_requested, to_requested))
@@ -113,7 +120,7 @@ class ArchivedTimeline:
         version, error = looked[-1]
         if any(each != version for each, _ in looked):
             raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
-        # Hudi makes a manifest known before it deletes what the former one names.
+        # Hudi publishes a manifest before it deletes the files of the former one.
         raise CorruptFileError(
             f"{self._folder}: of what _version_ and manifest_{version} name a file is not there: {error}"
         ) from error

@@ -1,8 +1,8 @@
-"""Records of the timeline as Avro object container files: the encoding, without the records' meaning.
+"""Encodes and decodes records of the timeline as Avro object container files, whatever the records mean.
 
-Every non-empty file of the timeline is one such container with one record, codec null (FORMAT.md, section
-3.2). The sync marker is derived from the content: equal records are equal files, so a step that is repeated
-after a crash can compare what it finds with what it would have written.
+Every non-empty file of the timeline is such a container with one record and codec null (FORMAT.md, section
+3.2). The sync marker is derived from the content, so equal records give equal files: a step that is repeated
+after a crash can compare the file that exists with the file that it would write.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def load_schema(name: str) -> Any:
 
 @cache
 def _header(schema_name: str) -> bytes:
-    """What a container file begins with, but for the sync marker that ends it."""
+    """The first bytes of a container file, without the sync marker that follows them."""
     empty = io.BytesIO()
     fastavro.writer(empty, load_schema(schema_name), [], codec="null", sync_marker=bytes(_SYNC_BYTES))
     return empty.getvalue()[:-_SYNC_BYTES]
 
 
 def _long(value: int) -> bytes:
-    """A number that is not negative, as Avro writes it."""
+    """A number that is not negative, as an Avro long."""
     encoded = io.BytesIO()
     fastavro.schemaless_writer(encoded, "long", value)
     return encoded.getvalue()
@@ -60,8 +60,8 @@ def encode_container(schema_name: str, record: AvroRecord) -> bytes:
 
 
 def decode_container(data: bytes, path: str) -> AvroRecord:
-    """The one record of an Avro container file, read by the schema that the file carries.
+    """The one record of an Avro container file, read with the schema that the file carries.
 
-    `path` is for messages. Raises `CorruptFileError` when `data` is no container with exactly one record.
+    Errors name `path`. Raises `CorruptFileError` when `data` is no container with exactly one record.
     """
     return parsed_container(data, path)

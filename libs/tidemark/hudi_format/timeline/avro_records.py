@@ -1,4 +1,4 @@
-"""The commit metadata records of the timeline: what a completed commit says that it wrote.
+"""Encodes and decodes commit metadata: the records in which completed commits state what they wrote.
 
 Field names are Hudi's in snake case; the Avro layouts are in `resources/*.avsc` (FORMAT.md, sections 3.3
 and 14). Plans and results of rollbacks, compactions and cleans are in `timeline/service_records.py`.
@@ -21,10 +21,11 @@ SCHEMA_KEY: Final = "schema"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStat:
-    """What one commit did to one file group. Sizes in bytes; `path` is relative to the table's base.
+    """What one commit did to one file group. Sizes are in bytes; `path` is relative to the table's base.
 
-    `path`, `file_id` and `file_size_in_bytes` matter to readers, and `prev_base_file` to Hudi's index diff;
-    the counters inform (FORMAT.md, section 3.4). `prev_commit` is the text "null" where a file group begins.
+    Readers use `path`, `file_id` and `file_size_in_bytes`, and Hudi's index diff uses `prev_base_file`; the
+    counters are for information (FORMAT.md, section 3.4). `prev_commit` is the text "null" for a file group's
+    first file.
     """
 
     file_id: str
@@ -57,7 +58,7 @@ class WriteStat:
     num_updates: int = 0
 
     def to_avro(self) -> AvroRecord:
-        """The stat as HoodieWriteStat; what this class does not carry is null."""
+        """The stat as HoodieWriteStat; fields that this class lacks are null."""
         record = {_avro_name(each.name): getattr(self, each.name) for each in fields(self)}
         record["logFiles"] = list(self.log_files) if self.log_files is not None else None
         for absent in ("cdcStats", "runtimeStats", "tempPath"):
@@ -81,11 +82,11 @@ _REQUIRED: Final = frozenset({"file_id", "path", "partition_path"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMetadata:
-    """Content of a completed (and of an inflight) commit, deltacommit or compaction: HoodieCommitMetadata.
+    """The content of a completed (or inflight) commit, deltacommit or compaction: HoodieCommitMetadata.
 
-    `write_stats` maps partition path ('' without partitions) to its stats. `extra_metadata` is free for the
-    writer and takes effect with the commit; its key "schema" holds the table's Avro schema without meta
-    columns.
+    `write_stats` maps partition path ('' without partitions) to its stats. The writer may put anything into
+    `extra_metadata`, which takes effect with the commit; its key "schema" holds the table's Avro schema
+    without meta columns.
     """
 
     write_stats: Mapping[str, tuple[WriteStat, ...]] = field(default_factory=lambda: MappingProxyType({}))
@@ -94,13 +95,13 @@ class CommitMetadata:
     compacted: bool = False
 
     def stats(self) -> list[WriteStat]:
-        """All stats of all partitions, in order of partition path."""
+        """The stats of all partitions, in order of partition path."""
         return [stat for _, stats in sorted(self.write_stats.items()) for stat in stats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceCommitMetadata:
-    """Content of a completed replacecommit (insert overwrite, delete partition, clustering).
+    """The content of a completed replacecommit (insert overwrite, delete partition, clustering).
 
     `replaced_file_ids` maps partition path to the file groups that readers no longer see.
     """
@@ -110,7 +111,7 @@ class ReplaceCommitMetadata:
 
 
 def group_stats(stats: list[WriteStat]) -> dict[str, tuple[WriteStat, ...]]:
-    """Stats by partition path, both levels ordered, as `CommitMetadata.write_stats` takes them."""
+    """Partition path -> its stats, both in order, as `CommitMetadata.write_stats` takes them."""
     grouped: dict[str, list[WriteStat]] = {}
     for stat in sorted(stats, key=lambda each: (each.partition_path, each.path)):
         grouped.setdefault(stat.partition_path, []).append(stat)
@@ -123,14 +124,12 @@ def encode_commit_metadata(metadata: CommitMetadata) -> bytes:
 
 
 def decode_commit_metadata(data: bytes, path: str) -> CommitMetadata:
-    """The metadata of a commit, deltacommit or compaction; `path` is for messages. Raises
-    `CorruptFileError`.
-    """
+    """The metadata of a commit, deltacommit or compaction; errors name `path`. Raises `CorruptFileError`."""
     return _commit_from_avro(decode_container(data, path), path)
 
 
 def decode_replace_commit_metadata(data: bytes, path: str) -> ReplaceCommitMetadata:
-    """The metadata of a replacecommit or clustering; `path` is for messages. Raises `CorruptFileError`."""
+    """The metadata of a replacecommit or clustering; errors name `path`. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     commit = _commit_from_avro(record, path)
     with damage_in(path, "what it replaced"):
@@ -140,8 +139,10 @@ def decode_replace_commit_metadata(data: bytes, path: str) -> ReplaceCommitMetad
 
 
 def decode_replaced_file_ids(data: bytes, path: str) -> Mapping[str, tuple[str, ...]]:
-    """Partition path -> the file groups that a completed replacecommit or clustering took away, without what
-    it wrote: as `decode_replace_commit_metadata`, and cheaper. Raises `CorruptFileError`.
+    """Partition path -> the file groups that a completed replacecommit or clustering replaced.
+
+    It decodes only that part of `decode_replace_commit_metadata`, so it is cheaper. Errors name `path`.
+    Raises `CorruptFileError`.
     """
     replaced = decode_container(data, path).get("partitionToReplaceFileIds") or {}
     return {partition: tuple(ids or ()) for partition, ids in replaced.items()}

@@ -1,7 +1,7 @@
 """The identity of a completed instant: the name of its completed file, `<requested>_<completion>.<action>`.
 
-It has all three parts in the words that the archive uses as well, so an instant keeps its identity when it is
-archived. (A compaction is a `commit` in both.)
+The archive stores all three parts in the same words, so an instant keeps its identity when it is archived. (A
+compaction is a `commit` in both.)
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from typing import Final
 from tidemark.hudi_format.timeline.instant import Action, Instant
 from tidemark.hudi_format.timeline.timeline import Timeline
 
-# They change neither rows nor what undid some: nobody has to know whether they were seen.
+# These actions neither change rows nor undo a change, so nobody has to know whether they were seen.
 _PASSED_OVER: Final = frozenset({Action.CLEAN, Action.SAVEPOINT})
 _PASSED_OVER_WORDS: Final = frozenset(action.completed_word for action in _PASSED_OVER)
 
 
 def judged_instants(timeline: Timeline) -> dict[str, Instant]:
-    """Identity -> instant, of all completed ones on the active timeline but cleans and savepoints."""
+    """Identity -> instant, for all completed instants of the active timeline except cleans and savepoints."""
     return {each.file_name: each for each in timeline.completed() if each.action not in _PASSED_OVER}
 
 
 def completions(timeline: Timeline) -> dict[str, str]:
-    """Identity -> completion time, of the same instants."""
+    """Identity -> completion time, for the instants of `judged_instants`."""
     return {name: str(each.completion) for name, each in judged_instants(timeline).items()}
 
 
 def is_judged(identity: str) -> bool:
-    """Whether an identity is of an action that `judged_instants` has."""
+    """Whether the identity's action is one that `judged_instants` includes."""
     return identity.rpartition(".")[2] not in _PASSED_OVER_WORDS

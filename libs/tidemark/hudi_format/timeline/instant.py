@@ -1,4 +1,4 @@
-"""Instants and the names of their files: the one place that parses and prints them.
+"""Parses and prints instants and the names of their files. No other module does that.
 
 Lifecycle (the transition table is `TRANSITIONS`; a savepoint starts at INFLIGHT):
 
@@ -25,7 +25,7 @@ from tidemark.hudi_format.errors import InvalidTransitionError, UnsupportedTable
 
 
 class Action(Enum):
-    """What an instant does, by the word that Hudi uses for it in requested and inflight file names."""
+    """The action of an instant, named by Hudi's word in the names of requested and inflight files."""
 
     COMMIT = "commit"
     DELTA_COMMIT = "deltacommit"
@@ -46,8 +46,8 @@ class Action(Enum):
 
     @property
     def is_write(self) -> bool:
-        """Whether the action writes data files, so that it belongs to what decides where the timeline
-        begins.
+        """Whether the action writes data files; the first such instant is the start of the active
+        timeline.
         """
         return self in _WRITE_ACTIONS
 
@@ -70,7 +70,7 @@ _WRITE_ACTIONS: Final = frozenset(
 
 
 class State(Enum):
-    """Where an instant is in its lifecycle."""
+    """The state of an instant in its lifecycle."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -89,7 +89,9 @@ _NAME: Final = re.compile(r"^(?P<requested>\d+)(?:_(?P<completion>\d+))?(?P<word
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One state of one action on the timeline. Completed exactly when `completion` (17 digits) is set."""
+    """One state of one action on the timeline. `completion` (17 digits) is set exactly when it is
+    COMPLETED.
+    """
 
     requested: str
     action: Action
@@ -117,8 +119,7 @@ class Instant:
         return f"{self.requested}.{self.action.value}.{self.state.value}"
 
     def to(self, target: State, completion: str | None = None) -> Instant:
-        """The instant in its next state; `completion` is required for COMPLETED and must lie after
-        `requested`.
+        """The instant in its next state. COMPLETED requires `completion`, which must be after `requested`.
 
         Raises `InvalidTransitionError` for a step that the lifecycle does not have.
         """
@@ -133,13 +134,13 @@ class Instant:
 
 @lru_cache(maxsize=4096)
 def parse_file_name(name: str) -> Instant | None:
-    """The instant that a file of the timeline folder stands for, None when it is none (side and temporary
-    files).
+    """The instant that a file of the timeline folder stands for; None for other files (side and temporary
+    ones).
 
-    From a completed file's name alone, compaction looks like a commit, clustering like a replacecommit and
-    log compaction like a deltacommit: `load_timeline` tells them apart by the requested file. Raises
-    `UnsupportedTableError` for an action that this library does not know, and for completed files without
-    completion time, as tables before table version 8 have them.
+    By its completed file's name alone, a compaction looks like a commit, a clustering like a replacecommit
+    and a log compaction like a deltacommit; `load_timeline` tells them apart by the requested file. Raises
+    `UnsupportedTableError` for an action that this library does not know, and for a completed file without
+    completion time, as tables before version 8 have.
     """
     match = _NAME.match(name)
     if match is None:

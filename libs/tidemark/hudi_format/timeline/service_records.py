@@ -1,8 +1,8 @@
-"""Plans and results of rollback, compaction and clean, as the timeline stores them (FORMAT.md, sections 9.4,
-10.1 and 10.2).
+"""Plans and results of rollbacks, compactions, cleans, restores and clusterings, as the timeline stores them
+(FORMAT.md, sections 9.4, 10.1 and 10.2).
 
-Paths in rollback and clean plans are absolute, those in compaction plans are file names inside their
-partition.
+Paths in rollback and clean plans are absolute; paths in compaction plans are file names within their
+partition. All decoders name `path` in errors and raise `CorruptFileError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from tidemark.hudi_format.errors import CorruptFileError, HudiFormatError, damage_in
 from tidemark.hudi_format.timeline.avro_container import AvroRecord, decode_container, encode_container
 
-# Version 2 of a compaction plan names files relative to their partition; Hudi 1.2.0 writes no other.
+# A compaction plan of version 2 names files relative to their partition. Hudi 1.2.0 writes only that version.
 COMPACTION_PLAN_VERSION: Final = 2
 _MB: Final = 1 << 20
 _LOG_BYTES: Final = "TOTAL_LOG_FILES_SIZE"
@@ -33,7 +33,9 @@ class RollbackRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """Content of `R.rollback.requested`: what is rolled back, and the files to delete as absolute paths."""
+    """The content of `R.rollback.requested`: the instant to roll back, and the files to delete as
+    absolute paths.
+    """
 
     instant_to_rollback: str
     action: str
@@ -42,7 +44,7 @@ class RollbackPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPartition:
-    """What a rollback deleted in one partition, as absolute paths."""
+    """The files that a rollback deleted, or failed to delete, in one partition, as absolute paths."""
 
     partition_path: str
     deleted: tuple[str, ...]
@@ -51,7 +53,9 @@ class RollbackPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackMetadata:
-    """Content of `R_C.rollback`. `start_rollback_time` is R; `rolled_back` holds (instant, action) pairs."""
+    """The content of `R_C.rollback`. `start_rollback_time` is R; `rolled_back` holds (instant, action)
+    pairs.
+    """
 
     start_rollback_time: str
     time_taken_ms: int
@@ -61,9 +65,11 @@ class RollbackMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOperation:
-    """One file slice to compact. `base_instant` is the slice's base instant; all files are names, without
-    folder. `metrics`: what `compaction_metrics` makes; without them whoever executes the plan dies, and as
-    every Hudi writer executes pending plans of the metadata table, so does every write.
+    """One file slice to compact. `base_instant` is the slice's base instant; all files are names without
+    folder.
+
+    `metrics` come from `compaction_metrics`. Without them the plan's executor fails, and since every Hudi
+    writer executes pending plans of the metadata table, every write would fail.
     """
 
     partition_path: str
@@ -76,7 +82,7 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """Content of `T.compaction.requested`."""
+    """The content of `T.compaction.requested`."""
 
     operations: tuple[CompactionOperation, ...]
     extra_metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -84,8 +90,8 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanMetadata:
-    """Content of `T_C.clean`: per partition the names of the files that are gone, and the partitions that
-    are.
+    """The content of `T_C.clean`: per partition the names of the deleted files, and the deleted
+    partitions.
     """
 
     earliest_commit_to_retain: str
@@ -94,8 +100,9 @@ class CleanMetadata:
 
 
 def compaction_metrics(log_sizes: Sequence[int], base_size: int) -> dict[str, float]:
-    """The metrics of one operation, as Hudi's planner writes them; sizes in bytes, `base_size` 0 without a
-    base file.
+    """The metrics of one operation, as Hudi's planner writes them.
+
+    Sizes are in bytes; `base_size` is 0 when the slice has no base file.
     """
     log_bytes = float(sum(log_sizes))
     read_mb, write_mb = (log_bytes + base_size) // _MB, float((base_size or log_bytes) // _MB)
@@ -128,7 +135,7 @@ def encode_rollback_plan(plan: RollbackPlan) -> bytes:
 
 
 def decode_rollback_plan(data: bytes, path: str) -> RollbackPlan:
-    """The plan of a rollback; `path` is for messages. Raises `CorruptFileError`."""
+    """The plan of a rollback. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     target = _required(record, "instantToRollback", path)
     with damage_in(path, "the rollback plan"):
@@ -172,7 +179,7 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
 
 
 def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
-    """What a rollback did; `path` is for messages. Raises `CorruptFileError`."""
+    """The result of a rollback. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     start = _required(record, "startRollbackTime", path)
     with damage_in(path, "what the rollback did"):
@@ -222,16 +229,14 @@ def encode_compaction_plan(plan: CompactionPlan) -> bytes:
 
 
 def decode_restored_instants(data: bytes, path: str) -> tuple[str, ...]:
-    """The requested instants that a completed restore took back; `path` is for messages. Raises
-    `CorruptFileError`.
-    """
+    """The requested times of the instants that a completed restore undid. Raises `CorruptFileError`."""
     found = _required(decode_container(data, path), "instantsToRollback", path)
     with damage_in(path, "what the restore took back"):
         return tuple(str(each) for each in found)
 
 
 def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
-    """The plan of a compaction; `path` is for messages.
+    """The plan of a compaction.
 
     Raises `CorruptFileError`, also for a plan of version 1, whose file names are full paths.
     """
@@ -259,8 +264,9 @@ def decode_compaction_plan(data: bytes, path: str) -> CompactionPlan:
 
 def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...]:
     """The file groups (partition path, file id) that a requested clustering or replacecommit is going to
-    rewrite; none for a replacecommit without a clustering plan (insert overwrite). `path` is for messages.
-    Raises `CorruptFileError`.
+    rewrite.
+
+    Empty for a replacecommit without a clustering plan (insert overwrite). Raises `CorruptFileError`.
     """
     plan = decode_container(data, path).get("clusteringPlan") or {}
     return tuple(
@@ -271,7 +277,7 @@ def decode_clustering_plan(data: bytes, path: str) -> tuple[tuple[str, str], ...
 
 
 def decode_clean_metadata(data: bytes, path: str) -> CleanMetadata:
-    """What a clean deleted; `path` is for messages. Raises `CorruptFileError`."""
+    """The result of a clean. Raises `CorruptFileError`."""
     record = decode_container(data, path)
     partitions: Mapping[str, Any] = _required(record, "partitionMetadata", path)
     with damage_in(path, "what the clean did"):

@@ -1,11 +1,12 @@
-"""The timeline of a table (or of its metadata table): which instants there are, and what is committed.
+"""The timeline of a table (or of its metadata table): its instants, and which of them are committed.
 
 A `Timeline` is a snapshot: nothing changes in it after `load_timeline`. Invariants:
 
-- One instant per requested time: the furthest state for which there is a file. A savepoint is the
-  exception: it has the requested time of the commit that it keeps, and is an instant beside it.
-- The three files of an instant stay; archival takes them away together, from the oldest write on. So what
-  is older than the first write instant and not itself pending counts as completed (FORMAT.md, section 3.7).
+- It has one instant per requested time, in the furthest state for which there is a file. Only a savepoint is
+  an instant of its own, although it has the requested time of the commit that it keeps.
+- The three files of an instant stay until archival takes all of them away, beginning with the oldest write.
+  So an instant that is older than the first write instant, and not pending itself, counts as completed
+  (FORMAT.md, section 3.7).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _RANK: Final = {State.REQUESTED: 0, State.INFLIGHT: 1, State.COMPLETED: 2}
 
 @dataclass(frozen=True)
 class Timeline:
-    """The instants in order of requested time. `archive` is asked only for times that are not in
+    """The instants in order of requested time. `archive` is read only for times that are not in
     `instants`.
     """
 
@@ -39,23 +40,23 @@ class Timeline:
         return {each.requested: each for each in self.instants if each.action is not Action.SAVEPOINT}
 
     def find(self, requested: str) -> Instant | None:
-        """The active instant (no savepoint) requested at that time."""
+        """The active instant with that requested time; savepoints are ignored."""
         return self._by_requested.get(requested)
 
     def contains(self, requested: str) -> bool:
-        """Whether the active timeline has an instant requested at that time, in whatever state."""
+        """Whether the active timeline has an instant with that requested time, in any state."""
         return requested in self._by_requested
 
     def completed(self, *actions: Action) -> tuple[Instant, ...]:
-        """The completed instants, of the given actions only where some are given, ordered by requested
-        time.
-        """
+        """The completed instants, ordered by requested time; only those of `actions` when any are given."""
         return tuple(
             each for each in self.instants if each.is_completed and (not actions or each.action in actions)
         )
 
     def pending(self, *actions: Action) -> tuple[Instant, ...]:
-        """The instants that are requested or inflight, ordered by requested time."""
+        """The requested and inflight instants, ordered by requested time; only those of `actions` when
+        any are given.
+        """
         return tuple(
             each
             for each in self.instants
@@ -64,23 +65,24 @@ class Timeline:
 
     @cached_property
     def first_active(self) -> str | None:
-        """Requested time of the first write instant, in whatever state. One that a savepoint keeps is a start
-        like any other: after a restore it may be the only one.
+        """The requested time of the first write instant, in any state.
+
+        An instant that a savepoint keeps counts, too: after a restore it may be the only one.
         """
         return next((each.requested for each in self.instants if each.action.is_write), None)
 
     @cached_property
     def _first_unkept(self) -> str:
-        """Requested time of the first write instant that no savepoint keeps; "" when there is none."""
+        """The requested time of the first write instant that no savepoint keeps; "" when there is none."""
         kept = {each.requested for each in self.instants if each.action is Action.SAVEPOINT}
         writes = (each.requested for each in self.instants if each.action.is_write)
         return next((requested for requested in writes if requested not in kept), "")
 
     def is_archived(self, requested: str) -> bool:
-        """Whether the instant is not on the active timeline and older than its start.
+        """Whether the instant is older than the active timeline's start, and not on it.
 
-        Archival that goes beyond a savepoint leaves a hole behind the instant that is kept: what lies in it
-        is archived if the archive has it.
+        Archival that goes beyond a savepoint leaves a gap behind the instant that is kept. An instant in that
+        gap is archived if the archive has it.
         """
         if self.contains(requested) or self.first_active is None:
             return False
@@ -95,10 +97,10 @@ class Timeline:
         return instant.is_completed if instant is not None else self.is_archived(requested)
 
     def completion_time(self, requested: str) -> str | None:
-        """Completion time of a completed instant; None when it is pending or unknown.
+        """The completion time of a completed instant; None when it is pending or unknown.
 
-        Of an archived instant it comes from the archive. One that the archive does not know either counts
-        as completed at its own requested time: nothing that is left can have been written between the two.
+        For an archived instant it comes from the archive. An archived instant that the archive lacks counts
+        as completed at its requested time: no file that still exists can have been written between the two.
         """
         instant = self.find(requested)
         if instant is not None:
@@ -109,19 +111,19 @@ class Timeline:
         return known if known is not None else requested
 
     def latest_completion(self, *actions: Action) -> str | None:
-        """The newest completion time of the active timeline, None when nothing is completed there."""
+        """The newest completion time on the active timeline; None when nothing is completed there."""
         return max((str(each.completion) for each in self.completed(*actions)), default=None)
 
     def newest_completion(self) -> str | None:
-        """The newest completion time of all that is committed, None when nothing is.
+        """The newest completion time of all committed instants; None when there are none.
 
-        Reads the archive: an instant that was requested early and completed late goes there before those
-        that were requested after it, and may be newer than all of them.
+        Reads the archive: an instant that was requested early and completed late is archived before instants
+        that were requested after it, and may have completed after all of them.
         """
         newest = self.latest_completion()
         archived = self.archive.completion_times().items() if self.archive is not None else ()
         later = [each for each in archived if newest is None or each[1] > newest]
-        # What went to the archive after this timeline was listed is none of it.
+        # Instants that were archived after this timeline was listed do not belong to it.
         known = [
             time for requested, time in later if self.first_active is None or self.is_archived(requested)
         ]
@@ -138,7 +140,8 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
     """Reads the active timeline below `root` ('.hoodie', or '.hoodie/metadata/.hoodie' for the metadata
     table).
 
-    An absent folder is an empty timeline.
+    A folder that does not exist is an empty timeline. Raises UnsupportedTableError for a file of an unknown
+    action.
     """
     folder = join_path(root, "timeline")
     instants: list[Instant] = []
@@ -146,8 +149,8 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
         names = [info.name for info in storage.list(folder) if not info.is_dir]
         found = [instant for name in names if (instant := parse_file_name(name)) is not None]
         instants = merge_states(found)
-        # A listing is no snapshot: an instant that completed while it ran may show without its requested
-        # file, which says whether a `.commit` is a compaction. The next listing has it.
+        # A listing is no snapshot: of an instant that completed meanwhile it may lack the requested file,
+        # which tells whether a `.commit` is a compaction. The next listing has it.
         requested = {each.requested for each in found if each.state is State.REQUESTED}
         if all(each.requested in requested or each.action is Action.SAVEPOINT for each in instants):
             break
@@ -155,12 +158,12 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
 
 
 def merge_states(found: Iterable[Instant]) -> list[Instant]:
-    """One instant per requested time (savepoints apart), in its furthest state, named by its earliest
-    state.
+    """One instant per requested time (plus savepoints): in its furthest state, with the action of its
+    earliest one.
 
-    Two executors of one plan leave two completed files, with the same content for readers. Hudi takes the one
-    that the listing names first: the earlier completion time where names are listed in order (object stores,
-    HDFS), any on a local folder. Here it is always the earlier one.
+    Two executors of one plan leave two completed files with the same content for readers. Hudi takes the one
+    that the listing names first: the earlier completion time where listings are sorted (object stores, HDFS),
+    and any of them on a local folder. We always take the earlier one.
     """
     by_requested: dict[tuple[str, bool], list[Instant]] = {}
     for instant in found:
