@@ -176,7 +176,7 @@ def decode_batch(value: bytes | pa.Buffer) -> pa.RecordBatch:
     try:
         if unpacks(value):
             raise UnknownEntryError(
-                "batch message is compressed inside: ours never are, it could be any size"
+                "batch message is compressed inside, which ours never are: it could unpack to any size"
             )
         with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
             batch = reader.read_next_batch()

@@ -138,9 +138,7 @@ def _refuse_duplicates(names: list[str], path: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
-            raise SchemaError(
-                f"column {path or name}: {name!r} twice (Spark does not tell upper from lower case)"
-            )
+            raise SchemaError(f"column {path or name}: {name!r} occurs twice (Spark ignores case)")
         seen.add(name.lower())
 
 

@@ -43,7 +43,7 @@ def exact_unscaled(numbers: Sequence[int | None], scale: int, arrow: pa.Decimal1
     for number in numbers:
         whole, rest = divmod((number or 0) * larger, smaller)
         if rest or not -limit < whole < limit:
-            raise ValueError(f"a number of scale {scale} is not exactly one of {arrow}")
+            raise ValueError(f"a number of scale {scale} does not fit {arrow} exactly")
         unscaled += whole.to_bytes(_UNSCALED_BYTES, "little", signed=True)
     valid = pa.array([number is not None for number in numbers], pa.bool_())
     column = pa.Array.from_buffers(arrow, len(numbers), [None, pa.py_buffer(bytes(unscaled))])
@@ -76,4 +76,4 @@ def _rescaled(values: Sequence[Decimal | None], arrow: pa.Decimal128Type) -> lis
         # `quantize` leaves a NaN as it is; its text fails when Arrow reads it as a decimal.
         return [None if value is None else str(exact.quantize(value, unit)) for value in values]
     except (Inexact, InvalidOperation):
-        raise ValueError(f"a number is not exactly one of {arrow}") from None
+        raise ValueError(f"a number does not fit {arrow} exactly") from None

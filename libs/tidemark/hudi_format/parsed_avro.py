@@ -85,7 +85,7 @@ def parsed_container(data: bytes, path: str) -> dict[str, Any]:
     what = f"an Avro container file of {len(data)} bytes"
     with damage_in(path, what):
         if not data.startswith(_MAGIC):
-            raise ValueError("it does not begin as one")
+            raise ValueError("it does not begin with the magic of one")
         meta, position = _read_meta(data, len(_MAGIC))
         count, body = _read_blocks(data, position)
     if count != 1:
@@ -174,12 +174,12 @@ class _Walk:
         if name in _PRIMITIVE_BYTES:
             return 1, _PRIMITIVE_BYTES[name]
         full = name if "." in name or not namespace else f"{namespace}.{name}"
-        for each in (full, name):
-            if each in self.known:
-                found = self.known[each]
-                if found is None:
-                    raise CorruptFileError(f"its schema has record {each} inside itself")
-                return found
+        for candidate in (full, name):
+            if candidate in self.known:
+                measured = self.known[candidate]
+                if measured is None:
+                    raise CorruptFileError(f"its schema has record {candidate} inside itself")
+                return measured
         raise CorruptFileError(f"its schema names the unknown type {name!r}")
 
     def _record(self, avro: Mapping[str, Any], namespace: str) -> tuple[int, int]:

@@ -22,12 +22,12 @@ def parse_properties(text: str, path: str = "properties") -> dict[str, str]:
     """Key -> value; the last one of a repeated key wins. Raises `CorruptFileError`, which names `path`, for a
     bad \\u escape.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _LINE.match(line)
         if match is not None:
-            found[_unescape(match[1], path)] = _unescape(match[2], path)
-    return found
+            properties[_unescape(match[1], path)] = _unescape(match[2], path)
+    return properties
 
 
 def format_properties(values: Mapping[str, str], comment: str) -> str:

@@ -123,15 +123,15 @@ def read_properties(storage: Storage, root: str = ".hoodie") -> dict[str, str]:
 
 
 def _checked(data: bytes, path: str) -> dict[str, str]:
-    found = parse_properties(data.decode("latin-1"), path)
-    name = found.get(keys.NAME)
+    properties = parse_properties(data.decode("latin-1"), path)
+    name = properties.get(keys.NAME)
     if not name:
         raise CorruptFileError(f"{path} has no {keys.NAME}")
-    expected = str(table_checksum(name, found.get(keys.DATABASE, "")))
-    written = found.get(keys.CHECKSUM, expected)
+    expected = str(table_checksum(name, properties.get(keys.DATABASE, "")))
+    written = properties.get(keys.CHECKSUM, expected)
     if written != expected:
         raise CorruptFileError(f"{path}: {keys.CHECKSUM} is {written}, the table's name gives {expected}")
-    return found
+    return properties
 
 
 def read_table_config(storage: Storage, root: str = ".hoodie") -> TableConfig:

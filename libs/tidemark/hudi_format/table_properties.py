@@ -114,8 +114,8 @@ def check_properties(config: TableConfig, accepted: Collection[str] = ()) -> Non
     known = sorted(filter(_is_known, accepted))
     if known:
         raise UnsupportedTableError(
-            f"{CONFIG_KEY} names {', '.join(known)}: what Tidemark knows is served by its value or refused, "
-            "and cannot be accepted",
+            f"{CONFIG_KEY} names {', '.join(known)}: Tidemark serves or refuses them by their value, "
+            "so they cannot be accepted",
             f"Take it out of {CONFIG_KEY}",
         )
     properties = sorted(config.properties.items())
@@ -134,13 +134,13 @@ def check_properties(config: TableConfig, accepted: Collection[str] = ()) -> Non
     remedies = []
     if unknown:
         remedies.append(
-            "If you know that a property which is not known changes neither where rows lie nor how they are "
-            f"keyed and merged, name it in {CONFIG_KEY}"
+            "If you know that a property which is not known changes neither where rows are stored nor how "
+            f"they are keyed and merged, name it in {CONFIG_KEY}"
         )
     if wrong:
         remedies.append("A value that is not served cannot be accepted")
     raise UnsupportedTableError(
-        f"hoodie.properties has what this release does not serve: {'; '.join(wrong + unknown)}",
+        f"this release does not serve these properties of hoodie.properties: {'; '.join(wrong + unknown)}",
         f"{'. '.join(remedies)}. Else create a new table with `tidemark table create` and copy the rows",
     )
 

@@ -101,11 +101,11 @@ class SchemaChanges:
     def _first(self, instants: list[Instant]) -> Iterator[CommitSchema]:
         has_own = False
         for instant in instants[:_COMMITS_MAX]:
-            found = self._read(instant)
-            if found is None or (found.is_own and has_own):
+            commit = self._read(instant)
+            if commit is None or (commit.is_own and has_own):
                 continue
-            yield found
-            if not found.is_own:
+            yield commit
+            if not commit.is_own:
                 return
             has_own = True
 

@@ -60,9 +60,9 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_list(have) and pa.types.is_list(wanted):
         return _cast_list(array, wanted)
     if pa.types.is_string(wanted) and not (_is_text(have) or pa.types.is_null(have)):
-        raise pa.ArrowTypeError("no writer turns such values into text")
+        raise pa.ArrowTypeError("no writer promotes values of this type to text")
     if _is_text(have) and not (_is_text(wanted) or pa.types.is_binary(wanted)):
-        raise pa.ArrowTypeError("text is not read as values of another type")
+        raise pa.ArrowTypeError("text is never promoted to another type")
     if pa.types.is_decimal128(have) and pa.types.is_decimal128(wanted):
         return _rescaled(array, wanted)
     return array.cast(wanted)

@@ -73,12 +73,12 @@ def as_it_is(config: TableConfig) -> TableConfig:
 
 def as_adopted(config: TableConfig, stats: bool) -> TableConfig:
     """The configuration after `pin_timezone`, and after `drop_stats` when ``stats`` is set."""
-    gone = STATS_PARTITIONS if stats else frozenset()
+    dropped = STATS_PARTITIONS if stats else frozenset()
     return replace(
         config,
         timeline_timezone="UTC",
-        metadata_partitions=config.metadata_partitions - gone,
-        metadata_partitions_inflight=config.metadata_partitions_inflight - gone,
+        metadata_partitions=config.metadata_partitions - dropped,
+        metadata_partitions_inflight=config.metadata_partitions_inflight - dropped,
     )
 
 
@@ -163,7 +163,7 @@ def drop_stats(storage: Storage) -> frozenset[str]:
     `hoodie.metadata.index.column.stats.enable` and `hoodie.metadata.index.partition.stats.enable` to false.
     """
     config = read_table_config(storage)
-    found = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
+    switched_off = (config.metadata_partitions | config.metadata_partitions_inflight) & STATS_PARTITIONS
     changes: dict[str, str] = {}
     remove: list[str] = []
     for key, names in (
@@ -181,7 +181,7 @@ def drop_stats(storage: Storage) -> frozenset[str]:
     for name in sorted(STATS_PARTITIONS):
         storage.delete_tree(join_path(".hoodie/metadata", name))
     storage.sync_dir(".hoodie/metadata")
-    return found
+    return switched_off
 
 
 def pin_timezone(storage: Storage, clock: Clock) -> bool:
@@ -223,7 +223,7 @@ def _layout_problems(config: TableConfig) -> Iterator[UnsupportedTableError]:
         or get(keys.TIMELINE_HISTORY_PATH, "history") != "history"
     ):
         yield UnsupportedTableError(
-            f"the timeline lies in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
+            f"the timeline is in other folders than {keys.TIMELINE_PATH}=timeline and history", _NEW_TABLE
         )
     if get(keys.TABLE_FORMAT, "native") != "native":
         yield UnsupportedTableError(
@@ -330,14 +330,14 @@ def _indexes_problems(storage: Storage, config: TableConfig) -> Iterator[Unsuppo
         )
     elif METADATA_RECORD_INDEX in in_use:
         yield from _raised(lambda: check_folder(storage))
-    others = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
-    stats = others & STATS_PARTITIONS
+    other_indexes = in_use - {METADATA_FILES, METADATA_RECORD_INDEX}
+    stats = other_indexes & STATS_PARTITIONS
     if stats:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(stats))}, which Tidemark does not maintain",
             "Run `tidemark table adopt --drop-stats`",
         )
-    if unknown := others - stats:
+    if unknown := other_indexes - stats:
         yield UnsupportedTableError(
             f"the metadata table keeps {', '.join(sorted(unknown))}, which Tidemark does not maintain",
             "Drop these indexes with Hudi on Spark (DROP INDEX)",

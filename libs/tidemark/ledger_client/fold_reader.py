@@ -125,7 +125,9 @@ class FoldReader:
                 if self._look()[:2] == begun[:2]:
                     self.fold = _told_by(begun.claims)
                     raise
-        raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
+        raise DeadlineExceededError(
+            f"the first offset of {self._decisions.topic} moved during each of {_STARTS_MAX} readings"
+        )
 
     def _fold_of(self, begun: _Begun) -> Fold:
         fold = self._restore(begun)
@@ -151,7 +153,9 @@ class FoldReader:
                 return _Begun(begin, snapshots, claims)
         finally:
             reader.close()
-        raise DeadlineExceededError(f"the start of {self._decisions.topic} does not hold still")
+        raise DeadlineExceededError(
+            f"the first offset of {self._decisions.topic} moved during each of {_STARTS_MAX} readings"
+        )
 
     def _decisions_from(self, reader: PartitionReader, begin: int) -> Iterator[tuple[int, Decision]]:
         """The decisions from ``begin`` to the end. Unreadable ones are left out here: the reader reports them

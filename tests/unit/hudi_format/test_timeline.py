@@ -185,7 +185,7 @@ def test_a_file_that_the_archive_names_and_that_is_not_there_is_damage_while_the
     storage = InMemoryStorage()
     archive(storage, [(2, 4, "commit")])
     storage.replace(".hoodie/timeline/history/manifest_1", b'{"files":[{"fileName":"gone.parquet"}]}')
-    with pytest.raises(CorruptFileError, match=r"manifest_1 name a file is not there: .*gone\.parquet"):
+    with pytest.raises(CorruptFileError, match=r"manifest_1 name does not exist: .*gone\.parquet"):
         ArchivedTimeline(storage).completion_times()
     storage.replace(".hoodie/timeline/history/_version_", b"7")
     with pytest.raises(CorruptFileError, match=r"_version_ .*manifest_7"):

@@ -59,7 +59,7 @@ def _rows(content: bytes, count: int, schema: ParsedSchema) -> Iterator[Any]:
         row = read(source, avro, None)
         position += length
         if length < 0 or source.tell() != position or position > end:
-            raise ValueError(f"a row of {length} bytes before byte {position} of {end} ends elsewhere")
+            raise ValueError(f"the row of {length} bytes before byte {position} of {end} has another length")
         yield row
 
 

@@ -120,8 +120,8 @@ class KeyReader:
         wanted = columns or merge_columns(self.schema.arrow_with_meta, self.schema, self.ordering)
         path = join_path(file_slice.partition_path, file_slice.base_file)
         with self.storage.open_input(path) as source:
-            found = self._find(open_parquet(source, path), path, key, wanted)
-        return None if found is None else cast_rows(found, wanted)
+            row = self._find(open_parquet(source, path), path, key, wanted)
+        return None if row is None else cast_rows(row, wanted)
 
     def some_key(self, file_slice: FileSlice) -> str | None:
         """Some key of the newest log file that has rows, or else of the base file; None when there is
@@ -169,11 +169,11 @@ class KeyReader:
         return LogContent(rows, replace(changes, row=renumbered), content.folds, has)
 
     def _changes_of(self, name: str, rows: pa.Table, changes: Changes) -> list[KeyVersion]:
-        found = iter(self._rows_of(name, rows, is_base=False))
+        row_versions = iter(self._rows_of(name, rows, is_base=False))
         versions = []
         for at in range(len(changes)):
             if changes.row[at] >= 0:
-                version = next(found)
+                version = next(row_versions)
                 deletes = bool(changes.is_delete[at])
                 versions.append(KeyVersion(name, version.instant, False, version.row, deletes, None))
             else:

@@ -55,15 +55,18 @@ class LogContent:
     @classmethod
     def concat(cls, contents: Sequence[LogContent], columns: pa.Schema) -> LogContent:
         """The contents in their order, as one."""
-        rows = pa.concat_tables([columns.empty_table(), *(each.rows for each in contents)])
+        rows = pa.concat_tables([columns.empty_table(), *(content.rows for content in contents)])
         changes = Changes.concat(
-            [each.changes for each in contents], [each.rows.num_rows for each in contents]
+            [content.changes for content in contents], [content.rows.num_rows for content in contents]
         )
         has = None
-        if any(each.has is not None for each in contents):
-            whole = [np.ones((each.rows.num_rows, len(columns)), np.bool_) for each in contents]
+        if any(content.has is not None for content in contents):
+            whole = [np.ones((content.rows.num_rows, len(columns)), np.bool_) for content in contents]
             has = np.concatenate(
-                [full if each.has is None else each.has for full, each in zip(whole, contents, strict=True)]
+                [
+                    full if content.has is None else content.has
+                    for full, content in zip(whole, contents, strict=True)
+                ]
             )
         return cls(rows, changes, has=has)
 
@@ -191,19 +194,19 @@ def refuse_unreadable(
     block_type: BlockType, headers: Mapping[HeaderKey, str], path: str, ordering_field: str | None
 ) -> None:
     """Raises `UnsupportedTableError` for a block that this library does not read."""
-    what = None
+    unreadable = None
     if block_type not in (BlockType.DELETE, BlockType.PARQUET_DATA, BlockType.AVRO_DATA):
-        what = f"a {block_type.name} block"
+        unreadable = f"a {block_type.name} block"
     elif HeaderKey.IS_PARTIAL in headers and ordering_field is not None:
         text = "the schema of a block of partial updates"
         schema = parsed_json(headers.get(HeaderKey.SCHEMA) or "{}", path, text)
         with damage_in(path, text):
             held = {field.get("name") for field in schema.get("fields", ())}
         if ordering_field not in held:
-            what = f"partial updates without the ordering field {ordering_field}"
-    if what is not None:
+            unreadable = f"partial updates without the ordering field {ordering_field}"
+    if unreadable is not None:
         raise UnsupportedTableError(
-            f"{path} holds {what}", "Compact this file group with Spark (CALL run_compaction)"
+            f"{path} holds {unreadable}", "Compact this file group with Spark (CALL run_compaction)"
         )
 
 

@@ -76,9 +76,8 @@ def check_ranges(entries: Sequence[IndexEntry], end: int, name: str) -> None:
     for entry in entries:
         if entry.offset < position or entry.size <= 0:
             raise CorruptFileError(
-                f"{name}: the index has a block of {entry.size} bytes at {entry.offset}, the one before "
-                f"ends at "
-                f"{position}"
+                f"{name}: the index has a block of {entry.size} bytes at {entry.offset}, but the block "
+                f"before it ends at {position}"
             )
         position = entry.offset + entry.size
     if position > end:

@@ -172,7 +172,7 @@ def scan_blocks(
             (size,) = _I64.unpack_from(head, len(MAGIC))
             length = len(MAGIC) + 8 + size
             if size < 0 or position + length > end:
-                raise _DamagedError(f"its size {size} leaves the file ({end - position} bytes are left)")
+                raise _DamagedError(f"its size {size} exceeds the file ({end - position} bytes are left)")
             if _head_wanted(head[:length], wanted):
                 whole = head[:length] if length <= len(head) else file.read_at(length, position)
                 block, _ = _read_block(memoryview(whole), 0)
@@ -209,7 +209,7 @@ def _read_block(view: memoryview, start: int) -> tuple[LogBlock, int]:
     body = start + len(MAGIC) + 8
     end = body + size
     if not 32 <= size <= len(view) - body:
-        raise _DamagedError(f"its size {size} leaves the file ({len(view) - body} bytes are left)")
+        raise _DamagedError(f"its size {size} exceeds the file ({len(view) - body} bytes are left)")
     (pointer,) = _I64.unpack_from(view, end - 8)
     if pointer - len(MAGIC) != size:
         raise _DamagedError(f"its sizes at both ends disagree: {size} and {pointer - len(MAGIC)}")
@@ -220,7 +220,7 @@ def _read_block(view: memoryview, start: int) -> tuple[LogBlock, int]:
     (content_length,) = _I64.unpack_from(view, position)
     content_start = position + 8
     if not 0 <= content_length <= end - 12 - content_start:
-        raise _DamagedError(f"its content of {content_length} bytes leaves the block")
+        raise _DamagedError(f"its content of {content_length} bytes exceeds the block")
     content = view[content_start : content_start + content_length]
     return LogBlock(BlockType(kind), headers, content, start), end
 
@@ -235,7 +235,7 @@ def _read_headers(view: memoryview, position: int, end: int) -> tuple[dict[Heade
         key, length = struct.unpack_from(">ii", view, position)
         position += 8
         if not 0 <= length <= end - position:
-            raise _DamagedError(f"header {key} of {length} bytes leaves the block")
+            raise _DamagedError(f"header {key} of {length} bytes exceeds the block")
         headers[HeaderKey(key)] = str(view[position : position + length], "utf-8")
         position += length
     return headers, position

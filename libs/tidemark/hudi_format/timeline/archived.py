@@ -92,7 +92,7 @@ class ArchivedTimeline:
         """
         columns = ["instantTime", "completionTime", "action", "metadata", "plan"]
         table = self._read(columns, (from_requested, to_requested))
-        found = [
+        archived = [
             ArchivedInstant(
                 row["instantTime"],
                 row["completionTime"],
@@ -105,8 +105,8 @@ class ArchivedTimeline:
             and row["completionTime"]
             and from_requested <= row["instantTime"] <= to_requested
         ]
-        found.sort(key=lambda instant: instant.completion, reverse=True)
-        distinct = {(each.requested, each.action): each for each in found}
+        archived.sort(key=lambda instant: instant.completion, reverse=True)
+        distinct = {(each.requested, each.action): each for each in archived}
         return sorted(distinct.values(), key=lambda instant: instant.requested)
 
     def _read(self, columns: list[str], between: tuple[str, str] | None = None) -> pa.Table:
@@ -122,7 +122,7 @@ class ArchivedTimeline:
             raise FileMissingError(f"{self._folder}: its files keep changing while they are read") from error
         # Hudi publishes a manifest before it deletes the files of the former one.
         raise CorruptFileError(
-            f"{self._folder}: of what _version_ and manifest_{version} name a file is not there: {error}"
+            f"{self._folder}: a file that _version_ and manifest_{version} name does not exist: {error}"
         ) from error
 
     def _read_manifest(

@@ -160,17 +160,17 @@ def encode_rollback_metadata(metadata: RollbackMetadata) -> bytes:
     record = {
         "startRollbackTime": metadata.start_rollback_time,
         "timeTakenInMillis": metadata.time_taken_ms,
-        "totalFilesDeleted": sum(len(each.deleted) for each in metadata.partitions),
+        "totalFilesDeleted": sum(len(partition.deleted) for partition in metadata.partitions),
         "commitsRollback": [instant for instant, _ in metadata.rolled_back],
         "partitionMetadata": {
-            each.partition_path: {
-                "partitionPath": each.partition_path,
-                "successDeleteFiles": list(each.deleted),
-                "failedDeleteFiles": list(each.failed),
+            partition.partition_path: {
+                "partitionPath": partition.partition_path,
+                "successDeleteFiles": list(partition.deleted),
+                "failedDeleteFiles": list(partition.failed),
                 "rollbackLogFiles": {},
                 "logFilesFromFailedCommit": {},
             }
-            for each in metadata.partitions
+            for partition in metadata.partitions
         },
         "version": 1,
         "instantsRollback": instants,

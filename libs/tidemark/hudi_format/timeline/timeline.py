@@ -147,11 +147,11 @@ def load_timeline(storage: Storage, root: str = DATA_ROOT) -> Timeline:
     instants: list[Instant] = []
     for _ in range(_LISTINGS_MAX):
         names = [info.name for info in storage.list(folder) if not info.is_dir]
-        found = [instant for name in names if (instant := parse_file_name(name)) is not None]
-        instants = merge_states(found)
+        states = [instant for name in names if (instant := parse_file_name(name)) is not None]
+        instants = merge_states(states)
         # A listing is no snapshot: of an instant that completed meanwhile it may lack the requested file,
         # which tells whether a `.commit` is a compaction. The next listing has it.
-        requested = {each.requested for each in found if each.state is State.REQUESTED}
+        requested = {each.requested for each in states if each.state is State.REQUESTED}
         if all(each.requested in requested or each.action is Action.SAVEPOINT for each in instants):
             break
     return Timeline(tuple(instants), ArchivedTimeline(storage, root))
