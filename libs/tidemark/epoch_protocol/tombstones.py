@@ -6,7 +6,7 @@ never counted: an owner that lost its claim may still commit its last transactio
 
 Transactions of one claim that follow each other share a range, because only the commit marker of the earlier
 one lies between them. Example: under term 7 two transactions write offsets 10 to 12 and 14 to 15 (13 is the
-marker), and the range is 10..16. So a lane has about as many ranges as it had claims and aborted
+marker), and their range is [10, 16). So a lane has about as many ranges as it had claims and aborted
 transactions within the time that the topic keeps.
 """
 

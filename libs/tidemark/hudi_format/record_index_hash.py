@@ -35,6 +35,8 @@ def java_hash(keys: pa.Array | pa.ChunkedArray | Sequence[str]) -> npt.NDArray[n
     hashes = np.empty(len(column), dtype=np.uint32)
     first = 0
     while first < len(column):
+        # The last key that ends within this chunk of units: offsets 0, 4, 9 and chunks of 5 units give key 0
+        # alone (its end, 4, is the last offset up to 5), then key 1.
         last = int(np.searchsorted(offsets, offsets[first] + _CHUNK_UNITS, side="right")) - 1
         last = max(last, first + 1)
         begin, end = int(offsets[first]), int(offsets[last])

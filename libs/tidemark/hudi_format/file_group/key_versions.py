@@ -163,6 +163,8 @@ class KeyReader:
         has_row = changes.row >= 0
         positions = changes.row[has_row]
         rows = content.rows.take(pa.array(positions))
+        # The kept rows are numbered from 0 again: changes with rows 8, -1, 3 (-1: a delete record) take rows
+        # 8 and 3, and get the numbers 0, -1, 1.
         renumbered = np.full(len(changes), -1, np.int64)
         renumbered[has_row] = np.arange(rows.num_rows)
         has = None if content.has is None else content.has[positions]

@@ -156,6 +156,8 @@ def _newer_than_existing(
         return wins
     if ordering is None:
         raise HudiFormatError("EVENT_TIME_ORDERING needs an ordering field: set hoodie.table.ordering.fields")
+    # Only rows that have a change are compared. match [1, -1, 0]: rows 0 and 2 are compared with changes 1
+    # and 0; if row 0 has the greater value, change 1 loses.
     stored = ordering.to_int64_or_lowest(existing.column(ordering.name).take(pa.array(rows)))
     change = match[rows]
     loses = (stored > changes.ordering[change]) & ~changes.unconditional[change]

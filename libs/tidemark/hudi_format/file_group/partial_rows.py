@@ -86,6 +86,8 @@ def apply_partial_log(
     base_of[match[matched]] = matched
     made = merged.is_row.copy()
     made[match[stays & (match >= 0)]] = False
+    # Columns that no log row gives come from the key's base row, which `_gathered` numbers behind the log
+    # rows: with 5 log rows, a key with base row 2 and source [4, -1] takes [4, 7].
     source = merged.source[made]
     from_base = np.where(base_of[made] >= 0, log_rows.num_rows + base_of[made], _NOBODY)[:, None]
     return pa.concat_tables(

@@ -105,6 +105,8 @@ def slice_ordering(
     log_ordering = np.full(count, NO_ORDERING, np.int64)
     at = positions_in(base.keys, distinct)
     in_base[at] = True
+    # Should a base file hold a key twice, `maximum.at` keeps the greater value, where plain assignment to the
+    # repeated position would keep the last one: positions 0, 0 with values 7, 5 give 7.
     np.maximum.at(base_ordering, at, base.ordering)
     at = positions_in(log.keys, distinct)
     in_log[at] = True
@@ -113,6 +115,7 @@ def slice_ordering(
     highest = np.maximum(base_ordering, log_ordering)
     if mode is MergeMode.COMMIT_TIME_ORDERING:
         highest = np.zeros(count, np.int64)
+    # The results are per distinct key: keys a, b, a take the results 0, 1, 0.
     row = positions_in(keys, distinct)
     return SliceOrdering((in_base | in_log)[row], highest[row], removed[row])
 

@@ -79,6 +79,8 @@ def decode_blocks(payloads: Sequence[bytes], name: str, offsets: Sequence[int]) 
     joined = np.frombuffer(b"".join(payloads), np.uint8)
     starts = _marked_starts(joined)
     if starts is not None:
+        # Each block has to begin with an entry: payloads of 52 and 26 bytes begin at 0 and 52, and both must
+        # be among the starts.
         firsts = np.cumsum([0, *map(len, payloads[:-1])])
         at = np.searchsorted(starts, firsts)
         if at[-1] < len(starts) and np.array_equal(starts[at], firsts):

@@ -134,6 +134,8 @@ def _data_blocks(keys: pa.Array, entries: BinaryColumn, options: HFileOptions) -
     first, offset, previous = 0, 0, -1
     while first < len(entries):
         start = int(entries.offsets[first])
+        # The block takes all entries that end within its limit: entries of 40 KiB at 0, 40 and 80 KiB fill a
+        # block of 64 KiB with one each, entries of 30 KiB with two.
         last = int(np.searchsorted(entries.offsets, start + options.data_block_bytes, side="right")) - 1
         last = max(last, first + 1)
         payload = view[start : int(entries.offsets[last])]
