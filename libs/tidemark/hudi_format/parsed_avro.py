@@ -188,12 +188,12 @@ class _Walk:
             raise CorruptFileError(f"record {full} of its schema has no fields")
         self.known[full] = None
         inner = full.rpartition(".")[0]
-        measured = [self.measure(each.get("type"), inner) for each in fields]
-        nodes = 1 + sum(each for each, _ in measured)
+        measured = [self.measure(entry.get("type"), inner) for entry in fields]
+        nodes = 1 + sum(values for values, _ in measured)
         if nodes > NODES_MAX:
             raise CorruptFileError(f"a record of its schema has more than {NODES_MAX} values")
-        self.known[full] = found = nodes, sum(least for _, least in measured)
-        return found
+        self.known[full] = size = nodes, sum(least for _, least in measured)
+        return size
 
     def _items(self, items: Any, namespace: str) -> tuple[int, int]:
         nodes, least = self.measure(items, namespace)

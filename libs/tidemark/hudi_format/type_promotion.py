@@ -150,7 +150,7 @@ def _cast_map(array: pa.MapArray, wanted: pa.DataType) -> pa.Array:
     entries = pa.MapArray.from_arrays(array.offsets, keys, items, type=wanted)
     if not array.null_count:
         return entries
-    # The entries have no nulls yet; taking at null positions makes them: m0, null, m2 are taken at 0, null, 2.
+    # The entries have no nulls yet; taking at null positions makes them: m0, null, m2 come from 0, null, 2.
     positions = pa.array(
         np.arange(len(array)), pa.int64(), mask=array.is_null().to_numpy(zero_copy_only=False)
     )

@@ -69,11 +69,11 @@ class WriteStat:
     def from_avro(cls, record: AvroRecord) -> WriteStat:
         """The stat from HoodieWriteStat; null counters become 0."""
         values: dict[str, Any] = {}
-        for each in fields(cls):
-            value = record.get(_avro_name(each.name))
+        for stat_field in fields(cls):
+            value = record.get(_avro_name(stat_field.name))
             if value is None:
-                value = 0 if each.default == 0 else ("" if each.name in _REQUIRED else None)
-            values[each.name] = tuple(value) if isinstance(value, list) else value
+                value = 0 if stat_field.default == 0 else ("" if stat_field.name in _REQUIRED else None)
+            values[stat_field.name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
 
 

@@ -191,10 +191,10 @@ def decode_rollback_metadata(data: bytes, path: str) -> RollbackMetadata:
             partitions=tuple(
                 RollbackPartition(
                     partition_path=partition,
-                    deleted=tuple(each.get("successDeleteFiles") or ()),
-                    failed=tuple(each.get("failedDeleteFiles") or ()),
+                    deleted=tuple(deletions.get("successDeleteFiles") or ()),
+                    failed=tuple(deletions.get("failedDeleteFiles") or ()),
                 )
-                for partition, each in sorted((record.get("partitionMetadata") or {}).items())
+                for partition, deletions in sorted((record.get("partitionMetadata") or {}).items())
             ),
         )
 
