@@ -207,23 +207,6 @@ def test_a_rewind_tags_the_input_again_under_the_new_generation():
     finish(cluster, only)
 
 
-def test_leases_end_with_a_rewind_that_an_assigner_never_reads():
-    """It fell behind, the rewind's entry was trimmed away, and its fold comes from a snapshot: the rewind was
-    for another writer's commit, which may have replaced what is leased.
-    """
-    cluster, only = alone(seed=7)
-    cluster.feed([Event("a", "d0", 1), Event("b", "d0", 2)])
-    cluster.settle(only)
-    cluster.coordinator.commit()
-    assert len(cluster.leases.asked) == 1, "there is room for three more"
-    cluster.coordinator.rewind()
-    cluster.coordinator.trim()
-    cluster.feed([Event("c", "d0", 3)])
-    cluster.settle(only)
-    assert len(cluster.leases.asked) == 2
-    finish(cluster, only)
-
-
 def test_an_epoch_that_is_read_together_with_the_own_transaction_is_promoted_with_it():
     cluster, only = alone(seed=8)
     cluster.settle(only, rounds=10)
