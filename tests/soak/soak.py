@@ -302,13 +302,16 @@ class Soak:
             "kafka": {"bootstrap.servers": bootstrap},
             "state": {"path": str(self._state), "memory": "64MiB", "disk": "512MiB"},
             "epoch": {"interval": "1s"},
+            "limits": {"dead_letter_retention": f"{self._settings.retention_s}s"},
             "services": {"coordinator": "127.0.0.1:0", "metrics": "127.0.0.1:0", "web": "off"},
             "spark": {"spark.master": "local[2]", "spark.driver.memory": "512m"},
         }
         self._config.write_text(yaml.safe_dump(document))
 
     def _create_topics(self) -> None:
-        """Those that time may delete from; `run` makes the others."""
+        """Those that time may delete from; `run` makes the others. It makes the topic of the dead letters, too:
+        a topic with another retention than the configured one would be changed.
+        """
         names, keep_ms = TopicNames(TABLE), self._settings.retention_s * 1_000
         # Kafka deletes whole segments: one that is not full would keep what is older.
         retention = {"retention.ms": str(keep_ms), "segment.ms": str(keep_ms // 4)}
@@ -318,7 +321,6 @@ class Soak:
                 [
                     TopicSpec(INPUT, PARTITIONS, config=retention),
                     TopicSpec(names.tombstones, PARTITIONS, config=retention),
-                    TopicSpec(names.dead_letter, 1, config=retention),
                 ]
             )
         finally:
