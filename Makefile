@@ -4,6 +4,7 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+CHECK_ARGS ?=
 SIMULATE_ARGS ?=
 CHAOS_ARGS ?=
 SOAK_ARGS ?=
@@ -37,7 +38,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -72,6 +73,9 @@ notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed;
 	@rm -rf $(NOTEBOOK_DIR)
 
 ##@ Develop
+
+check: setup ## Under a minute: format, lint, types, import contracts, the tests of what changed (CHECK_ARGS="--base main")
+	$(PY) -m tools.check $(CHECK_ARGS)
 
 test: $(LEVELS) ## Every test that a change must pass, level by level
 
