@@ -163,7 +163,7 @@ def test_tests_run_in_the_order_of_the_command_line_and_are_skipped_when_the_tim
     for name in ("test_b", "test_a"):
         (tmp_path / f"{name}.py").write_text("def test_it():\n    pass\n")
     command = [
-        sys.executable, "-m", "pytest", "-v", "-c", os.devnull, "--rootdir", str(tmp_path),
+        sys.executable, "-m", "pytest", "-v", "-rs", "-c", os.devnull, "--rootdir", str(tmp_path),
         "-p", "no:cacheprovider", "-p", "tools.time_limit", "test_b.py", "test_a.py", "--for",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
