@@ -38,7 +38,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -102,6 +102,9 @@ e2e: setup ## The installed command line, whole, with processes killed on the wa
 
 screenshots: setup ## The pictures of the web page in docs/images, made anew by its test in Chromium
 	TIDEMARK_SCREENSHOTS=1 $(PY) -m pytest tests/e2e/test_page_in_browser.py -k running_pipeline $(PYTEST_ARGS)
+
+traces: setup ## Record what happens in tests/simulation/traces anew; look at the difference (docs/traces.md)
+	$(PY) -m tests.simulation.traces
 
 simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 --count 1000" (docs/simulation.md)
 	$(PY) -m tests.simulation.world run $(SIMULATE_ARGS)
