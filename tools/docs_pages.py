@@ -39,6 +39,7 @@ INSIDE: Final = (
     "docs/failure-walkthrough.md",
     "docs/changes.md",
     "docs/kafka-behaviour.md",
+    "docs/lifecycles.md",
     "docs/traces.md",
     "docs/simulation.md",
     "docs/chaos.md",

@@ -8,6 +8,8 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
 * A transaction counts if and only if, for every lane it names, its term is the lane's newest valid claim
   at that place, the generation is in force, and its consumed range starts at the lane's ``next``. It
   counts as a whole or not at all.
+* An epoch is planned, decided, committed, in that order; an attempt that is void takes it back
+  (`epoch_status.EPOCH_STEPS`). A decision that is no such step is ignored.
 * A decision of a coordinator term that is not the newest claim before it is ignored. A coordinator's claim
   that names another ledger than the claims before it is none: it comes from before these topics were made.
 * A rewind to ledger offset ``to`` makes entries of older generations after ``to`` void. The rule depends
@@ -56,6 +58,7 @@ from tidemark.epoch_protocol.entries import (
     TransactionBegun,
     TransactionTagged,
 )
+from tidemark.epoch_protocol.epoch_status import EpochStep, may_follow
 from tidemark.epoch_protocol.errors import FoldGapError
 from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.state import (
@@ -207,6 +210,8 @@ class Fold:
         return self.state.shuffle_lanes if stage is Stage.SHUFFLE else self.state.assign_lanes
 
     def _decide(self, entry: Decision) -> Verdict:
+        if isinstance(entry, EpochStep) and not may_follow(self.state, entry):
+            return Verdict.OUT_OF_PLACE
         if isinstance(entry, EpochPlanned):
             return self._plan(entry)
         if isinstance(entry, CommitDecided):
@@ -237,8 +242,7 @@ class Fold:
     def _plan(self, entry: EpochPlanned) -> Verdict:
         state = self.state
         in_place = (
-            state.planned is None
-            and entry.epoch == state.committed.epoch + 1
+            entry.epoch == state.committed.epoch + 1
             and entry.attempt == state.attempts + 1
             and entry.generation == state.generation
             and entry.through > state.committed.through
@@ -280,7 +284,7 @@ class Fold:
     def _rewind(self, entry: Rewound) -> Verdict:
         state = self.state
         in_place = entry.generation == state.generation + 1 and entry.to == state.committed.through
-        if not in_place or state.planned is not None:
+        if not in_place:
             return Verdict.OUT_OF_PLACE
         # Nothing at or before `to` is judged any more, and what comes after it is this generation's: older
         # rewinds can never matter again.

@@ -7,9 +7,9 @@
         │                  └───────── DOUBTFUL ◄────────┴──── abort, doubt, uncounted ─┤
         └──────────────────────────── lease taken away or ended ◄──────────────────────┘
 
-Who may move it: the lease keeper GRANTED and RELEASED, the transaction loop the rest. An owner works on a
-lane only while it is CURRENT, and drops all it holds in memory for the lane on the way to CLAIMED
-(ARCHITECTURE.md, "What counts", Claim).
+`LANE_TRANSITIONS` has these steps, docs/lifecycles.md the picture. Who may move it: the lease keeper
+GRANTED and RELEASED, the transaction loop the rest. An owner works on a lane only while it is CURRENT, and
+drops all it holds in memory for the lane on the way to CLAIMED (ARCHITECTURE.md, "What counts", Claim).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class LaneStatus(Enum):
     DOUBTFUL = "doubtful"
 
 
-_TRANSITIONS: Final[Mapping[LaneStatus, frozenset[LaneStatus]]] = {
+LANE_TRANSITIONS: Final[Mapping[LaneStatus, frozenset[LaneStatus]]] = {
     LaneStatus.RELEASED: frozenset({LaneStatus.GRANTED}),
     LaneStatus.GRANTED: frozenset({LaneStatus.CLAIMED, LaneStatus.RELEASED}),
     LaneStatus.CLAIMED: frozenset({LaneStatus.CURRENT, LaneStatus.DOUBTFUL, LaneStatus.RELEASED}),
     LaneStatus.CURRENT: frozenset({LaneStatus.DOUBTFUL, LaneStatus.RELEASED}),
     LaneStatus.DOUBTFUL: frozenset({LaneStatus.GRANTED, LaneStatus.RELEASED}),
 }
-assert set(_TRANSITIONS) == set(LaneStatus)
+assert set(LANE_TRANSITIONS) == set(LaneStatus)
 
 
 def move(current: LaneStatus, target: LaneStatus) -> LaneStatus:
     """The target, or InvalidTransitionError when the table does not list the move."""
-    if target not in _TRANSITIONS[current]:
+    if target not in LANE_TRANSITIONS[current]:
         raise InvalidTransitionError(f"a lane cannot go from {current.value} to {target.value}")
     return target
 
