@@ -4,6 +4,7 @@
 
 PYTHON ?= python3.11
 PYTEST_ARGS ?=
+CHECK_ARGS ?=
 SIMULATE_ARGS ?=
 CHAOS_ARGS ?=
 SOAK_ARGS ?=
@@ -21,6 +22,8 @@ LEVELS := unit contract golden simulation integration interop e2e
 # Two processes, each taking the next test in an order of the level's own: tests/longest_first.py. One that
 # crashes fails the level and is not replaced: with this order the replacement would wait for ever.
 LONGEST_FIRST := -n 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder
+# Each level ends with what took longest.
+SLOWEST := --durations 30 --durations-min 1
 # Tests start Tidemark hundreds of times: without compiled modules each start costs half as much again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -37,7 +40,7 @@ PROTO_STAMP := stubs/.stamp-$(call checksum,requirements.lock tools/generate_stu
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help docs notebook up container-engine down compose-test setup demo test $(LEVELS) screenshots simulate chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
+.PHONY: help docs notebook up container-engine down compose-test setup demo check test $(LEVELS) screenshots simulate traces chaos soak fuzz operations kafka-faults lint format proto jars jars-interop alerts-check kubernetes-check lock audit sbom supply-chain-lock bench clean
 
 ##@ Use
 
@@ -73,31 +76,37 @@ notebook: setup ## Run docs/notebooks/first-hour.ipynb and keep what it printed;
 
 ##@ Develop
 
+check: setup ## Under a minute: format, lint, types, import contracts, the tests of what changed (CHECK_ARGS="--base main")
+	$(PY) -m tools.check $(CHECK_ARGS)
+
 test: $(LEVELS) ## Every test that a change must pass, level by level
 
 unit: setup ## One module at a time, no process, no broker
-	$(PY) -m pytest tests/unit -n 2 $(PYTEST_ARGS)
+	$(PY) -m pytest tests/unit -n 2 $(SLOWEST) $(PYTEST_ARGS)
 
 contract: setup ## The same cases against every implementation of a port (fake and real)
-	$(PY) -m pytest tests/contract $(PYTEST_ARGS)
+	$(PY) -m pytest tests/contract $(SLOWEST) $(PYTEST_ARGS)
 
 golden: setup ## Bytes on disk and on the wire against recorded ones
-	$(PY) -m pytest tests/golden $(PYTEST_ARGS)
+	$(PY) -m pytest tests/golden $(SLOWEST) $(PYTEST_ARGS)
 
 simulation: setup ## The protocol under seeded faults; TIDEMARK_SEED replays one
-	$(PY) -m pytest tests/simulation $(LONGEST_FIRST) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/simulation $(LONGEST_FIRST) $(SLOWEST) $(PYTEST_ARGS)
 
 integration: setup ## Services with a real broker and a real Spark
-	$(PY) -m pytest tests/integration $(LONGEST_FIRST) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/integration $(LONGEST_FIRST) $(SLOWEST) $(PYTEST_ARGS)
 
 interop: setup jars-interop ## Hudi on Spark and hudi-rs read, look up, upsert and compact what Tidemark wrote
-	$(PY) -m pytest tests/interop $(LONGEST_FIRST) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/interop $(LONGEST_FIRST) $(SLOWEST) $(PYTEST_ARGS)
 
 e2e: setup ## The installed command line, whole, with processes killed on the way
-	$(PY) -m pytest tests/e2e $(LONGEST_FIRST) $(PYTEST_ARGS)
+	$(PY) -m pytest tests/e2e $(LONGEST_FIRST) $(SLOWEST) $(PYTEST_ARGS)
 
 screenshots: setup ## The pictures of the web page in docs/images, made anew by its test in Chromium
 	TIDEMARK_SCREENSHOTS=1 $(PY) -m pytest tests/e2e/test_page_in_browser.py -k running_pipeline $(PYTEST_ARGS)
+
+traces: setup ## Record what happens in tests/simulation/traces anew; look at the difference (docs/traces.md)
+	$(PY) -m tests.simulation.traces
 
 simulate: setup ## 100 000 simulated worlds, hours; SIMULATE_ARGS="--first 5000 --count 1000" (docs/simulation.md)
 	$(PY) -m tests.simulation.world run $(SIMULATE_ARGS)

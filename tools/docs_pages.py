@@ -39,6 +39,8 @@ INSIDE: Final = (
     "docs/failure-walkthrough.md",
     "docs/changes.md",
     "docs/kafka-behaviour.md",
+    "docs/lifecycles.md",
+    "docs/traces.md",
     "docs/simulation.md",
     "docs/chaos.md",
     "docs/soak.md",

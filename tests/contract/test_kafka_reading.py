@@ -228,12 +228,16 @@ def test_delete_records_takes_explicit_offsets_up_to_the_end(cluster: KafkaClust
 
 def test_offsets_for_time(cluster: KafkaCluster):
     tp = cluster.partition()
-    producer = cluster.producer()
+    producer, reader = cluster.producer(), cluster.reader()
+    reader.assign({tp: OFFSET_BEGINNING})
     commit(producer, tp, b"a")
+    # A marker has a time, too, and a busy broker writes it after the commit was answered.
+    cluster.read_until(reader, 1)
     cluster.clock.sleep(0.05)
     between_ms = cluster.clock.now_ms()
     cluster.clock.sleep(0.05)
     commit(producer, tp, b"b")
+    cluster.read_until(reader, 1)
     admin = cluster.admin()
     assert admin.offsets_for_time([tp], 0) == {tp: 0}
     assert admin.offsets_for_time([tp], between_ms) == {tp: 2}

@@ -309,8 +309,8 @@ class Soak:
         self._config.write_text(yaml.safe_dump(document))
 
     def _create_topics(self) -> None:
-        """Those that time may delete from; `run` makes the others. It makes the topic of the dead letters, too:
-        a topic with another retention than the configured one would be changed.
+        """Those that time may delete from. `run` makes the others; dead letters are among those, since the
+        coordinator gives their topic the configured retention, whoever made it.
         """
         names, keep_ms = TopicNames(TABLE), self._settings.retention_s * 1_000
         # Kafka deletes whole segments: one that is not full would keep what is older.

@@ -12,6 +12,8 @@ died in between. Rules (ARCHITECTURE.md, "What counts"):
   not.
 * **First position.** A lane that has never counted may start anywhere. It keeps the start of its first
   counting transaction, even when a rewind makes that transaction void.
+* **Epoch.** An epoch is planned, decided and committed, in this order; a void attempt takes it back
+  (`epoch_status.EPOCH_STEPS`). A decision that is no such step is ignored.
 * **Coordinator.** A decision counts only in the term of the newest coordinator claim before it. A
   coordinator's claim that names another ledger than the claims before it is ignored: it was made for other
   topics of the same name.
@@ -60,6 +62,7 @@ from tidemark.epoch_protocol.entries import (
     TransactionBegun,
     TransactionTagged,
 )
+from tidemark.epoch_protocol.epoch_status import EpochStep, may_follow
 from tidemark.epoch_protocol.errors import FoldGapError
 from tidemark.epoch_protocol.seen import SeenInstants
 from tidemark.epoch_protocol.state import (
@@ -212,6 +215,8 @@ class Fold:
         return self.state.shuffle_lanes if stage is Stage.SHUFFLE else self.state.assign_lanes
 
     def _decide(self, entry: Decision) -> Verdict:
+        if isinstance(entry, EpochStep) and not may_follow(self.state, entry):
+            return Verdict.OUT_OF_PLACE
         if isinstance(entry, EpochPlanned):
             return self._plan(entry)
         if isinstance(entry, CommitDecided):
@@ -242,8 +247,7 @@ class Fold:
     def _plan(self, entry: EpochPlanned) -> Verdict:
         state = self.state
         in_place = (
-            state.planned is None
-            and entry.epoch == state.committed.epoch + 1
+            entry.epoch == state.committed.epoch + 1
             and entry.attempt == state.attempts + 1
             and entry.generation == state.generation
             and entry.through > state.committed.through
@@ -285,7 +289,7 @@ class Fold:
     def _rewind(self, entry: Rewound) -> Verdict:
         state = self.state
         in_place = entry.generation == state.generation + 1 and entry.to == state.committed.through
-        if not in_place or state.planned is not None:
+        if not in_place:
             return Verdict.OUT_OF_PLACE
         # Entries up to `to` are never judged again, and entries after it must be of this generation: older
         # rewinds cannot matter any more.

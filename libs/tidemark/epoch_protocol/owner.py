@@ -7,9 +7,10 @@
         │                  └───────── DOUBTFUL ◄────────┴──── abort, doubt, uncounted ─┤
         └──────────────────────────── lease taken away or ended ◄──────────────────────┘
 
-The lease keeper moves a lane to GRANTED and RELEASED; the transaction loop makes all other moves. An owner
-works on a lane only while it is CURRENT. Before it claims a lane (the move to CLAIMED) it drops everything
-that it holds in memory for it (ARCHITECTURE.md, "What counts").
+`LANE_TRANSITIONS` holds these steps, docs/lifecycles.md the picture. The lease keeper moves a lane to GRANTED
+and RELEASED; the transaction loop makes all other moves. An owner works on a lane only while it is CURRENT.
+Before it claims a lane (the move to CLAIMED) it drops everything that it holds in memory for it
+(ARCHITECTURE.md, "What counts").
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ class LaneStatus(Enum):
     DOUBTFUL = "doubtful"
 
 
-_TRANSITIONS: Final[Mapping[LaneStatus, frozenset[LaneStatus]]] = {
+LANE_TRANSITIONS: Final[Mapping[LaneStatus, frozenset[LaneStatus]]] = {
     LaneStatus.RELEASED: frozenset({LaneStatus.GRANTED}),
     LaneStatus.GRANTED: frozenset({LaneStatus.CLAIMED, LaneStatus.RELEASED}),
     LaneStatus.CLAIMED: frozenset({LaneStatus.CURRENT, LaneStatus.DOUBTFUL, LaneStatus.RELEASED}),
     LaneStatus.CURRENT: frozenset({LaneStatus.DOUBTFUL, LaneStatus.RELEASED}),
     LaneStatus.DOUBTFUL: frozenset({LaneStatus.GRANTED, LaneStatus.RELEASED}),
 }
-assert set(_TRANSITIONS) == set(LaneStatus)
+assert set(LANE_TRANSITIONS) == set(LaneStatus)
 
 
 def move(current: LaneStatus, target: LaneStatus) -> LaneStatus:
     """Returns ``target``. Raises InvalidTransitionError when the table does not list the move."""
-    if target not in _TRANSITIONS[current]:
+    if target not in LANE_TRANSITIONS[current]:
         raise InvalidTransitionError(f"a lane cannot go from {current.value} to {target.value}")
     return target
 

@@ -8,15 +8,18 @@ ended *and* its slot was fenced:
     FREE ──grant──► GRANTED ──holder told to give up──► REVOKED ──holder no longer reports it──► FREE
                        └────────────── lease ended ──────────────► FENCING ──slot fenced───────► FREE
 
-Leases are for speed: two holders of one lane at a time cost nothing but an uncounted transaction.
+`LEASE_TRANSITIONS` has these steps, docs/lifecycles.md the picture. Leases are for speed: two holders of one
+lane at a time cost nothing but an uncounted transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
+from tidemark.epoch_protocol.errors import InvalidTransitionError
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 
@@ -30,6 +33,15 @@ class LaneLease(Enum):
     GRANTED = "granted"
     REVOKED = "revoked"
     FENCING = "fencing"
+
+
+LEASE_TRANSITIONS: Final[Mapping[LaneLease, frozenset[LaneLease]]] = {
+    LaneLease.FREE: frozenset({LaneLease.GRANTED}),
+    LaneLease.GRANTED: frozenset({LaneLease.REVOKED, LaneLease.FENCING, LaneLease.FREE}),
+    LaneLease.REVOKED: frozenset({LaneLease.FENCING, LaneLease.FREE}),
+    LaneLease.FENCING: frozenset({LaneLease.FREE}),
+}
+assert set(LEASE_TRANSITIONS) == set(LaneLease)
 
 
 @dataclass
@@ -51,6 +63,12 @@ class Member:
 class _Lane:
     lease: LaneLease = LaneLease.FREE
     slot: int | None = None
+
+    def to(self, lease: LaneLease, slot: int | None) -> None:
+        """Raises InvalidTransitionError when the table does not list the move; to stay is none."""
+        if lease is not self.lease and lease not in LEASE_TRANSITIONS[self.lease]:
+            raise InvalidTransitionError(f"a lane's lease cannot go from {self.lease.value} to {lease.value}")
+        self.lease, self.slot = lease, slot
 
 
 @dataclass(frozen=True)
@@ -112,9 +130,9 @@ class Membership:
         target = set(self._targets()[process_id])
         for name, lane in self._lanes.items():
             if lane.slot == member.slot and name not in target:
-                lane.lease = LaneLease.REVOKED
+                lane.to(LaneLease.REVOKED, member.slot)
             elif lane.lease is LaneLease.FREE and name in target:
-                lane.lease, lane.slot = LaneLease.GRANTED, member.slot
+                lane.to(LaneLease.GRANTED, member.slot)
                 member.claim_token += 1
         return Grant(tuple(self._granted(member)), member.claim_token)
 
@@ -132,7 +150,7 @@ class Membership:
             self._fencing.add(member.slot)
             for lane in self._lanes.values():
                 if lane.slot == member.slot:
-                    lane.lease = LaneLease.FENCING
+                    lane.to(LaneLease.FENCING, member.slot)
         return [m.slot for m in ended]
 
     def fenced(self, slot: int) -> None:
@@ -187,12 +205,12 @@ class Membership:
     def _free(self, slot: int) -> None:
         for lane in self._lanes.values():
             if lane.slot == slot:
-                lane.lease, lane.slot = LaneLease.FREE, None
+                lane.to(LaneLease.FREE, None)
 
     def _release_given_up(self, member: Member, held: set[str]) -> None:
         for name, lane in self._lanes.items():
             if lane.slot == member.slot and lane.lease is LaneLease.REVOKED and name not in held:
-                lane.lease, lane.slot = LaneLease.FREE, None
+                lane.to(LaneLease.FREE, None)
 
     def _granted(self, member: Member) -> list[str]:
         return [

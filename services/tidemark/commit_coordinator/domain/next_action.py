@@ -26,8 +26,9 @@ from tidemark.commit_coordinator.domain.actions import (
     VoidAttempt,
     Wait,
 )
+from tidemark.commit_coordinator.domain.attempt import AttemptStatus
 from tidemark.epoch_protocol.committing import source_positions, untagged_records
-from tidemark.epoch_protocol.entries import EpochPlanned, Topic
+from tidemark.epoch_protocol.entries import CommitDecided, EpochPlanned, Topic
 from tidemark.epoch_protocol.state import CountedTagged, FoldState, VoidedAttempt
 
 HOLD_LOCK_AFTER_ATTEMPTS: Final = 3
@@ -137,13 +138,8 @@ class Observed:
 
 def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
     """What to do next; the same inputs give the same answer."""
-    if state.planned is not None and state.decided is not None:
-        decision = state.decided.data_completion
-        if seen.taken_back is not None and seen.taken_back[0] == decision:
-            return VoidAttempt(state.planned, seen.taken_back[1], rewind=True, undecides=decision)
-        return Finish(state.planned, state.decided)
     if state.planned is not None:
-        return _on_planned(state.planned, seen, limits)
+        return _on_planned(state.planned, state.decided, seen)
     dirty = tuple(v for v in state.voided if v not in seen.cleaned)
     if dirty:
         return CleanVoided(dirty)
@@ -174,18 +170,41 @@ def attempts_exhausted(state: FoldState, seen: Observed, limits: Limits) -> str 
     return None
 
 
-def _on_planned(planned: EpochPlanned, seen: Observed, limits: Limits) -> Action:
+def attempt_status(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> AttemptStatus:
+    """Where the attempt stands that the decisions plan, or have decided, for this life of the coordinator."""
     attempt = (planned.epoch, planned.attempt)
+    if decided is not None:
+        is_lost = seen.taken_back is not None and seen.taken_back[0] == decided.data_completion
+        return AttemptStatus.LOST if is_lost else AttemptStatus.DECIDED
     if planned.instant is None:
-        return CloseEmpty(planned)
+        return AttemptStatus.PLANNED
     if seen.problem is not None and seen.problem[0] == attempt:
-        problem = seen.problem[1]
-        return VoidAttempt(planned, problem.reason, problem.rewind)
+        return AttemptStatus.LOST
     if seen.opened != attempt:
-        return OpenAttempt(planned)
-    if seen.reported == attempt:
+        return AttemptStatus.PLANNED
+    return AttemptStatus.REPORTED if seen.reported == attempt else AttemptStatus.OPENED
+
+
+def _on_planned(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> Action:
+    status = attempt_status(planned, decided, seen)
+    if status is AttemptStatus.LOST:
+        return _void(planned, decided, seen)
+    if decided is not None:
+        return Finish(planned, decided)
+    if status is AttemptStatus.PLANNED:
+        return CloseEmpty(planned) if planned.instant is None else OpenAttempt(planned)
+    if status is AttemptStatus.REPORTED:
         return Decide(planned)
     return Wait(f"epoch {planned.epoch} attempt {planned.attempt}: the writer has not reported")
+
+
+def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> VoidAttempt:
+    if decided is not None:
+        assert seen.taken_back is not None
+        return VoidAttempt(planned, seen.taken_back[1], rewind=True, undecides=decided.data_completion)
+    assert seen.problem is not None
+    problem = seen.problem[1]
+    return VoidAttempt(planned, problem.reason, problem.rewind)
 
 
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:
