@@ -101,7 +101,9 @@ class SlotLoop:
         self.counters = SlotCounters()
 
     def run(self, stop: threading.Event) -> None:
-        """Works until ``stop``. Raises errors that no retry cures: lost input, torn ranges, wrong settings."""
+        """Works until ``stop``. Raises errors that no retry cures: lost input, torn ranges,
+        wrong settings.
+        """
         try:
             while not stop.is_set():
                 self.step()
