@@ -120,8 +120,8 @@ class _Reader:
         if depth > 4 * NESTING_DEPTH_MAX:
             raise AvroSchemaError(f"it is nested more than {NESTING_DEPTH_MAX} levels deep")
         if isinstance(avro, list):
-            for each in avro:
-                self.learn(each, namespace, depth + 1)
+            for branch in avro:
+                self.learn(branch, namespace, depth + 1)
         if not isinstance(avro, dict):
             return
         inner = namespace
@@ -131,8 +131,8 @@ class _Reader:
             self._named.setdefault(name, (avro, inner))
         for key in ("type", "items", "values"):
             self.learn(avro.get(key), inner, depth + 1)
-        for each in avro["fields"] if isinstance(avro.get("fields"), list) else ():
-            self.learn(each.get("type") if isinstance(each, dict) else None, inner, depth + 1)
+        for member in avro["fields"] if isinstance(avro.get("fields"), list) else ():
+            self.learn(member.get("type") if isinstance(member, dict) else None, inner, depth + 1)
 
     def read(self, avro: Any, namespace: str, depth: int) -> AvroType:
         self._nodes += 1
@@ -141,8 +141,8 @@ class _Reader:
         if depth > NESTING_DEPTH_MAX:
             raise AvroSchemaError(f"it is nested more than {NESTING_DEPTH_MAX} levels deep")
         if isinstance(avro, list):
-            branches = tuple(self.read(each, namespace, depth + 1) for each in avro)
-            if not branches or any(each.kind == "union" for each in branches):
+            branches = tuple(self.read(branch, namespace, depth + 1) for branch in avro)
+            if not branches or any(branch.kind == "union" for branch in branches):
                 raise AvroSchemaError("it has an empty union, or one within another")
             return AvroType("union", branches=branches)
         if isinstance(avro, str):
@@ -193,18 +193,18 @@ class _Reader:
         inner = name.rpartition(".")[0]
         fields: dict[str, AvroType] = {}
         listed = avro.get("fields")
-        for each in listed if isinstance(listed, list) else ():
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+        for member in listed if isinstance(listed, list) else ():
+            if not isinstance(member, dict) or not isinstance(member.get("name"), str):
                 raise AvroSchemaError(f"its record {name} has a field without a name")
-            fields[each["name"]] = self.read(each.get("type"), inner, depth + 1)
+            fields[member["name"]] = self.read(member.get("type"), inner, depth + 1)
         self._open.discard(name)
         return AvroType("record", fields=fields)
 
 
 def _symbols(symbols: Any) -> tuple[str, ...]:
-    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise AvroSchemaError("it has an enum without symbols")
-    if any(len(each) > SYMBOL_CHARACTERS_MAX for each in symbols):
+    if any(len(symbol) > SYMBOL_CHARACTERS_MAX for symbol in symbols):
         raise AvroSchemaError(
             f"it has an enum with a symbol of more than {SYMBOL_CHARACTERS_MAX} characters: a record holds "
             "one in a byte"

@@ -68,7 +68,7 @@ class DebeziumJson:
         framed: FramedJson | None = None,
     ) -> None:
         self._schema = schema
-        self._columns = pa.schema([each.with_nullable(True) for each in schema.arrow])
+        self._columns = pa.schema([column.with_nullable(True) for column in schema.arrow])
         self._generator = generator
         self._unknown = unknown
         self._ordering = ordering
@@ -121,7 +121,7 @@ class DebeziumJson:
         return changes.finish(decoded)
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        learnt = max((each.learnt_inner for each in self._decoders()), default=0)
+        learnt = max((decoder.learnt_inner for decoder in self._decoders()), default=0)
         return self._memory.of(bare(values, self._framed), most, learnt)
 
     def _decoders(self) -> Iterator[JsonDecoder]:
@@ -159,7 +159,9 @@ class DebeziumJson:
     def _made_for(self, readings: dict[str, JsonReading]) -> _Images:
         if not readings:
             return self._plain
-        of_keys = {name: each for name, each in readings.items() if name in self._keys_schema.arrow.names}
+        of_keys = {
+            name: reading for name, reading in readings.items() if name in self._keys_schema.arrow.names
+        }
         return _Images(
             JsonDecoder(self._keys_schema, None, UnknownFields.IGNORE, of_keys),
             JsonDecoder(self._schema, None, self._unknown, readings),
@@ -208,9 +210,9 @@ def _readings(written: bytes, columns: pa.Schema) -> dict[str, JsonReading]:
     """
     try:
         envelope = msgspec.json.decode(written)
-        images = {each.get("field"): each for each in envelope["fields"]}
+        images = {image.get("field"): image for image in envelope["fields"]}
         fields = (images.get("after") or images["before"])["fields"]
-        named = {each["field"]: each for each in fields}
+        named = {field["field"]: field for field in fields}
     except (*_UNREADABLE, KeyError, TypeError, AttributeError):
         return {}
     readings = {}

@@ -133,10 +133,10 @@ class ProtobufDecoder:
 
 
 def _reader(message: type[Message], field: pa.Field) -> ColumnReader:
-    found = message.DESCRIPTOR.fields_by_name.get(field.name)
-    if found is None:
+    described = message.DESCRIPTOR.fields_by_name.get(field.name)
+    if described is None:
         return ColumnReader(lambda records: range(len(records)), partial(_nulls, field.type))
-    return ColumnReader(values_of(found), converter(found, field.type, field.name))
+    return ColumnReader(values_of(described), converter(described, field.type, field.name))
 
 
 def _nulls(arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
@@ -144,10 +144,10 @@ def _nulls(arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def _delete_flags(message: type[Message], name: str | None) -> Callable[[Sequence[Any]], list[Any]] | None:
-    found = message.DESCRIPTOR.fields_by_name.get(name) if name is not None else None
-    if found is None:
+    described = message.DESCRIPTOR.fields_by_name.get(name) if name is not None else None
+    if described is None:
         return None
-    convert, taken = converter(found, pa.bool_(), found.name), values_of(found)
+    convert, taken = converter(described, pa.bool_(), described.name), values_of(described)
     return lambda records: convert(taken(records)).to_pylist() if records else []
 
 

@@ -138,9 +138,13 @@ def _message(field: Any, arrow: pa.DataType, path: str) -> Convert:
 def _member(
     described: Any, field: pa.Field, path: str
 ) -> tuple[pa.Field, Callable[[Sequence[Any]], list[Any]] | None, Convert]:
-    found = described.fields_by_name.get(field.name)
-    if found is not None:
-        return field, values_of(found), converter(found, field.type, f"{path}.{field.name}")
+    described_field = described.fields_by_name.get(field.name)
+    if described_field is not None:
+        return (
+            field,
+            values_of(described_field),
+            converter(described_field, field.type, f"{path}.{field.name}"),
+        )
     if not field.nullable:
         raise ProtobufFieldError(f"{path}.{field.name}: message {described.full_name} has no such field")
     return field, None, lambda values: pa.nulls(len(values), field.type)

@@ -145,17 +145,17 @@ class ProtobufMemory:
         cost = _MESSAGE + _FIELD * len(fields) + sum(map(filled_bytes, columns.values())) + sum(names)
         kind = _Kind(cost, _flat(described), longest_name=max(names, default=0))
         self._kinds[described.full_name, shown] = kind
-        for each in fields:
-            below = _below(columns.get(each.name))
-            if each.type == FieldDescriptor.TYPE_GROUP:
+        for member in fields:
+            below = _below(columns.get(member.name))
+            if member.type == FieldDescriptor.TYPE_GROUP:
                 kind.has_groups = True
-                kind.repeated[each.name] = _MESSAGE + _FIELD * len(each.message_type.fields)
-            elif each.message_type is not None:
-                kind.inner[each.name] = self._kind(each.message_type, below)
-                if each.message_type.GetOptions().map_entry:
-                    kind.repeated[each.name] = _ENTRY
-            elif each.is_repeated:
-                kind.repeated[each.name] = _element(each)
+                kind.repeated[member.name] = _MESSAGE + _FIELD * len(member.message_type.fields)
+            elif member.message_type is not None:
+                kind.inner[member.name] = self._kind(member.message_type, below)
+                if member.message_type.GetOptions().map_entry:
+                    kind.repeated[member.name] = _ENTRY
+            elif member.is_repeated:
+                kind.repeated[member.name] = _element(member)
         return kind
 
 
@@ -190,18 +190,18 @@ def _flat(described: Any) -> type[Message]:
     """The flat type: the same fields, but bytes for texts, and any number of bytes for messages."""
     file = descriptor_pb2.FileDescriptorProto(name="flat.proto", package="flat", syntax="proto2")
     made = file.message_type.add(name="Flat")
-    for each in described.fields:
-        if each.type == FieldDescriptor.TYPE_GROUP:
+    for member in described.fields:
+        if member.type == FieldDescriptor.TYPE_GROUP:
             continue
-        is_message = each.message_type is not None
-        kind = each.type
-        if is_message or each.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        is_message = member.message_type is not None
+        kind = member.type
+        if is_message or member.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             kind = _Field.TYPE_BYTES
-        elif each.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        elif member.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
             kind = _Field.TYPE_INT32
-        many = is_message or each.is_repeated
+        many = is_message or member.is_repeated
         label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
-        made.field.add(name=each.name, number=each.number, type=kind, label=label)
+        made.field.add(name=member.name, number=member.number, type=kind, label=label)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     flat: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName("flat.Flat"))
