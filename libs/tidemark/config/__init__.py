@@ -1,6 +1,6 @@
-"""The configuration of one table: one YAML file, checked whole before anything starts.
+"""The configuration of one table: one YAML file, which is checked completely before anything starts.
 
-`load_config(path)` is all a service needs; the types are in `model`.
+A service calls `load_config(path)`; the types are in `model`.
 """
 
 from tidemark.config.errors import ConfigError

@@ -1,6 +1,4 @@
-"""Turns plain mappings into the frozen types of `model`, driven by the fields' metadata. Knows no key by
-name.
-"""
+"""Turns parsed YAML mappings into the frozen types of `model`, using the metadata of their fields."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ T = TypeVar("T")
 def reject_unknown_keys(
     problems: Problems, file: Path, key_path: str, given: Iterable[Any], known: Iterable[str]
 ) -> set[str]:
-    """Notes each key that is not known, with the nearest known one; returns those nearest ones."""
+    """Notes each unknown key with the most similar known one; returns those known ones."""
     known, meant = sorted(known), set()
     for key in given:
         if key in known:
@@ -33,8 +31,10 @@ def reject_unknown_keys(
 
 
 def decode_section(problems: Problems, file: Path, key_path: str, type_: type[T], value: Any) -> T | None:
-    """Builds one section. `value` None means an empty mapping. What is wrong in it is noted, and missing from
-    the section (`partial`). None: it is no mapping, or not known.
+    """Builds one section from its value in the YAML; None means an empty mapping.
+
+    Keys that are wrong are noted, and missing from the section (`partial`). Returns None when the value is
+    no mapping, or unknown.
     """
     given: Mapping[Any, Any] | None = None
     with problems.gathered():
@@ -64,9 +64,10 @@ def decode_section(problems: Problems, file: Path, key_path: str, type_: type[T]
 
 
 def pass_through(problems: Problems, file: Path, key_path: str, value: Any) -> dict[str, str] | None:
-    """A section whose keys belong to another system: every value as text, true and false in lower case.
+    """Reads a section whose keys belong to another system: all values become text, true and false in lower
+    case.
 
-    What is wrong in it is noted and left out. None: it is no mapping.
+    Values that are wrong are noted and left out. Returns None when the section is no mapping, or unknown.
     """
     given: Mapping[Any, Any] | None = None
     with problems.gathered():

@@ -1,7 +1,7 @@
-"""A loaded configuration as a list of settings: what holds, and why.
+"""Lists a loaded configuration as settings: each key's effective value and where it comes from.
 
-Knows no key by name: sections, fields and readers are those of the dataclasses, so a new key appears by
-itself. Values that sound like secrets are hidden here, before anybody can print them.
+The list is made from the dataclasses' fields, so a new key needs no change here. Values of keys that are
+named like secrets are hidden in the list, so no caller can print them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKED_OUT: Final = "worked out from other keys"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`value` is fit for JSON, secrets hidden. `origin` None: not in the file."""
+    """One key. ``value``: fit for JSON, with secrets hidden. ``origin`` None: the key is not in the file."""
 
     key: str
     value: Any
@@ -34,16 +34,18 @@ class Setting:
 
     @property
     def source(self) -> str:
-        """In words."""
+        """Where the value comes from, as text."""
         if self.origin is not None:
             return str(self.origin)
         return DEFAULT if self.is_default else WORKED_OUT
 
 
 def effective_settings(config: TableConfigFile, env: Mapping[str, str] | None = None) -> list[Setting]:
-    """Every key that holds, in the order of the model; those of pass-through sections as they were given."""
+    """Returns all effective keys, in the order of the model; pass-through sections (`kafka`, `spark`,
+    `hoodie`) have the keys that were given. ``env`` None: the process environment.
+    """
     origins = read_origins(config.file, os.environ if env is None else env)
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if isinstance(value, Path):
@@ -51,14 +53,14 @@ def effective_settings(config: TableConfigFile, env: Mapping[str, str] | None = 
         if isinstance(value, KafkaSection):
             value = value.settings
         if isinstance(value, Mapping):
-            found += _given((field.name,), value, origins)
+            settings += _given((field.name,), value, origins)
         else:
-            found += _section((field.name,), value, origins)
-    return found
+            settings += _section((field.name,), value, origins)
+    return settings
 
 
 def hide_secrets(tree: Any, key: str = "") -> Any:
-    """A parsed document with what sounds like a secret hidden."""
+    """A parsed document in which the values of keys that are named like secrets are hidden."""
     if isinstance(tree, dict):
         return {name: hide_secrets(item, str(name)) for name, item in tree.items()}
     if isinstance(tree, list):
@@ -67,7 +69,9 @@ def hide_secrets(tree: Any, key: str = "") -> Any:
 
 
 def shown(read: Any, value: Any) -> Any:
-    """A value of the model as one would write it in the file."""
+    """A value of the model as it is written in the file; ``read``: the field's reader, which tells the
+    unit.
+    """
     if value is None or isinstance(value, bool):
         return value
     if read is values.duration_ms:
@@ -79,7 +83,7 @@ def shown(read: Any, value: Any) -> Any:
     if isinstance(value, Address | Path):
         return str(value)
     if isinstance(value, tuple | list):
-        return [shown(None, each) for each in value]
+        return [shown(None, item) for item in value]
     return value if isinstance(value, int | float) else str(value)
 
 

@@ -1,8 +1,10 @@
-"""`${NAME}` and `${NAME:-default}` in a YAML text.
+"""Replaces references to environment variables, `${NAME}` and `${NAME:-default}`, in a YAML text.
 
-References are swapped for placeholders before the YAML is parsed and filled in afterwards, in values only. So
-a value can never change the document's structure, a reference works inside `{…}` too, and one in a comment is
-never looked up.
+1. Before the YAML is parsed, references are replaced by placeholders.
+2. After it is parsed, placeholders in values are replaced by the variables' values.
+
+So a variable's value cannot change the document's structure, a reference also works inside `{…}`, and a
+reference in a comment is ignored.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ _PLACEHOLDER: Final = re.compile(r"TIDEMARKREFERENCE(\d+)END")
 
 
 class Reference(NamedTuple):
-    """One `${…}`; `default` None when it has none."""
+    """One `${…}`. ``default`` None: it has none."""
 
     name: str
     default: str | None
 
 
 def hide_references(document: str) -> tuple[str, list[Reference]]:
-    """The document with placeholders, and what they stand for."""
+    """Returns the document with placeholders, and the references by the placeholders' numbers."""
     references: list[Reference] = []
 
     def hide(match: re.Match[str]) -> str:
@@ -44,8 +46,9 @@ def fill_references(
     file: str,
     key_path: str = "",
 ) -> Any:
-    """The parsed document with every placeholder replaced. Notes each name without value and default, and
-    puts UNREAD where it stands.
+    """Returns the parsed document with all placeholders replaced.
+
+    A reference without a value and a default is noted in ``problems``, and its value becomes UNREAD.
     """
     if isinstance(tree, dict):
         filled = {}
@@ -67,7 +70,7 @@ def fill_references(
 
     def value_of(match: re.Match[str]) -> str:
         name, default = references[int(match[1])]
-        # Like the shell's ":-": an empty variable takes the default too.
+        # As with the shell's ":-", an empty variable takes the default, too.
         value = environment.get(name) or default
         if value is None:
             raise ConfigError(

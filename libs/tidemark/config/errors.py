@@ -1,4 +1,4 @@
-"""The one error of the configuration."""
+"""The error of a configuration file, and a list that collects all errors of one file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.errors import ErrorKind, TidemarkError
 
 
 class ConfigError(TidemarkError):
-    """A configuration file cannot be used. Names the file, the key's path in it, and what to do."""
+    """A configuration file cannot be used. The text names the file, the key's path in it, and what to do."""
 
     kind = ErrorKind.INVALID
 
@@ -22,19 +22,19 @@ class ConfigError(TidemarkError):
 
     @property
     def without_file(self) -> str:
-        """For a list of what is wrong with one file."""
+        """The error without the file's name, for a list of one file's errors."""
         return f"{self.key_path}: {self.problem}" if self.key_path else self.problem
 
 
 class Problems:
-    """What is wrong with one file, gathered: whoever corrects it wants to know all of it at once."""
+    """Collects all errors of one file, so that somebody who corrects the file sees all of them at once."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._found: list[ConfigError] = []
 
     def note(self, error: ConfigError) -> None:
-        """Keeps it."""
+        """Adds an error."""
         self._found.append(error)
 
     @property
@@ -43,8 +43,9 @@ class Problems:
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
-        """A ConfigError of the block is kept; what comes after the block goes on. A block that asks for a key
-        that could not be read (`partial`) ends without a word.
+        """A context manager that collects a ConfigError of its block; the code behind the block is executed.
+
+        A block that uses a key that could not be read (`partial`) ends there without another error.
         """
         try:
             yield
@@ -55,13 +56,13 @@ class Problems:
                 raise
 
     def raise_if_any(self) -> None:
-        """Raises the one ConfigError, or one that names all of them."""
+        """Raises the only ConfigError, or one that lists all of them; does nothing when there is none."""
         if len(self._found) == 1:
             raise self._found[0]
         if self._found:
-            raise ConfigError(self._file, "", all_of_them([each.without_file for each in self._found]))
+            raise ConfigError(self._file, "", all_of_them([error.without_file for error in self._found]))
 
 
 def all_of_them(told: Sequence[str]) -> str:
-    """Several problems as one text, numbered."""
-    return f"{len(told)} things are wrong: {'; '.join(f'({n}) {each}' for n, each in enumerate(told, 1))}"
+    """Several problems as one numbered text."""
+    return f"{len(told)} things are wrong: {'; '.join(f'({n}) {text}' for n, text in enumerate(told, 1))}"

@@ -1,4 +1,4 @@
-"""Whether the settings of `input` fit together, and fit the table's."""
+"""Checks that the settings of `input` fit together, and fit those of `table`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from tidemark.config.partial import UNREAD, changed
 
 
 def check_input(problems: Problems, file: Path, config: InputConfig, table: TableConfig) -> InputConfig:
-    """Notes each setting that the format needs and lacks, or has and cannot use, and takes it away."""
+    """Notes each setting that is missing for the format, or has no meaning with it; returns `input` without
+    those.
+    """
     usable = config
     for key, check in _CHECKS.items():
         with problems.gathered():

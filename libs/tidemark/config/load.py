@@ -1,6 +1,4 @@
-"""Reads a table's YAML file. Everything that can be known to be wrong without a broker or a table is found
-here.
-"""
+"""Reads a table's YAML file, and finds all errors in it that can be found without a broker or a table."""
 
 from __future__ import annotations
 
@@ -49,9 +47,9 @@ _PASS_THROUGH: Final = ("kafka", "spark", "hoodie")
 
 
 def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> TableConfigFile:
-    """Reads and checks one file; `env` None means the process environment.
+    """Reads and checks one file. ``env`` None: the process environment.
 
-    Raises ConfigError naming the file, the key path and what to do, of everything that is wrong.
+    Raises ConfigError, which names the file, and for everything that is wrong the key's path and what to do.
     """
     config, problems = read_config(path, env)
     problems.raise_if_any()
@@ -61,15 +59,15 @@ def load_config(path: str | os.PathLike[str], env: Mapping[str, str] | None = No
 def read_config(
     path: str | os.PathLike[str], env: Mapping[str, str] | None = None
 ) -> tuple[TableConfigFile, Problems]:
-    """What could be read of one file, and everything that is wrong with it. Where something is, sections and
-    keys that cannot be used are missing from the first (`partial`): only who checks further may have it.
+    """Returns the configuration as far as it can be read, and all errors in the file.
 
-    Raises ConfigError for a file that is no YAML mapping.
+    If there are errors, sections and keys that cannot be used are missing from the configuration
+    (`partial`). Then only further checks may use it. Raises ConfigError for a file that is no YAML mapping.
     """
     file = Path(path).expanduser().resolve()
     problems = Problems(str(file))
     document = _parse(problems, file, os.environ if env is None else env)
-    # Of a section whose name is misspelt it is enough to say that.
+    # A section whose name is misspelt is reported once. Its keys are not reported as missing as well.
     misspelt = reject_unknown_keys(problems, file, "", document, [*_SECTIONS, *_PASS_THROUGH]) - set(document)
     sections: dict[str, Any] = {
         name: decode_section(problems, file, name, type_, document.get(name))
@@ -89,8 +87,8 @@ def read_config(
 
 
 def _checked(problems: Problems, config: TableConfigFile, document: Mapping[str, Any]) -> TableConfigFile:
-    """With what follows from other keys filled in. Notes what does not fit together, and takes away what was
-    found to be unusable.
+    """Fills in values that are derived from other keys, notes keys that do not fit together, and removes
+    those.
     """
     file = config.file
     with problems.gathered():
@@ -116,7 +114,7 @@ def _checked(problems: Problems, config: TableConfigFile, document: Mapping[str,
 
 
 def _unknown(document: Mapping[str, Any], name: str) -> set[str]:
-    """Keys of a section whose values could not be read."""
+    """The keys of a section whose values could not be read."""
     section = document.get(name)
     return {key for key, value in section.items() if value is UNREAD} if isinstance(section, dict) else set()
 
@@ -151,7 +149,10 @@ def _parse(problems: Problems, file: Path, env: Mapping[str, str]) -> dict[str, 
 
 
 def _reject_bombs(root: Any) -> None:
-    """Aliases of aliases make a file of a kilobyte stand for billions of values, and one may hold itself."""
+    """Raises YAMLError if aliases expand to too many values, or contain themselves.
+
+    With aliases of aliases a file of a kilobyte can expand to billions of values.
+    """
     sizes: dict[int, int] = {}
 
     def size(node: Any) -> int:
@@ -164,7 +165,7 @@ def _reject_bombs(root: Any) -> None:
         if isinstance(node, yaml.SequenceNode):
             children = node.value
         elif isinstance(node, yaml.MappingNode):
-            children = [each for pair in node.value for each in pair]
+            children = [child for pair in node.value for child in pair]
         sizes[id(node)] = total = 1 + sum(map(size, children))
         if total > _NODES_MAX:
             raise yaml.YAMLError(f"its aliases stand for more than {_NODES_MAX} values")
@@ -174,7 +175,7 @@ def _reject_bombs(root: Any) -> None:
 
 
 def _reject_repeated_keys(node: Any) -> None:
-    """YAML lets the last of two equal keys win; in a configuration that is a mistake."""
+    """Raises YAMLError if a mapping has a key twice. YAML takes the last one, but here it is a mistake."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _reject_repeated_keys(item)

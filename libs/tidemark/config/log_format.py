@@ -1,4 +1,4 @@
-"""How a service writes its log: `log.format` of the configuration."""
+"""The format of a service's log (`telemetry.log_format`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a table's configuration file says, as frozen types. Names of the keys are a contract; units are in the
-names here.
+"""The content of a table's configuration file as frozen dataclasses.
 
-A field's metadata holds its key in the YAML (when it differs) and how its value is read; see `decode`.
-All local paths are absolute by the time these types exist.
+Users rely on the names of the keys. Fields here have units in their names. A field's metadata has its key
+in the YAML, if that differs, and the reader of its value (`decode`). The text below a field is its
+description in `tidemark init`. All local paths are absolute.
 """
 
 # ruff: noqa: RUF009 - `_field` is dataclasses.field with metadata
@@ -44,27 +44,29 @@ class InputFormat(Enum):
 
     @property
     def is_avro(self) -> bool:
-        """Writer schemas come from a schema registry."""
+        """Whether values are Avro, with writers' schemas from a schema registry."""
         return self in (InputFormat.AVRO, InputFormat.DEBEZIUM_AVRO)
 
     @property
     def is_debezium(self) -> bool:
-        """Values are change events: an operation, and the row before and after it."""
+        """Whether values are change events: an operation, and the row before and after it."""
         return self in (InputFormat.DEBEZIUM_JSON, InputFormat.DEBEZIUM_AVRO)
 
 
 class InputFraming(Enum):
-    """What stands before a value's own bytes."""
+    """What precedes a value's own bytes."""
 
     NONE = "none"
     CONFLUENT = "confluent"
-    """Confluent's wire format: a zero byte, the schema's id in four bytes."""
+    """Confluent's wire format: a zero byte, and the schema's id in four bytes."""
 
 
 class InputPartitioning(Enum):
+    """How producers choose the partition of a record."""
+
     ANY = "any"
     SHARD = "shard"
-    """Producers use the lane as the partition; the shuffle stage is skipped."""
+    """Producers use the key's lane as the partition, so there is no shuffle stage."""
 
 
 class InputStart(Enum):
@@ -73,18 +75,18 @@ class InputStart(Enum):
 
 
 class UnknownFields(Enum):
-    """What becomes of fields that the schema lacks."""
+    """What happens to fields of input records that the table's schema lacks."""
 
     DROP = "drop"
-    """They are left out, and counted and named: a new field may be one that is missed."""
+    """They are left out, counted and named in `status`, because a new field may be wanted in the table."""
     IGNORE = "ignore"
-    """They are left out, and nothing is said of it."""
+    """They are left out without any report."""
     ERROR = "error"
-    """Records that have one go to the dead letters."""
+    """Records that have one become dead letters."""
 
 
 class Address(NamedTuple):
-    """Where a service listens or is found."""
+    """The host and port on which a service listens, or at which it is dialled."""
 
     host: str
     port: int
@@ -104,7 +106,7 @@ def _read_address_or_off(text: object) -> Address | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexConfig:
-    """`lanes` are the units of ownership; `shards` counts only when the index is first created."""
+    """`lanes`: number of the units of ownership. `shards`: used only when the record index is created."""
 
     kind: IndexKind = _field(values.one_of(IndexKind), IndexKind.GLOBAL)
     shards: int = _field(values.integer(1, 10_000), 8)
@@ -124,18 +126,16 @@ class TableConfig:
     ordering: str | None = _field(values.text, None)
     schema: Path = _field(values.existing_file)
     accept_properties: tuple[str, ...] = _field(values.names(at_least=0), ())
-    """Names in hoodie.properties that Tidemark does not know and that the table is served with all the
-    same."""
+    """Properties in hoodie.properties that Tidemark does not know, and despite which it serves the table."""
     retired_columns: tuple[str, ...] = _field(values.names(at_least=0), ())
-    """Columns of the table that have gone from the schema on purpose: no new row has a value there."""
+    """Columns of the table that were removed from the schema on purpose: new rows have no value there."""
     index: IndexConfig = _field(values.section(IndexConfig), IndexConfig())
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistryConfig:
-    """Settings of the registry's client as given, all values text; credentials are among them.
-
-    They appear in no text form of this object.
+    """Settings of the registry's client as given, all values as text. They include credentials, so the text
+    form of this object does not show them.
     """
 
     settings: Mapping[str, str] = field(repr=False)
@@ -143,7 +143,7 @@ class SchemaRegistryConfig:
 
     @property
     def url(self) -> str:
-        """Without credentials: those have keys of their own."""
+        """The registry's URL; it contains no credentials, which have keys of their own."""
         return self.settings["url"]
 
 
@@ -153,14 +153,18 @@ def _read_registry(value: object) -> SchemaRegistryConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebeziumConfig:
-    """`ordering`: what of the envelope fills the column `table.ordering`, e.g. `source.lsn`."""
+    """`ordering`: the field of the envelope that fills the column `table.ordering`, for instance
+    `source.lsn`.
+    """
 
     ordering: str = _field(values.source_position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufConfig:
-    """`descriptor`: a file with a FileDescriptorSet, imports included; `message`: a full name in it."""
+    """`descriptor`: a file with a FileDescriptorSet, imports included. `message`: full name of a message in
+    it.
+    """
 
     descriptor: Path = _field(values.existing_file)
     message: str = _field(values.text)
@@ -171,13 +175,13 @@ class InputConfig:
     topics: tuple[str, ...] = _field(values.topic_names)
     format: InputFormat = _field(values.one_of(InputFormat), InputFormat.JSON)
     framing: InputFraming | None = _field(values.one_of(InputFraming), None)
-    """None: Confluent's where there is a schema registry, else none; `confluent` is what holds."""
+    """Not set: `confluent` if there is a schema registry, else `none`."""
     schema_registry: SchemaRegistryConfig | None = _field(_read_registry, None)
     debezium: DebeziumConfig | None = _field(values.section(DebeziumConfig), None)
     protobuf: ProtobufConfig | None = _field(values.section(ProtobufConfig), None)
     partitions: int = _field(values.integer(1, 10_000), 0)
-    """Of an input topic that does not exist yet; default 4, or the number of lanes when partitioned by
-    shard.
+    """Number of partitions with which a missing input topic is created. Default: 4, or the number of lanes
+    when partitioned by shard.
     """
     partitioning: InputPartitioning = _field(values.one_of(InputPartitioning), InputPartitioning.ANY)
     start: InputStart = _field(values.one_of(InputStart), InputStart.EARLIEST)
@@ -194,7 +198,7 @@ class InputConfig:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSection:
-    """librdkafka settings as given, all values text."""
+    """librdkafka settings as given, all values as text."""
 
     settings: Mapping[str, str]
 
@@ -204,17 +208,17 @@ class KafkaSection:
 
     @property
     def embedded(self) -> bool:
-        """True when Tidemark starts a single-node Kafka of its own under `state.path`."""
+        """Whether Tidemark starts a single-node Kafka of its own under `state.path`."""
         return self.bootstrap_servers == EMBEDDED
 
     def with_bootstrap_servers(self, servers: str) -> KafkaSection:
-        """The same settings for a broker whose address became known at run time."""
+        """The same settings with the address of a broker that was started at run time."""
         return KafkaSection({**self.settings, "bootstrap.servers": servers})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConfig:
-    """Caches of one assigner, with its memory and disk limits."""
+    """The folder of the run and of an assigner's caches, and the limits of one assigner's caches."""
 
     path: Path = _field(values.linked_path)
     memory_bytes: int = _field(values.size_bytes, 512 * _MIB, key="memory")
@@ -229,17 +233,17 @@ class EpochConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyConfig:
-    """When the coordinator has the table verified beside the epochs, in a process of its own."""
+    """When the coordinator verifies the table while epochs go on, in a process of its own."""
 
     every_commits: int = _field(values.integer(0, 1_000_000), 0)
-    """0: never."""
+    """Verify after so many commits; 0: never."""
     timeout_ms: int = _field(values.duration_ms, 3_600_000, key="timeout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """`otlp_endpoint`: where traces go over gRPC (OTLP); None: where OTEL_EXPORTER_OTLP_ENDPOINT says, or
-    none are made. `log_format` of the services.
+    """`otlp_endpoint`: where traces are sent by gRPC (OTLP). None: to OTEL_EXPORTER_OTLP_ENDPOINT; without
+    that variable no traces are made. `log_format`: of the services.
     """
 
     otlp_endpoint: str | None = _field(values.http_url, None)
@@ -248,67 +252,69 @@ class TelemetryConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServicesConfig:
-    """`bind` is the interface to listen on where that is not the address that others dial (containers).
+    """`bind`: the interface to listen on, if it is not the address that others dial (containers).
 
-    The services listen beyond this machine where `security:` encrypts calls and knows the callers, or with
-    `allow_remote: true`.
+    The services listen on other interfaces than loopback only if `security:` encrypts calls and identifies
+    callers, or with `allow_remote: true`.
     """
 
     coordinator: Address = _field(_read_address, Address("127.0.0.1", 7411))
     metrics: Address = _field(_read_address, Address("127.0.0.1", 7412))
     http: Address | None = _field(_read_address, None)
-    """Where the coordinator serves HTTP: metrics, health, its page. None: `run` takes a free port, a
-    coordinator of its own serves none. Assigners and writers take theirs from `--http` alone.
+    """Where the coordinator serves HTTP: metrics, health, its page. Not set: `run` takes a free port, and a
+    coordinator that is started by itself serves none. Assigners and writers only use `--http`.
     """
     web: Address | None = _field(_read_address_or_off, Address("127.0.0.1", 7413))
-    """Where the coordinator serves its page for people. None (`off`): nowhere."""
+    """Where the coordinator serves its page for people; `off`: nowhere."""
     bind: str | None = _field(values.text, None)
     allow_remote: bool = _field(values.boolean, False)
 
     def listening(self, at: Address) -> Address:
-        """Where the service listens that others dial at `at`."""
+        """The address on which a service listens that others dial at ``at``."""
         return Address(self.bind or at.host, at.port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """Bounds of everything that could grow. The defaults suit one small machine."""
+    """Limits of everything that could grow. The defaults suit one small machine."""
 
     key_bytes: int = _field(values.size_bytes, 8 * _KIB)
     """A record key longer than this is dead-lettered."""
     record_bytes: int = _field(values.size_bytes, 4 * _MIB)
     """An input record larger than this is dead-lettered."""
     message_bytes: int = _field(values.size_bytes, 16 * _MIB)
-    """No message to Tidemark's own topics is larger."""
+    """The largest message to Tidemark's own topics."""
     batch_bytes: int = _field(values.size_bytes, 1 * _MIB)
-    """Record batches are split towards this size: few large messages are cheapest."""
+    """About the size of messages with rows: few large messages cost least."""
     transaction_interval_ms: int = _field(values.duration_ms, 200, key="transaction_interval")
     transaction_bytes: int = _field(values.size_bytes, 16 * _MIB)
     transaction_records: int = _field(values.integer(1, 10_000_000), 100_000)
     transaction_timeout_ms: int = _field(values.duration_ms, 10_000, key="transaction_timeout")
-    """Kafka aborts a transaction that stays open longer; until then it holds readers back."""
+    """Kafka aborts a transaction that is open for longer. Until then readers do not get past it."""
     uncommitted_entries: int = _field(values.integer(1, 1_000_000_000), 4_000_000)
-    """Index entries tagged but not committed, over the whole table; tagging pauses at the limit."""
+    """Index entries of the whole table that are tagged but not committed; tagging pauses at the limit."""
     shuffled_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
-    """Transactions of the shuffle stage that no committed epoch covers; shuffling rests at the limit."""
+    """Transactions of the shuffle stage that no committed epoch covers; shuffling pauses at the limit."""
     uncommitted_transactions: int = _field(values.integer(1, 10_000_000), 20_000)
-    """Transactions of the assign stage that no committed epoch covers; tagging rests at the limit."""
+    """Transactions of the assign stage that no committed epoch covers; tagging pauses at the limit."""
     uncommitted_bytes: int = _field(values.size_bytes, 4 * 1_024 * _MIB)
-    """What these transactions wrote to Tidemark's topics; tagging rests at the limit."""
+    """Bytes that these transactions wrote to Tidemark's topics; tagging pauses at the limit."""
     epoch_attempts: int = _field(values.integer(1, 1_000), 10)
-    """Attempts at an epoch; then tagging stops until `tidemark epoch retry`."""
+    """Attempts to write an epoch. After so many tagging stops until `tidemark epoch retry`."""
     dead_letter_retention_ms: int = _field(values.duration_ms, 30 * 86_400_000, key="dead_letter_retention")
-    """Kafka deletes dead letters that are older; an alert comes before."""
+    """Kafka deletes dead letters that are older. An alert warns before that."""
     dead_letter_bytes: int = _field(values.size_bytes, 10 * 1_024 * _MIB)
-    """Of all dead letters: Kafka deletes the oldest beyond it, so that no producer fills the disk."""
+    """Size of all dead letters. Kafka deletes the oldest ones above it, so that no producer can fill the
+    disk.
+    """
     lease_ms: int = _field(values.duration_ms, 3_000, key="lease")
     rpc_message_bytes: int = _field(values.size_bytes, 64 * _MIB)
-    """Of an answer, and of a writer's report with all its parts. A request has at most 4 MiB in any case."""
+    """Size of a gRPC answer, and of a writer's report with all its parts. A request has at most 4 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfigFile:
-    """Everything one YAML file says. `file` is its absolute path."""
+    """The content of one YAML file. `file` is its absolute path."""
 
     file: Path
     table: TableConfig

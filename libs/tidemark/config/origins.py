@@ -1,8 +1,8 @@
-"""A configuration file as it was written: what it says, where each value stands, and which variables of the
-environment it reads.
+"""Reads a configuration file as it was written: the line of each value, and the environment variables it
+uses.
 
-For showing alone: what holds, `load` decides. A key's path is a tuple of its parts, since keys of the
-`kafka`, `spark` and `hoodie` sections have dots of their own.
+This is only for showing; `load` decides what is effective. A key's path is a tuple of its parts, because
+keys of the `kafka`, `spark` and `hoodie` sections contain dots.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`line` counts from 1. `variables` were read from the environment; `unset` have the default that the
-    reference names.
+    """Where a value comes from. ``line``: counted from 1. ``variables``: read from the environment.
+    ``unset``: variables that are not set, so that the reference's default is used.
     """
 
     line: int
@@ -42,7 +42,7 @@ class Origin:
 
 
 def read_document(file: Path, env: Mapping[str, str]) -> Any:
-    """The parsed file with its references filled in. Raises ConfigError."""
+    """Parses the file and fills in its references. Raises ConfigError."""
     try:
         hidden, references = hide_references(file.read_text(encoding="utf-8"))
         problems = Problems(str(file))
@@ -54,7 +54,9 @@ def read_document(file: Path, env: Mapping[str, str]) -> Any:
 
 
 def read_origins(file: Path, env: Mapping[str, str]) -> dict[KeyPath, Origin]:
-    """By key path, every mapping and value of the file. Raises ConfigError when it is no YAML."""
+    """Key path -> origin, of every mapping and value of the file. Raises ConfigError when it is no valid
+    YAML.
+    """
     try:
         hidden, references = hide_references(file.read_text(encoding="utf-8"))
         loader = yaml.SafeLoader(hidden)
@@ -77,24 +79,24 @@ def _origins(
 ) -> Iterator[tuple[KeyPath, Origin]]:
     if not isinstance(node, yaml.MappingNode):
         return
-    # Puts the content of `<<: *other` where it is used.
+    # Replaces `<<: *other` by the content of the other mapping.
     loader.flatten_mapping(node)
     for key, value in node.value:
         where = (*path, str(key.value))
-        named = [references[number] for number in _numbers(value)]
+        names = [references[number].name for number in _numbers(value)]
         yield (
             where,
             Origin(
                 key.start_mark.line + 1,
-                tuple(each.name for each in named if env.get(each.name)),
-                tuple(each.name for each in named if not env.get(each.name)),
+                tuple(name for name in names if env.get(name)),
+                tuple(name for name in names if not env.get(name)),
             ),
         )
         yield from _origins(loader, value, where, references, env)
 
 
 def _numbers(node: Any) -> Iterator[int]:
-    """The references in a value and, for a list, in its items."""
+    """Yields the numbers of the references in a value, or in a list's items."""
     if isinstance(node, yaml.ScalarNode):
         yield from (int(number) for number in _PLACEHOLDER.findall(node.value))
     elif isinstance(node, yaml.SequenceNode):

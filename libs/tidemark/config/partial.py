@@ -1,7 +1,7 @@
-"""Objects of which some fields could not be read, so that the rest can be checked all the same.
+"""Dataclass objects without the fields that could not be read, so that the other fields can still be checked.
 
-Such an object lacks the attribute. A check that asks for it ends there and says nothing: what is wrong with
-that key has been said, and what rests on it cannot be known.
+Such an object lacks the attribute. A check that uses it raises AttributeError and ends there
+(`Problems.gathered`): the key's own error was reported already, and its value is not known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 
 class _Unread:
-    """Stands in a parsed file for a value that is not known, e.g. that of a variable that is not set."""
+    """Marks a value in a parsed file as unknown, for instance that of an environment variable that is not
+    set.
+    """
 
     def __repr__(self) -> str:
         return "a value that is not known"
@@ -24,7 +26,7 @@ UNREAD: Final = _Unread()
 
 
 def holds_unread(value: Any) -> bool:
-    """Whether it, or something in it, is not known."""
+    """Whether the value, or a value in it, is unknown."""
     if isinstance(value, dict):
         return any(map(holds_unread, value.values()))
     if isinstance(value, list):
@@ -33,7 +35,9 @@ def holds_unread(value: Any) -> bool:
 
 
 def partial(type_: type[T], values: Mapping[str, Any]) -> T:
-    """A dataclass with these fields alone; the others are missing, even if they have a default."""
+    """Makes an object of the dataclass with only these fields. Others are missing, even if they have a
+    default.
+    """
     made = object.__new__(type_)
     for name, value in values.items():
         object.__setattr__(made, name, value)
@@ -41,19 +45,19 @@ def partial(type_: type[T], values: Mapping[str, Any]) -> T:
 
 
 def known_fields(section: Any) -> dict[str, Any]:
-    """What was read of an object, by field."""
-    names = [each.name for each in dataclasses.fields(section)]
+    """The fields that an object has: name -> value."""
+    names = [field.name for field in dataclasses.fields(section)]
     return {name: getattr(section, name) for name in names if hasattr(section, name)}
 
 
 def changed(section: T, **values: Any) -> T:
-    """As dataclasses.replace; UNREAD as the value takes a field away."""
+    """Returns a copy with changed fields, as `dataclasses.replace`; the value UNREAD removes a field."""
     after = {**known_fields(section), **values}
     return partial(type(section), {name: value for name, value in after.items() if value is not UNREAD})
 
 
 def asks_for_unread(error: BaseException) -> bool:
-    """Whether the error comes from asking a partial object for a field that it lacks."""
+    """Whether the error comes from reading a field that a partial object lacks."""
     if not isinstance(error, AttributeError) or not dataclasses.is_dataclass(error.obj):
         return False
-    return error.name in {each.name for each in dataclasses.fields(error.obj)}
+    return error.name in {field.name for field in dataclasses.fields(error.obj)}

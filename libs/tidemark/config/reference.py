@@ -1,6 +1,7 @@
-"""Every key that a configuration may have, with its default and what the model says about it.
+"""Lists every key that a configuration may have, with its default and its description.
 
-Made from the dataclasses and the texts below their fields, so a new key is here by itself.
+The list is made from the dataclasses of `model` and the texts below their fields, so a new key needs no
+change here.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from tidemark.config.model import TableConfigFile
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """`default` as one would write it; None where there is none, or where no one could write it (it is worked
-    out). `choices`: of a key that has few.
+    """One key. ``default``: as written in YAML; None: there is none, or it is derived from other keys and
+    cannot be written. ``choices``: the allowed values, of a key that has a list of them. ``text``: its
+    description.
     """
 
     section: str
@@ -38,12 +40,12 @@ class KnownKey:
 
 
 def known_keys() -> Iterator[KnownKey]:
-    """All keys of the sections that the model describes, nested ones with their dots; section by section."""
+    """Yields all keys of the sections that the model describes, section by section; nested keys have dots."""
     hints = get_type_hints(TableConfigFile)
     for field in dataclasses.fields(TableConfigFile):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind) and any(
-            "read" in each.metadata for each in dataclasses.fields(kind)
+            "read" in member.metadata for member in dataclasses.fields(kind)
         ):
             yield from _keys(field.name, "", kind)
 
@@ -63,7 +65,7 @@ def _keys(section: str, prefix: str, kind: Any) -> Iterator[KnownKey]:
 
 
 def _writable(read: Any, default: Any) -> Any:
-    """The default if the key's own reader takes it."""
+    """The default if the key's own reader accepts it; else None."""
     if default is None or isinstance(read, values.PathReader):
         return default
     try:
@@ -76,22 +78,22 @@ def _writable(read: Any, default: Any) -> Any:
 def _choices(hint: Any) -> tuple[str, ...]:
     for kind in getattr(hint, "__args__", (hint,)):
         if isinstance(kind, type) and issubclass(kind, Enum):
-            return tuple(str(each.value) for each in kind)
+            return tuple(str(member.value) for member in kind)
     return ()
 
 
 @cache
 def _texts(kind: Any) -> dict[str, str]:
-    """The text below each field of a class."""
+    """Field name -> the text below the field in the class's source."""
     (body,) = ast.parse(inspect.cleandoc(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     named = ""
     for statement in body.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             named = statement.target.id
             continue
         if named and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            found[named] = " ".join(str(statement.value.value).split())
+            texts[named] = " ".join(str(statement.value.value).split())
         named = ""
-    return found
+    return texts

@@ -1,8 +1,8 @@
-"""`state.path/run.json`: where the services of a running `tidemark run` are found.
+"""`state.path/run.json`: the addresses and process ids of a running `tidemark run`.
 
-One file tells everybody what only became known at run time: the servers of an embedded Kafka, ports that
-were asked for as 0, process ids. `run` replaces it in one step and removes it at its end, so whoever joins
-(its own children, a further assigner, the command line) resolves a configuration by `resolve_addresses`.
+The file has what is known only at run time: the servers of an embedded Kafka, the ports chosen for port 0,
+process ids. `run` replaces it atomically, and removes it when it ends. Its own children, other assigners
+and the command line read it through `resolve_addresses`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ STOPPED_NAME: Final = "run-stopped.txt"
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """`pids` by role (kafka, coordinator, assigner, writer); `run` is the supervisor's own process id;
-    `http`: where each service serves its metrics.
+    """Content of the file; roles are kafka, coordinator, assigner and writer.
 
-    `stopped`: why a role is not started again. `failing`: why one dies again and again; it is still tried.
+    ``kafka``: bootstrap servers. ``run``: the supervisor's own process id. ``pids``: role -> process ids.
+    ``stopped``: role -> why it is not started again. ``failing``: role -> why it dies again and again; it
+    is still restarted. ``http``: service -> the address of its metrics. ``web``: the address of the page.
     """
 
     kafka: str
@@ -42,12 +43,12 @@ class RunFile:
 
 
 def run_file_path(state: Path) -> Path:
-    """Where it lies below `state.path`."""
+    """The file's path in ``state.path``."""
     return state / NAME
 
 
 def write_run_file(state: Path, content: RunFile) -> None:
-    """Replaces the file in one step."""
+    """Replaces the file atomically."""
     document = {
         "kafka": content.kafka,
         "coordinator": str(content.coordinator),
@@ -65,11 +66,13 @@ def write_run_file(state: Path, content: RunFile) -> None:
 
 
 def read_run_file(state: Path) -> RunFile | None:
-    """What a `run` that is alive wrote; None when none runs. Raises ConfigError for another content."""
+    """Reads the file; None when there is none, or its `run` is not alive. Raises ConfigError for other
+    content.
+    """
     path = run_file_path(state)
     try:
         document: Any = json.loads(path.read_bytes())
-        found = RunFile(
+        content = RunFile(
             kafka=str(document["kafka"]),
             coordinator=Address(*host_and_port(document["coordinator"])),
             metrics=Address(*host_and_port(document["metrics"])),
@@ -86,15 +89,15 @@ def read_run_file(state: Path) -> RunFile | None:
         raise ConfigError(
             str(path), "", f"is not what `tidemark run` writes ({error}): delete it when no run is active"
         ) from None
-    return found if is_alive(found.run) else None
+    return content if is_alive(content.run) else None
 
 
-def _texts(found: Any) -> dict[str, str]:
-    return {str(role): str(text) for role, text in found.items()}
+def _texts(document: Any) -> dict[str, str]:
+    return {str(role): str(text) for role, text in document.items()}
 
 
 def write_last_stop(state: Path, reason: str | None) -> None:
-    """Keeps why a `run` ended by itself, for those who ask later; None: forgets it."""
+    """Stores why a `run` ended by itself, for later commands; None: removes what is stored."""
     path = state / STOPPED_NAME
     if reason is None:
         path.unlink(missing_ok=True)
@@ -103,7 +106,7 @@ def write_last_stop(state: Path, reason: str | None) -> None:
 
 
 def why_silent(state: Path) -> str:
-    """What is known of why no coordinator answers, as the end of a sentence; empty when nothing is."""
+    """The known reason why no coordinator answers, as the end of a sentence; "" when none is known."""
     running = read_run_file(state)
     if running is not None:
         known = {**running.failing, **running.stopped}
@@ -116,7 +119,7 @@ def why_silent(state: Path) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is a process of that id."""
+    """Whether a process of that id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -127,9 +130,9 @@ def is_alive(pid: int) -> bool:
 
 
 def resolve_addresses(config: TableConfigFile) -> TableConfigFile:
-    """The configuration with addresses that clients can dial: embedded servers and port 0 replaced.
+    """Returns the configuration with addresses that clients can dial, instead of `embedded` and port 0.
 
-    Raises ConfigError when that takes a running `tidemark run` and there is none.
+    Raises ConfigError when these are only known to a running `tidemark run`, and none is running.
     """
     needs_kafka, at = config.kafka.embedded, config.services.coordinator
     if not needs_kafka and at.port:

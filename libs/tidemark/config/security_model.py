@@ -1,8 +1,8 @@
-"""The `security:` section: who may call the services, and how the calls travel.
+"""The `security:` section: who may call the services, and how calls are encrypted.
 
-Files are named here and read where they are used: a client's machine has no server's key, and a file that is
-replaced while a service runs is read again. Their paths are absolute, and links in them stay links: mounted
-secrets are replaced by turning a link.
+Files are only named here, and read where they are used: a client's machine does not have a server's key,
+and a service reads a file again that is replaced while it runs. Paths are made absolute, but links in them
+are kept, because mounted secrets are replaced by changing a link.
 """
 
 # ruff: noqa: RUF009 - `setting` is dataclasses.field with metadata
@@ -21,15 +21,16 @@ from tidemark.config.settings import setting
 class ClientAuth(Enum):
     NONE = "none"
     REQUIRE = "require"
-    """Mutual TLS: who calls shows a certificate that `ca` signed."""
+    """Mutual TLS: callers need a certificate that `ca` signed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """All PEM. `certificate` and `key`: what a service shows, and a client where `client_auth` is `require`.
+    """TLS files, all PEM. `certificate` and `key`: of a service, and of a client if `client_auth` is
+    `require`.
 
-    `ca` None: those that the machine trusts. `server_name`: the name that peers' certificates bear, where it
-    is not the address that is dialled.
+    `ca` None: the authorities that the machine trusts. `server_name`: the name in peers' certificates, if
+    it is not the address that is dialled.
     """
 
     certificate: Path | None = setting(values.linked_path, None)
@@ -41,7 +42,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretSource:
-    """Where a secret text stands: in a file, or in a variable of the environment; exactly one of them."""
+    """Where a secret text is read from: a file, or an environment variable; exactly one of them."""
 
     file: Path | None = setting(values.linked_path, None)
     env: str | None = setting(values.variable_name, None)
@@ -52,8 +53,8 @@ class SecretSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """`tokens`: who is let in (hashes, with roles); None: whoever reaches the port. `token`: what this
-    process shows itself when it calls another.
+    """`tokens`: the hashes and roles of accepted tokens; None: everybody who reaches the port is accepted.
+    `token`: the token that this process sends when it calls another.
     """
 
     tls: TlsConfig | None = setting(values.section(TlsConfig), None)
@@ -62,13 +63,13 @@ class SecurityConfig:
 
     @property
     def knows_callers(self) -> bool:
-        """Whether a stranger who reaches the port is turned away."""
+        """Whether unknown callers are refused, by certificate or by token."""
         mutual = self.tls is not None and self.tls.client_auth is ClientAuth.REQUIRE
         return mutual or self.tokens is not None
 
     @property
     def fit_for_networks(self) -> bool:
-        """Whether services may listen beyond this machine: calls are encrypted, callers known."""
+        """Whether services may listen on networks: calls are encrypted, and unknown callers refused."""
         return self.tls is not None and self.knows_callers
 
 

@@ -1,7 +1,8 @@
-"""What `spark.master` may say, and what the `spark:` section must hold beside it.
+"""Checks `spark.master`, and the keys of the `spark:` section that it requires.
 
-The writer is the driver, so the masters served are those that a driver outside the cluster (Spark's client
-mode) can use. Whether Spark takes a setting is Spark's to say; here is what would fail late or silently.
+The writer is the driver, so only masters are allowed that work with a driver outside the cluster (Spark's
+client mode). Spark checks its settings itself. Here only those are checked whose errors would come late, or
+not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MasterKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SparkMaster:
-    """`hosts` are a standalone cluster's masters; empty for every other kind."""
+    """A parsed `spark.master`. ``hosts``: the masters of a standalone cluster; empty for all other kinds."""
 
     kind: MasterKind
     hosts: tuple[str, ...] = ()
@@ -44,12 +45,12 @@ class SparkMaster:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether the driver has to be reached from this machine alone."""
+        """Whether executors run on this machine, so the driver needs to be reachable only from here."""
         return self.is_local or (bool(self.hosts) and all(_is_loopback(host) for host in self.hosts))
 
 
 def parse_master(text: str) -> SparkMaster:
-    """Raises ValueError with what may be written instead."""
+    """Parses `spark.master`. Raises ValueError that says what to write instead."""
     if _LOCAL.fullmatch(text):
         return SparkMaster(MasterKind.LOCAL)
     if text == "yarn":
@@ -57,9 +58,9 @@ def parse_master(text: str) -> SparkMaster:
     if _KUBERNETES.fullmatch(text):
         return SparkMaster(MasterKind.KUBERNETES)
     if text.startswith("spark://"):
-        found = [_HOST_AND_PORT.fullmatch(part) for part in text.removeprefix("spark://").split(",")]
-        hosts = tuple(match[1].strip("[]") for match in found if match and 0 < int(match[2]) < 65_536)
-        if len(hosts) == len(found):
+        matches = [_HOST_AND_PORT.fullmatch(part) for part in text.removeprefix("spark://").split(",")]
+        hosts = tuple(match[1].strip("[]") for match in matches if match and 0 < int(match[2]) < 65_536)
+        if len(hosts) == len(matches):
             return SparkMaster(MasterKind.STANDALONE, hosts)
     raise ValueError(
         f"{text!r} is no master that the writer can use: write local[N], spark://host:port (several as "
@@ -70,8 +71,9 @@ def parse_master(text: str) -> SparkMaster:
 def check_spark(
     problems: Problems, file: Path, section: Mapping[str, str], unknown: Collection[str] = ()
 ) -> dict[str, str]:
-    """Notes what no writer could start with, and returns the `spark:` section without it. `unknown`: keys
-    whose values could not be read, and that the section lacks.
+    """Notes settings with which no writer could start, and returns the `spark:` section without them.
+
+    ``unknown``: keys of the file that the section lacks, because their values could not be read.
     """
 
     def note(key: str, said: str) -> None:

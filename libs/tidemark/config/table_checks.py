@@ -1,4 +1,6 @@
-"""Whether the keys of `table`, `input` and `limits` fit together, and what follows from other keys."""
+"""Checks that keys of `table`, `input` and `limits` fit together, and fills in values derived from other
+keys.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from tidemark.config.partial import UNREAD, changed
 
 _LANES_DEFAULT_MAX: Final = 8
 _INPUT_PARTITIONS_DEFAULT: Final = 4
-# What a dead letter has beside the record's key and value: its headers, at most 64 KiB, and ours.
+# Room in a dead letter beside the record's key and value: for the record's headers, at most 64 KiB, and ours.
 _LETTER_MARGIN_BYTES: Final = 128 << 10
-# The key and its field, and the same of what it has to be below.
+# (key, attribute, key and attribute of the limit that it has to be below).
 _SMALLER_FIRST: Final = (
     ("key_bytes", "key_bytes", "message_bytes", "message_bytes"),
     ("record_bytes", "record_bytes", "message_bytes", "message_bytes"),
@@ -24,7 +26,9 @@ _SMALLER_FIRST: Final = (
 
 
 def with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
-    """With the number of lanes, where none is given. Raises ConfigError."""
+    """Returns the section with the number of lanes filled in. Raises ConfigError for more lanes than
+    shards.
+    """
     lanes = index.lanes or min(index.shards, _LANES_DEFAULT_MAX)
     if lanes > index.shards:
         raise ConfigError(
@@ -36,7 +40,10 @@ def with_lanes(file: Path, index: IndexConfig) -> IndexConfig:
 
 
 def with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
-    """With the number of partitions of a new input topic, where none is given. Raises ConfigError."""
+    """Returns the section with the number of partitions of a new input topic filled in.
+
+    Raises ConfigError when producers partition by shard and the number given is not that of the lanes.
+    """
     by_shard = config.partitioning is InputPartitioning.SHARD
     partitions = config.partitions or (lanes if by_shard else _INPUT_PARTITIONS_DEFAULT)
     if by_shard and partitions != lanes:
@@ -49,7 +56,9 @@ def with_partitions(file: Path, config: InputConfig, lanes: int) -> InputConfig:
 
 
 def without_unusable_columns(problems: Problems, file: Path, table: TableConfig) -> TableConfig:
-    """Notes each column that the schema lacks, and takes it out; the schema, where it is none."""
+    """Notes each configured column that the schema lacks, and removes it. Removes the schema if it is
+    invalid.
+    """
     fields: list[str] = []
     with problems.gathered():
         fields = _fields(file, table.schema)
@@ -65,11 +74,11 @@ def without_unusable_columns(problems: Problems, file: Path, table: TableConfig)
         return True
 
     with problems.gathered():
-        kept = tuple([each for each in table.record_key if not lacks("record_key", each)])
+        kept = tuple([name for name in table.record_key if not lacks("record_key", name)])
         table = changed(table, record_key=kept or UNREAD)
     with problems.gathered():
         table = changed(
-            table, partition=tuple([each for each in table.partition if not lacks("partition", each)])
+            table, partition=tuple([name for name in table.partition if not lacks("partition", name)])
         )
     with problems.gathered():
         if table.ordering is not None and lacks("ordering", table.ordering):

@@ -1,7 +1,8 @@
-"""How single values of the configuration are read: each reader takes what YAML gave and returns a typed
-value.
+"""Readers of single values of the configuration. A reader takes the value that YAML gave, and returns a
+typed one.
 
-A reader raises `BadValueError` with a text that says what to write instead; `decode` adds file and key path.
+A reader raises BadValueError with a text that says what to write instead; `decode` adds the file and the
+key's path.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC_PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _SOURCE_POSITION: Final = re.compile(r"source\.[a-z][a-z0-9_]*|ts_ms|ts_us|ts_ns")
 _REGISTRY_TIMEOUT_MS: Final = 5_000
-# What the registry's client knows; retries and caches are ours.
+# The settings of the registry's client that may be given. Retries and caches are left out: ours replace them.
 _REGISTRY_KEYS: Final = frozenset(
     {
         "url",
@@ -56,7 +57,7 @@ class BadValueError(Exception):
 
 @dataclass(frozen=True)
 class SectionReader:
-    """Marks a field that is a nested mapping of its own."""
+    """Marks a field whose value is a nested mapping, read as the dataclass ``type``."""
 
     type: type[Any]
 
@@ -66,7 +67,7 @@ class SectionReader:
 
 @dataclass(frozen=True)
 class PathReader:
-    """Marks a field whose relative value is relative to the YAML file's folder."""
+    """Marks a field whose value is a path; relative ones start at the YAML file's folder."""
 
     read: Callable[[Path, str], Any]
 
@@ -75,16 +76,19 @@ class PathReader:
 
 
 def section(type_: type[Any]) -> SectionReader:
+    """The reader of a nested section of this dataclass."""
     return SectionReader(type_)
 
 
 def text(value: Any) -> str:
+    """A text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise BadValueError(f"must be a non-empty text, not {value!r}")
     return value
 
 
 def boolean(value: Any) -> bool:
+    """true or false; also as text, as an environment variable gives it."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -93,6 +97,8 @@ def boolean(value: Any) -> bool:
 
 
 def integer(low: int, high: int) -> Read:
+    """The reader of a whole number from ``low`` to ``high``; also as text."""
+
     def read(value: Any) -> int:
         if isinstance(value, str) and re.fullmatch(r"-?\d+", value):
             value = int(value)
@@ -104,7 +110,7 @@ def integer(low: int, high: int) -> Read:
 
 
 def duration_ms(value: Any) -> int:
-    """`500ms 2s 10m 24h 7d` as milliseconds, at least 1."""
+    """A duration with its unit (`500ms 2s 10m 24h 7d`) in milliseconds, at least 1."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     duration = round(float(match[1]) * _MS[match[2]]) if match else 0
     if duration < 1:
@@ -115,7 +121,7 @@ def duration_ms(value: Any) -> int:
 
 
 def size_bytes(value: Any) -> int:
-    """`64MiB` or a plain number of bytes, at least 1."""
+    """A size with its unit (`64MiB`), or a plain number, in bytes, at least 1."""
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, str | int | float) else None
     size = round(float(match[1]) * _BYTES[match[2] or "B"]) if match and not isinstance(value, bool) else 0
     if size < 1:
@@ -126,6 +132,8 @@ def size_bytes(value: Any) -> int:
 
 
 def one_of(enum: type[EnumT]) -> Read:
+    """The reader of one of the enum's values."""
+
     def read(value: Any) -> EnumT:
         try:
             return enum(value)
@@ -137,7 +145,7 @@ def one_of(enum: type[EnumT]) -> Read:
 
 
 def names(at_least: int) -> Read:
-    """A list of different field names; one name alone stands for a list of one."""
+    """The reader of a list of distinct field names; a single name is a list of one."""
 
     def read(value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
@@ -153,6 +161,7 @@ def names(at_least: int) -> Read:
 
 
 def topic_names(value: Any) -> tuple[str, ...]:
+    """A list of distinct Kafka topic names."""
     topics = names(at_least=1)(value)
     for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
@@ -163,6 +172,7 @@ def topic_names(value: Any) -> tuple[str, ...]:
 
 
 def topic_prefix(value: Any) -> str:
+    """A name from which topic names can be made by adding a suffix."""
     if not isinstance(value, str) or not _TOPIC_PREFIX.fullmatch(value) or value in (".", ".."):
         raise BadValueError(
             f"must be usable in topic names (letters, digits, '.', '_', '-'; at most 200), not {value!r}"
@@ -171,7 +181,7 @@ def topic_prefix(value: Any) -> str:
 
 
 def host_and_port(value: Any) -> tuple[str, int]:
-    """`127.0.0.1:7411`, `[::1]:7411` or `name:7411`; port 0 means a free one."""
+    """Host and port of `127.0.0.1:7411`, `[::1]:7411` or `name:7411`; port 0 means a free one."""
     match = (
         re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]+)):(\d{1,5})", value)
         if isinstance(value, str)
@@ -183,21 +193,21 @@ def host_and_port(value: Any) -> tuple[str, int]:
 
 
 def http_url(value: Any) -> str:
-    """`http://host:port`, or https."""
+    """A URL `http://host:port` or `https://host:port`, without a path."""
     if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@:]+(:\d+)?/?", value):
         raise BadValueError("must be http://host:port or https://host:port, without a path")
     return value
 
 
 def variable_name(value: Any) -> str:
-    """The name of a variable of the environment; the value is not shown, lest it is the secret itself."""
+    """The name of an environment variable. The error does not show the value: it may be the secret itself."""
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         raise BadValueError("must be the name of an environment variable, not its content")
     return value
 
 
 def source_position(value: Any) -> str:
-    """What of a change event says where in the source's log it stands: `source.lsn`, `ts_ms` …"""
+    """The field of a change event that has its position in the source's log: `source.lsn`, `ts_ms` …"""
     if not isinstance(value, str) or not _SOURCE_POSITION.fullmatch(value):
         raise BadValueError(
             "must be source.lsn (PostgreSQL), source.binlog (MySQL: file and position), source.scn (Oracle), "
@@ -207,9 +217,9 @@ def source_position(value: Any) -> str:
 
 
 def registry_settings(value: Any) -> tuple[dict[str, str], int]:
-    """The registry client's settings as text, and the time limit of one request in milliseconds.
+    """The settings of the registry's client as text, and the time limit of one request in milliseconds.
 
-    No error shows a value: credentials are among them.
+    No error shows a value, since some are credentials.
     """
     if not isinstance(value, dict) or not isinstance(value.get("url"), str):
         raise BadValueError("must be a mapping with the registry's url: {url: https://host:8081}")

@@ -1,5 +1,7 @@
-"""Decoded values as Arrow columns. A value that does not fit is found by halving, so that the others of its
-batch are still converted as columns.
+"""Converts decoded values to Arrow columns.
+
+All values of a column are converted at once. If that fails, the column is halved until the value that does
+not fit is found; the others are still converted as columns.
 """
 
 from __future__ import annotations
@@ -17,28 +19,30 @@ from tidemark.hudi_format.exact_decimals import exact_decimals
 from tidemark.record_formats.wire_types import attribute
 
 _UNFIT: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, ValueError, TypeError)
-# Finer fractions than the column keeps are cut, as Spark does it when it reads them.
+# Fractions finer than the column's unit are cut, as Spark does when it reads such a text.
 _FINER: Final = {"us": r"(\.\d{6})\d+", "ms": r"(\.\d{3})\d+"}
 _ZONE: Final = r"(Z|[+-]\d{2}(:?\d{2})?)$"
 _DATE_ONLY: Final = r"^\d{4}-\d{2}-\d{2}$"
 
 
 class ConvertedColumn(NamedTuple):
-    """One element per value, null where the value did not fit; ``unfit`` are their positions, ascending."""
+    """``array``: one element per value, null where it did not fit. ``unfit``: positions of those,
+    ascending.
+    """
 
     array: pa.Array
     unfit: list[int]
 
 
 Convert = Callable[[Sequence[Any]], pa.Array]
-"""Values of one column to an array of its type; raises one of `_UNFIT` when one does not fit."""
+"""Values of one column -> an array of its type; raises one of `_UNFIT` when a value does not fit."""
 
 
 def convert_column(
     values: Sequence[Any], arrow: pa.DataType, convert: Convert | None = None
 ) -> ConvertedColumn:
-    """The values of one column; never raises for a value. Without ``convert`` they are as `to_arrow` has
-    them.
+    """Converts the values of one column, by `to_arrow` without a ``convert``. Never raises because of a
+    value.
     """
     try:
         return ConvertedColumn(convert(values) if convert else to_arrow(values, arrow), [])
@@ -53,9 +57,7 @@ def convert_column(
 
 
 def to_arrow(values: Sequence[Any], arrow: pa.DataType) -> pa.Array:
-    """The values as they come from a `wire_types` type. Raises one of pyarrow's errors when one does not
-    fit.
-    """
+    """Converts values of a type made by `wire_types`. Raises one of `_UNFIT` when a value does not fit."""
     if pa.types.is_timestamp(arrow):
         return _timestamps(values, arrow)
     if pa.types.is_date32(arrow):
@@ -82,7 +84,7 @@ def _timestamps(values: Sequence[Any], arrow: pa.TimestampType) -> pa.Array:
 
 
 def _normalised(texts: pa.Array, arrow: pa.TimestampType) -> pa.Array:
-    """Finer fractions cut; for an instant a text without a zone is UTC."""
+    """The texts with finer fractions cut. For a type with a zone, texts without one are taken as UTC."""
     cut = pc.replace_substring_regex(texts, _FINER[arrow.unit], r"\1")
     if arrow.tz is None:
         return cut

@@ -1,9 +1,9 @@
-"""How values of a writer's Avro type become a column of the table: Avro's schema resolution, decided once per
-schema and carried out on columns.
+"""Avro's schema resolution: how values of a writer's type become a column of the table.
 
-Promotions are Avro's (int to long, float and double; long to float and double; float to double; string and
-bytes either way). Instants and decimals are converted by the writer's own meaning. What cannot be resolved
-fails when the schema is seen first, with the field's name.
+The conversion of each field is chosen once per schema, and then applied to whole columns. Promotions are
+Avro's (int to long, float and double; long to float and double; float to double; string to bytes and back).
+Timestamps and decimals are converted by the writer's logical type. A type that cannot be resolved fails
+when its schema is seen first, with an error that names the field.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TYPE_OF: Final[Mapping[str, type]] = {
 
 
 class UnresolvedError(Exception):
-    """A writer's type cannot be read as a column's; the text names the field."""
+    """A writer's type cannot be read as a column's type; the text names the field."""
 
     def __init__(self, path: str, problem: str, reason: Reason = Reason.INCOMPATIBLE_SCHEMA) -> None:
         super().__init__(f"field {path}: {problem}")
@@ -61,8 +61,10 @@ class UnresolvedError(Exception):
 
 
 def converter(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Convert:
-    """How values of ``avro`` become an array of ``arrow``. ``strict``: fields of nested records that the
-    column lacks are refused. Raises `UnresolvedError`.
+    """Returns the function that converts values of the Avro type to an array of type ``arrow``.
+
+    ``path``: the field's name for errors. ``strict``: nested fields that the column lacks are an error.
+    Raises UnresolvedError.
     """
     if avro.kind == "union":
         return _union(avro, arrow, path, strict)
@@ -82,7 +84,11 @@ def converter(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Co
 
 
 def _union(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Convert:
-    branches = [each for each in avro.branches if each.kind != "null"]
+    """The converter of a union, which chooses a branch by the Python type of the value.
+
+    Branches with the same Python type are served if it does not matter which one a value is of (`_alike`).
+    """
+    branches = [branch for branch in avro.branches if branch.kind != "null"]
     if len(branches) == 1:
         return converter(branches[0], arrow, path, strict)
     by_type: dict[type, Convert] = {}
@@ -102,12 +108,14 @@ def _union(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Conve
 
 
 def _alike(first: AvroType, second: AvroType) -> bool:
-    """Whether it does not matter which of two branches a value is of: plain numbers, and plain text."""
+    """Whether it does not matter to which of two branches a value belongs: plain numbers, and plain text."""
     plain = first.meaning is second.meaning is Meaning.PLAIN
     return plain and _TYPE_OF[first.kind] in (int, float, str)
 
 
 def _by_type(by_type: Mapping[type, Convert], arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    # Each branch converts a column that has null where a value is of another branch; then the first value
+    # that is not null is taken: [1, "a"] becomes [1, null] and [null, "a"], which are coalesced.
     parts = [pa.nulls(len(values), arrow)]
     known = {type(None), *by_type}
     for value in values:
@@ -148,7 +156,7 @@ def _scalar(avro: AvroType, arrow: pa.DataType) -> Convert | None:
 
 def _number(kind: str, arrow: pa.DataType) -> Convert:
     if kind in _WHOLE and pa.types.is_floating(arrow):
-        # Avro's promotion is the nearest number, not the exact one.
+        # Avro's promotion to float or double gives the nearest number, so inexact results are no error.
         return lambda values: pa.array(values, pa.int64()).cast(arrow, safe=False)
     return partial(pa.array, type=arrow)
 
@@ -169,7 +177,9 @@ def _element(avro: AvroType, field: pa.Field, path: str, strict: bool) -> Conver
 
 
 def fields_beyond(avro: AvroType, columns: Iterable[pa.Field], path: str = "") -> Iterator[str]:
-    """The fields of a writer's record that have no column, nested ones with their path (`customer.zip`)."""
+    """Yields the fields of a writer's record that have no column, nested ones with their path
+    (`customer.zip`).
+    """
     known = {column.name: column.type for column in columns}
     for name, written in (avro.fields or {}).items():
         shown = f"{path}.{name}" if path else name

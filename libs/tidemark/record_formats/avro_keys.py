@@ -1,4 +1,6 @@
-"""Kafka keys in Confluent's wire format as record keys; others are text, or the JSON of the key fields."""
+"""Decodes Kafka keys to record keys: Avro in Confluent's wire format; else text, or JSON of
+the key fields.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,18 @@ from tidemark.stream_runtime.schema_registry.ports import AVRO, SchemaSource, St
 
 @dataclass(frozen=True)
 class _KeySchema:
-    """``rows`` None: the key is no record but the text of the one key field."""
+    """How keys of one schema are read. ``rows`` None: the key is no record, but the value of the one key
+    field.
+    """
 
     datums: DatumReader
     rows: AvroRows | None
 
 
 class AvroKeys:
-    """``target``: the columns of the table; those of the record key are taken."""
+    """Decodes the Kafka keys of one table. ``target``: its columns, of which those of the record key are
+    used.
+    """
 
     def __init__(
         self, generator: KeyGenerator, target: RowTarget, source: SchemaSource, clock: Clock
@@ -43,7 +49,7 @@ class AvroKeys:
         )
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
-        """Raises InputWaitsError."""
+        """Returns per Kafka key the record key, or why it is none. Raises InputWaitsError."""
         ids = schema_ids([key or b"" for key in keys])
         framed = ids != NOT_FRAMED
         if not framed.any():
@@ -58,16 +64,17 @@ class AvroKeys:
             given = [keys[i] or b"" for i in at]
             parts = [slice(None)] if isinstance(schema, Unusable) else schema.datums.parts(given)
             for part in parts:
-                for i, found in zip(at[part], self._of_schema(schema, given[part]), strict=True):
-                    texts[i], errors[i] = found
+                for i, result in zip(at[part], self._of_schema(schema, given[part]), strict=True):
+                    texts[i], errors[i] = result
         return KeyColumns(pa.array(texts, pa.string()), pa.array(errors, pa.string()))
 
     def _of_schema(
         self, schema: _KeySchema | Unusable, keys: Sequence[bytes]
     ) -> list[tuple[str | None, str | None]]:
+        """Returns (record key, None) or (None, error) for each key; all keys have this schema."""
         if isinstance(schema, Unusable):
             return [(None, f"the Kafka key: {schema.detail}")] * len(keys)
-        found: list[tuple[str | None, str | None]] = [(None, None)] * len(keys)
+        results: list[tuple[str | None, str | None]] = [(None, None)] * len(keys)
         values, kept, refused = schema.datums.read(keys, range(len(keys)))
         if schema.rows is None:
             made = self._generator.checked_keys(pa.array([str(value) for value in values], pa.string()))
@@ -78,10 +85,10 @@ class AvroKeys:
             made = self._generator.record_keys(pa.Table.from_batches([decoded.rows]))
             positions = decoded.positions
         for at, text, error in zip(positions, made.keys.to_pylist(), made.error.to_pylist(), strict=True):
-            found[at] = text, error
+            results[at] = text, error
         for refusal in refused:
-            found[refusal.position] = None, f"the Kafka key: {refusal.detail}"
-        return found
+            results[refusal.position] = None, f"the Kafka key: {refusal.detail}"
+        return results
 
     def _build(self, schema_id: int, stored: StoredSchema) -> _KeySchema | Unusable:
         if stored.kind != AVRO:
@@ -91,7 +98,7 @@ class AvroKeys:
             datums = DatumReader(schema_id, avro)
             if avro.kind == "record":
                 return _KeySchema(datums, AvroRows(avro, self._target, {}))
-            # The text of a boolean or of bytes would be Python's, not the table's.
+            # Booleans and bytes are refused: str() would write them as Python does, and not as Hudi does.
             if avro.kind not in ("string", "int", "long") or len(self._generator.record_key_fields) > 1:
                 return Unusable(Reason.BAD_KEY, f"schema {schema_id} is {avro.shown}, not a record key")
             return _KeySchema(datums, None)

@@ -1,10 +1,14 @@
-"""How much memory the values of a writer's Avro type may take for each of their bytes.
+"""Limits the memory that values of a writer's Avro type take, per byte of the record.
 
-A reader makes an object of each value, whatever few bytes it has: an array of records that hold 30 records
-each, and one boolean at the end, is 6 kB of memory for every byte. So one record of a megabyte could end its
-reader. A type is served when its values take at most `MEMORY_PER_BYTE_MAX` for each of their bytes, and
-records are read so few at a time that all of them together have their limit. A record whose bytes could take
-more than `decoded_memory.MEMORY_MAX` is read value by value (`CountedBytes`), as far as they fit.
+fastavro makes an object of each value, however few bytes it has. Example: an array of records, each of
+which holds 30 records without bytes of their own and one boolean, takes 6 kB of memory per byte. A record
+of a megabyte could end the process. Three limits prevent that:
+
+1. A type is refused if its values may take more than `MEMORY_PER_BYTE_MAX` bytes of memory per byte.
+2. Only so many records are read at a time that all of them together stay within
+   `decoded_memory.TOGETHER_MAX`.
+3. A record whose bytes could take more than `decoded_memory.memory_max` is read value by value
+   (`CountedBytes`), and refused once it has too many values.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from tidemark.record_formats.avro_schema import AvroSchemaError, AvroType
 from tidemark.record_formats.decoded_memory import SYMBOL
 
 MEMORY_PER_BYTE_MAX: Final = 1_024
-"""Three records in each other, with one byte in all."""
+"""About the memory of three nested records that have one byte together."""
 _RATES: Final = (64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, MEMORY_PER_BYTE_MAX)
 _RATES_WITH_COLUMNS: Final = (*_RATES, *(1 << exponent for exponent in range(11, 21)))
 _RECORD_EXTRA_MAX: Final = 64 << 10
-"""What a record may take beyond its bytes: a few hundred fields without bytes of their own."""
-# Of CPython's objects on 64 bits, and of their places in a dictionary or list.
+"""Bytes of memory that a record may take beyond that rate: a few hundred fields without
+bytes of their own.
+"""
+# Sizes of CPython's objects on 64 bits, and of their places in a dictionary or list.
 _DICT: Final = 184
 _ENTRY: Final = 104
 _LIST: Final = 56
@@ -31,14 +37,16 @@ _SCALAR: Final = 56
 
 
 class TooManyValuesError(Exception):
-    """A record holds more values than its reader may make."""
+    """A record has more values than may be read."""
 
 
 class CountedBytes(BytesIO):
-    """Bytes of a record, of which a reader takes so many values at most; then TooManyValuesError is raised.
+    """The bytes of a record, from which at most ``values_max`` values can be read; then it raises
+    TooManyValuesError.
 
-    Each read is one; a text is two, its length and its bytes. The further bytes of a number belong to it,
-    unless the type has ``single_bytes`` (`has_single_bytes`): then each of them counts.
+    Each `read` counts as one value; a text is two, its length and its bytes. fastavro reads a number byte
+    by byte: the bytes behind the first are not counted, unless the type has ``single_bytes``
+    (`has_single_bytes`), which cannot be told from them. Then each byte counts.
     """
 
     def __init__(self, content: bytes, values_max: int, single_bytes: bool) -> None:
@@ -48,18 +56,19 @@ class CountedBytes(BytesIO):
         self._goes_on = False
 
     def read(self, size: int | None = -1, /) -> bytes:
-        found = super().read(size)
+        content = super().read(size)
         if not self._goes_on:
             self._left -= 1
             if self._left < 0:
                 raise TooManyValuesError
-        self._goes_on = self._joins and size == 1 and found >= b"\x80"
-        return found
+        # The highest bit of a number's byte says that another byte follows.
+        self._goes_on = self._joins and size == 1 and content >= b"\x80"
+        return content
 
 
 def has_single_bytes(avro: AvroType) -> bool:
-    """Whether values of the type are read as one byte of any content: booleans (other bytes than 0 and 1 are
-    taken as true) and fixed ones of one byte. They look like bytes of a number that goes on.
+    """Whether the type contains values of one byte of any content, which may look like the byte of a longer
+    number: booleans (every byte but 0 is read as true) and fixed values of size 1.
     """
     if avro.kind == "boolean" or (avro.kind == "fixed" and avro.size == 1):
         return True
@@ -68,9 +77,10 @@ def has_single_bytes(avro: AvroType) -> bool:
 
 
 def memory_per_byte(avro: AvroType, item_bytes: int | None = None) -> int:
-    """So many bytes of memory at most for each byte of a record. ``item_bytes``: what each item of an array
-    or a map takes in the columns; None: there are none. Raises `AvroSchemaError` when that has no limit that
-    is served.
+    """The most bytes of memory that a record of the type takes per byte, as one of the steps in `_RATES`.
+
+    ``item_bytes``: memory of each item of an array or map in the columns; None: no columns are made. Raises
+    AvroSchemaError when the objects alone may take more than `MEMORY_PER_BYTE_MAX` per byte.
     """
     for rate in _RATES:
         if _extra(avro, rate) <= 0:
@@ -80,16 +90,18 @@ def memory_per_byte(avro: AvroType, item_bytes: int | None = None) -> int:
         rate = MEMORY_PER_BYTE_MAX
     if item_bytes is None:
         return rate
-    # What the columns take is the table's affair: no type of a writer's is refused for it.
-    return next((each for each in _RATES_WITH_COLUMNS if _extra(avro, each, item_bytes) <= 0), rate)
+    # The columns' memory depends on the table's schema. A writer's type is never refused because of it.
+    return next((step for step in _RATES_WITH_COLUMNS if _extra(avro, step, item_bytes) <= 0), rate)
 
 
 def memory_per_value(avro: AvroType, item_bytes: int | None = None) -> int:
-    """So many bytes of memory at most for each value that is read, beside the bytes of texts and of fixed
-    ones: as `memory_per_byte`, with a fixed one as one value, however many bytes it has.
+    """The most bytes of memory per value that is read, without the bytes of texts and fixed values
+    themselves.
+
+    As `memory_per_byte`, except that a fixed value counts as one value, however many bytes it has.
     """
     least = memory_per_byte(avro, item_bytes)
-    rates = (each for each in _RATES_WITH_COLUMNS if _extra(avro, each, item_bytes, by_value=True) <= 0)
+    rates = (step for step in _RATES_WITH_COLUMNS if _extra(avro, step, item_bytes, by_value=True) <= 0)
     return max(next(rates, least), least)
 
 
@@ -103,20 +115,22 @@ def _check_record(avro: AvroType) -> None:
 
 
 def _extra(avro: AvroType, rate: int, item_bytes: int | None = None, by_value: bool = False) -> float:
-    """The most memory that one value takes beyond ``rate`` for each of its bytes, or of the values that it
-    is read as; infinite where more of these are more of that.
+    """The most memory, in bytes, that one value takes beyond ``rate`` times its bytes (``by_value``: times
+    the values that it is read as).
+
+    At most 0: the rate is enough. Infinite: each further item of an array or map adds to it, without limit.
     """
     kind = avro.kind
     if kind == "null":
         return 0
     if kind == "union":
-        return max(_extra(each, rate, item_bytes, by_value) for each in avro.branches) - rate
+        return max(_extra(branch, rate, item_bytes, by_value) for branch in avro.branches) - rate
     if kind == "record":
         fields = (avro.fields or {}).values()
-        return _DICT + sum(_ENTRY + _extra(each, rate, item_bytes, by_value) for each in fields)
+        return _DICT + sum(_ENTRY + _extra(field, rate, item_bytes, by_value) for field in fields)
     if avro.item is not None:
-        each = (item_bytes or 0) + (_SLOT if kind == "array" else _ENTRY + _SCALAR - rate)
-        return math.inf if each + _extra(avro.item, rate, item_bytes, by_value) > 0 else _LIST - rate
+        place = (item_bytes or 0) + (_SLOT if kind == "array" else _ENTRY + _SCALAR - rate)
+        return math.inf if place + _extra(avro.item, rate, item_bytes, by_value) > 0 else _LIST - rate
     if kind == "fixed" and not by_value:
         return _SCALAR + avro.size * (1 - rate)
     if kind == "enum":

@@ -1,4 +1,4 @@
-"""Rows of the table from Avro records of one writer's schema."""
+"""Reads Avro records of one writer's schema, and turns them into rows of the table."""
 
 from __future__ import annotations
 
@@ -48,21 +48,23 @@ from tidemark.record_formats.wire_format import HEADER_BYTES
 _DETAIL_CHARACTERS_MAX: Final = 300
 
 Defaults = Mapping[str, pa.Array]
-"""By column: an array of the one value that the table's schema gives to a field that a writer lacks."""
+"""Column -> an array of one value: the default in the table's schema, for a field that the writer lacks."""
 
 
 class DatumReader:
-    """Reads the records of one writer's schema, one by one: bounded by their bytes, as `avro_schema` and
-    `avro_memory` say.
+    """Reads the records of one writer's schema, one by one, within the limits of `avro_schema` and
+    `avro_memory`.
     """
 
     def __init__(
         self, schema_id: int, avro: AvroType, item_bytes: int | None = None, memory_most: int = MEMORY_MAX
     ) -> None:
-        """``item_bytes``: what an item of an array takes in the table's columns, None: it has none;
-        ``memory_most``: what one record may take, in bytes.
+        """Prepares the schema.
 
-        Raises AvroSchemaError for what fastavro does not take as a schema."""
+        ``item_bytes``: the memory of an array's item in the table's columns, None: no columns are made.
+        ``memory_most``: the memory that one record may take. Both in bytes. Raises AvroSchemaError when
+        fastavro refuses the schema, or its records could take too much memory.
+        """
         self._schema_id = schema_id
         self._memory_most = memory_most
         self._single_bytes = has_single_bytes(avro)
@@ -73,11 +75,11 @@ class DatumReader:
         try:
             self._schema = without_negative_indexes(parse_schema(plain_schema(avro)))
         except Exception as error:
-            # Its errors have no common base.
+            # fastavro's errors have no common base class.
             raise AvroSchemaError(f"{type(error).__name__}: {error}") from None
 
     def parts(self, values: Sequence[bytes]) -> Iterator[slice]:
-        """So many of the values at a time that their records take `TOGETHER_MAX` at most, or one each."""
+        """Yields slices of the values whose records together take at most `TOGETHER_MAX`, or of one value."""
         first, memory = 0, 0
         for at, value in enumerate(values):
             taken = (len(value) + 1) * self._memory_per_byte
@@ -91,7 +93,10 @@ class DatumReader:
     def read(
         self, values: Sequence[bytes], positions: Sequence[int]
     ) -> tuple[list[Any], list[int], list[Refusal]]:
-        """Framed values to records, the positions of those that are some, and the others' refusals."""
+        """Reads framed values; ``positions``: of each value in the batch.
+
+        Returns the records, their positions, and refusals of the other values.
+        """
         records: list[Any] = []
         kept: list[int] = []
         refused: list[Refusal] = []
@@ -108,7 +113,7 @@ class DatumReader:
                 refused.append(self._too_hungry(position, len(value)))
                 continue
             except Exception as error:
-                # Bytes from outside: fastavro raises whatever they lead it to.
+                # fastavro may raise errors of any class for bytes from outside.
                 refused.append(self._refusal(position, f"{type(error).__name__}: {error}"))
                 continue
             if left:
@@ -132,10 +137,14 @@ class DatumReader:
 
 
 class AvroRows:
-    """How records of one Avro type become rows. A field that has no column is in every record of the type."""
+    """Turns records of one Avro type into rows. Fields without a column are the same for all records of the
+    type.
+    """
 
     def __init__(self, record: AvroType, target: RowTarget, defaults: Defaults) -> None:
-        """Raises UnresolvedError when not one record of the type can be taken."""
+        """Raises UnresolvedError when the type cannot be read as the table's columns, so no record of it
+        can.
+        """
         self._columns = target.columns
         written = record.fields or {}
         if record.kind != "record":
@@ -145,7 +154,7 @@ class AvroRows:
             for name in written:
                 if name != named and name not in target.columns.names:
                     raise UnresolvedError(name, "the table's schema lacks it", Reason.UNKNOWN_FIELD)
-        self._readers = [_reader(each, written, target, defaults) for each in target.columns]
+        self._readers = [_reader(column, written, target, defaults) for column in target.columns]
         self._delete_field = named if named in written else None
         self._dropped: tuple[str, ...] = ()
         if target.unknown is UnknownFields.DROP:
@@ -156,7 +165,7 @@ class AvroRows:
             converter(written[self._delete_field], pa.bool_(), self._delete_field, False)
 
     def rows(self, records: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> DecodedRecords:
-        """One row per record whose values all fit."""
+        """Returns one row per record whose values all fit, and refusals of the others."""
         at: Int64Array = np.asarray(positions, np.int64)
         decoded = fill_columns(self._columns, self._readers, records, at, self._deletes(records))
         return replace(decoded, dropped=dict.fromkeys(self._dropped, at))
@@ -182,7 +191,7 @@ def _values(getter: Callable[[Any], Any], records: Sequence[Any]) -> list[Any]:
 
 
 def _nothing(records: Sequence[Any]) -> Sequence[Any]:
-    """The values of a field that the writer lacks."""
+    """Stands for the values of a field that the writer lacks: only their number is used."""
     return range(len(records))
 
 
@@ -193,7 +202,9 @@ def _constant(default: pa.Array | None, arrow: pa.DataType, values: Sequence[Any
 
 
 def column_defaults(table_schema: str, columns: pa.Schema) -> Defaults:
-    """The defaults in the text of `table.schema`, but null. Raises AvroSchemaError, UnresolvedError."""
+    """The defaults in the text of `table.schema` that are not null. Raises AvroSchemaError,
+    UnresolvedError.
+    """
     avro, types = load_json(table_schema), read_avro_schema(table_schema).fields or {}
     defaults: dict[str, pa.Array] = {}
     for field in avro["fields"]:
@@ -209,5 +220,5 @@ def column_defaults(table_schema: str, columns: pa.Schema) -> Defaults:
 
 
 def _default(avro: AvroType, value: Any) -> Any:
-    """Avro writes the default of bytes as text, a character a byte."""
+    """The default's value. Avro schemas write a default of bytes as text with one character per byte."""
     return value.encode("latin-1") if avro.kind in ("bytes", "fixed") and isinstance(value, str) else value

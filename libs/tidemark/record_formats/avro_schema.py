@@ -1,7 +1,8 @@
-"""A writer's Avro schema as a tree: named types put in where they are named, meanings told by type names.
+"""Parses a writer's Avro schema into a tree: references to named types are replaced by the types.
 
-Schemas come from outside, so what a record of one could do to its reader is bounded here, before any is read:
-no type contains itself, nesting and size of the tree are limited, and no item of an array takes zero bytes.
+Schemas come from outside. So this module limits, before any record is read, how a record of the schema
+could harm its reader: a type must not contain itself, depth and size of the tree are limited, and an
+array's items must take at least one byte.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 
 class AvroSchemaError(Exception):
-    """The schema is none, or one that no record may be read by; the text says what in it."""
+    """The schema is invalid, or not allowed for reading records; the text says which part of it."""
 
 
 @dataclass(frozen=True)
 class AvroType:
-    """One node. ``fields`` of a record, ``item`` of an array or map, ``branches`` of a union."""
+    """One node of the tree.
+
+    ``fields``: of a record. ``item``: of an array or map. ``branches``: of a union. ``symbols``: of an enum.
+    ``size``: of a fixed type, in bytes. ``scale``: of a decimal.
+    """
 
     kind: str
     meaning: Meaning = Meaning.PLAIN
@@ -41,14 +46,14 @@ class AvroType:
     @property
     def not_null(self) -> AvroType:
         """The one branch beside null of a union; else the type itself."""
-        others = [each for each in self.branches if each.kind != "null"]
+        others = [branch for branch in self.branches if branch.kind != "null"]
         return others[0] if len(others) == 1 else self
 
     @property
     def shown(self) -> str:
-        """For texts."""
+        """The type's name in errors and refusals."""
         if self.kind == "union":
-            return "a union of " + ", ".join(each.shown for each in self.branches)
+            return "a union of " + ", ".join(branch.shown for branch in self.branches)
         return self.kind if self.meaning is Meaning.PLAIN else f"{self.kind} ({self.meaning.value})"
 
 
@@ -59,17 +64,17 @@ def count_parts(avro: AvroType) -> int:
 
 
 def read_avro_schema(text: str, references: Iterable[str] = ()) -> AvroType:
-    """The tree of a schema. Raises `AvroSchemaError`."""
+    """Parses a schema; ``references``: texts of the schemas whose types it names. Raises AvroSchemaError."""
     reader = _Reader()
-    for each in references:
-        reader.learn(load_json(each), "")
+    for reference in references:
+        reader.learn(load_json(reference), "")
     avro = load_json(text)
     reader.learn(avro, "")
     return reader.read(avro, "", 0)
 
 
 def load_json(text: str) -> Any:
-    """Raises `AvroSchemaError`."""
+    """Parses the JSON of a schema, or the bare name of a primitive type. Raises AvroSchemaError."""
     if len(text) > TEXT_BYTES_MAX:
         raise AvroSchemaError(f"its text is longer than {TEXT_BYTES_MAX} characters")
     try:
@@ -82,17 +87,18 @@ def load_json(text: str) -> Any:
 
 
 def plain_schema(avro: AvroType) -> Any:
-    """The tree as a schema by which values are read as they are encoded, with nothing made of them. Names of
-    types are new ones: what a type was called matters to nobody who reads values.
+    """The tree as a schema without logical types, so that fastavro returns values as they are encoded.
+
+    Types get new names, because the old ones do not matter for reading values.
     """
     return _plain(avro, count())
 
 
 def _plain(avro: AvroType, numbers: Iterator[int]) -> Any:
     if avro.kind == "union":
-        return [_plain(each, numbers) for each in avro.branches]
+        return [_plain(branch, numbers) for branch in avro.branches]
     if avro.kind == "record":
-        fields = [{"name": name, "type": _plain(each, numbers)} for name, each in (avro.fields or {}).items()]
+        fields = [{"name": name, "type": _plain(kind, numbers)} for name, kind in (avro.fields or {}).items()]
         return {"type": "record", "name": f"t{next(numbers)}", "fields": fields}
     if avro.item is not None:
         return {"type": avro.kind, "items" if avro.kind == "array" else "values": _plain(avro.item, numbers)}
@@ -110,12 +116,12 @@ class _Reader:
         self._nodes = 0
 
     def learn(self, avro: Any, namespace: str, depth: int = 0) -> None:
-        """Notes the definitions in a schema under their full names."""
+        """Stores the definitions of named types in a schema under their full names."""
         if depth > 4 * NESTING_DEPTH_MAX:
             raise AvroSchemaError(f"it is nested more than {NESTING_DEPTH_MAX} levels deep")
         if isinstance(avro, list):
-            for each in avro:
-                self.learn(each, namespace, depth + 1)
+            for branch in avro:
+                self.learn(branch, namespace, depth + 1)
         if not isinstance(avro, dict):
             return
         inner = namespace
@@ -125,8 +131,8 @@ class _Reader:
             self._named.setdefault(name, (avro, inner))
         for key in ("type", "items", "values"):
             self.learn(avro.get(key), inner, depth + 1)
-        for each in avro["fields"] if isinstance(avro.get("fields"), list) else ():
-            self.learn(each.get("type") if isinstance(each, dict) else None, inner, depth + 1)
+        for member in avro["fields"] if isinstance(avro.get("fields"), list) else ():
+            self.learn(member.get("type") if isinstance(member, dict) else None, inner, depth + 1)
 
     def read(self, avro: Any, namespace: str, depth: int) -> AvroType:
         self._nodes += 1
@@ -135,8 +141,8 @@ class _Reader:
         if depth > NESTING_DEPTH_MAX:
             raise AvroSchemaError(f"it is nested more than {NESTING_DEPTH_MAX} levels deep")
         if isinstance(avro, list):
-            branches = tuple(self.read(each, namespace, depth + 1) for each in avro)
-            if not branches or any(each.kind == "union" for each in branches):
+            branches = tuple(self.read(branch, namespace, depth + 1) for branch in avro)
+            if not branches or any(branch.kind == "union" for branch in branches):
                 raise AvroSchemaError("it has an empty union, or one within another")
             return AvroType("union", branches=branches)
         if isinstance(avro, str):
@@ -187,18 +193,18 @@ class _Reader:
         inner = name.rpartition(".")[0]
         fields: dict[str, AvroType] = {}
         listed = avro.get("fields")
-        for each in listed if isinstance(listed, list) else ():
-            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+        for member in listed if isinstance(listed, list) else ():
+            if not isinstance(member, dict) or not isinstance(member.get("name"), str):
                 raise AvroSchemaError(f"its record {name} has a field without a name")
-            fields[each["name"]] = self.read(each.get("type"), inner, depth + 1)
+            fields[member["name"]] = self.read(member.get("type"), inner, depth + 1)
         self._open.discard(name)
         return AvroType("record", fields=fields)
 
 
 def _symbols(symbols: Any) -> tuple[str, ...]:
-    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
         raise AvroSchemaError("it has an enum without symbols")
-    if any(len(each) > SYMBOL_CHARACTERS_MAX for each in symbols):
+    if any(len(symbol) > SYMBOL_CHARACTERS_MAX for symbol in symbols):
         raise AvroSchemaError(
             f"it has an enum with a symbol of more than {SYMBOL_CHARACTERS_MAX} characters: a record holds "
             "one in a byte"
@@ -219,9 +225,9 @@ def _full_name(name: Any, namespace: Any) -> str:
 
 
 def _bytes_min(avro: AvroType) -> int:
-    """The least that a value takes, as far as telling zero from more goes."""
+    """A lower limit of the bytes of a value: 0 only if a value may take no bytes."""
     if avro.kind == "null":
         return 0
     if avro.kind == "record":
-        return sum(_bytes_min(each) for each in (avro.fields or {}).values())
+        return sum(_bytes_min(field) for field in (avro.fields or {}).values())
     return avro.size if avro.kind == "fixed" else 1

@@ -1,16 +1,19 @@
-"""What Debezium's change events mean to a table, whatever they are encoded in.
+"""How Debezium's change events change a table, for both encodings (JSON and Avro).
 
 =========== ==============================================================================================
-c, u, r     the row of ``after`` is the key's
-d           the key is deleted where it lives: of ``before`` the key fields alone count, and without it the
-            Kafka key does
-t           the source table was emptied: refused, since a table that has other sources, too, must not lose
-            their rows, and nobody can undo it; whoever wants it empties the table with Hudi on Spark
-null value  a delete of its Kafka key; right behind its own ``d`` it changes nothing
+op          effect
+=========== ==============================================================================================
+c, u, r     ``after`` becomes the key's row
+d           the key is deleted, in the partition where the index has it. The key comes from ``before``, of
+            which only the key fields are read, or from the Kafka key when there is no ``before``
+t           (the source table was truncated) refused: the table may have rows of other sources, and nobody
+            could undo it. An operator can delete the rows with Hudi on Spark
+m           (a logical message of PostgreSQL) counted and ignored
+null value  a delete of its Kafka key; it has no effect right behind the ``d`` event of the same key
 =========== ==============================================================================================
 
-With `input.debezium.ordering` the source's position is the ordering value of every event; without it a ``d``
-has none, and deletes what came before it.
+With `input.debezium.ordering` the ordering value of every event is the source's position. Without it a
+``d`` has no ordering value, and deletes everything that came before it.
 """
 
 from __future__ import annotations
@@ -30,15 +33,16 @@ from tidemark.record_formats.source_position import EnvelopeOrdering
 UPSERTS: Final = frozenset("cur")
 DELETE: Final = "d"
 TRUNCATE: Final = "t"
-# PostgreSQL's pg_logical_emit_message: a note in the log, of no table and no row.
+# PostgreSQL's pg_logical_emit_message: an entry in the log that belongs to no table and no row.
 MESSAGE: Final = "m"
-# Debezium's default for a value that the source's log left out (PostgreSQL: a large one that did not change).
+# Debezium's default placeholder for a value that is not in the source's log (PostgreSQL: large and
+# unchanged).
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 
 
 @dataclass
 class Changes:
-    """What the events of one batch say, collected event by event. Positions are those of the batch."""
+    """The effects of the events of one batch, collected event by event. Positions are those of the batch."""
 
     ordering: EnvelopeOrdering | None
     refused: list[Refusal] = field(default_factory=list)
@@ -48,7 +52,10 @@ class Changes:
     _sources: dict[int, Sequence[Any]] = field(default_factory=dict)
 
     def takes(self, position: int, op: Any, has_before: bool, has_after: bool) -> str | None:
-        """Which image holds the event's row: "before", "after", or None when there is none to read."""
+        """Takes note of one event's operation, or refuses it.
+
+        Returns which image has the event's row: "before", "after", or None when no image is to be read.
+        """
         if isinstance(op, str) and op in UPSERTS:
             if has_after:
                 return "after"
@@ -72,18 +79,19 @@ class Changes:
         return None
 
     def delete_by_kafka_key(self, position: int) -> None:
-        """The event is nothing but a null in a wrapper."""
+        """Takes note of an event whose payload is null: a delete of its Kafka key."""
         self._by_kafka_key.append(position)
 
     def stands_at(self, position: int, found: Sequence[Any]) -> None:
-        """What the fields of `ordering` hold."""
+        """Stores the values of the event's ordering fields (`SourcePosition.fields`)."""
         self._sources[position] = found
 
     def refuse(self, position: int, reason: Reason, detail: str) -> None:
+        """Refuses the event at this position."""
         self.refused.append(Refusal(position, reason, detail))
 
     def finish(self, decoded: DecodedRecords) -> DecodedRecords:
-        """The rows of all images, with what the envelopes say of them."""
+        """Adds deletes, ordering values and refusals of the envelopes to the decoded rows of all images."""
         deletes = np.isin(decoded.positions, np.asarray(self._deletes, np.int64))
         rows = decoded.rows
         if self.ordering is not None:
@@ -110,7 +118,7 @@ class Changes:
 
 
 def without_unavailable(decoded: DecodedRecords) -> DecodedRecords:
-    """Refuses rows that would write the placeholder of a value that the source did not log."""
+    """Refuses rows in which a column has Debezium's placeholder instead of a value that was not logged."""
     bad = np.zeros(decoded.rows.num_rows, np.bool_)
     refused = []
     for field_, column in zip(decoded.rows.schema, decoded.rows.columns, strict=True):

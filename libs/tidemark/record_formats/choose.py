@@ -1,4 +1,4 @@
-"""The decoder that a configuration asks for."""
+"""Makes the decoder for the configuration's `input.format`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidemark.stream_runtime.schema_registry.ports import SchemaSource
 def record_decoder(
     config: TableConfigFile, schema: TableSchema, generator: KeyGenerator, clock: Clock
 ) -> RecordDecoder:
-    """Raises SetupError, `SchemaError`, RegistrySettingsError."""
+    """Makes the decoder of the table's input. Raises SetupError, SchemaError, RegistrySettingsError."""
     given = config.input
     source: SchemaSource | None = None
     if given.schema_registry is not None:

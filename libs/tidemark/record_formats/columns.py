@@ -1,4 +1,6 @@
-"""Decoded records to columns, column by column; a record with a value that does not fit is refused alone."""
+"""Turns decoded records into columns. A record with a value that does not fit is refused; the others are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from tidemark.record_formats.decoder import BoolArray, DecodedRecords, Int64Arra
 from tidemark.record_formats.refusals import Reason, Refusal
 
 Values = Callable[[Sequence[Any]], Sequence[Any]]
-"""The values of one column, one per record."""
+"""Records -> the values of one column, one per record."""
 
 
 class ColumnReader(NamedTuple):
-    """How one column is taken from decoded records. ``convert`` None: the values are as in `wire_types`."""
+    """How one column is read from decoded records. ``convert`` None: values are of a `wire_types` type."""
 
     values: Values
     convert: Convert | None = None
@@ -30,20 +32,23 @@ def fill_columns(
     positions: Int64Array,
     deletes: BoolArray,
 ) -> DecodedRecords:
-    """One row per record whose values all fit; ``positions`` and ``deletes`` are the records'."""
+    """Returns one row per record whose values all fit, and refusals of the others.
+
+    ``readers``: one per column. ``positions``, ``deletes``: one element per record.
+    """
     refused: list[Refusal] = []
     arrays, unfit = [], np.zeros(len(records), np.bool_)
     for field, reader in zip(columns, readers, strict=True):
         if not records:
             arrays.append(pa.nulls(0, field.type))
             continue
-        found = reader.values(records)
-        column = convert_column(found, field.type, reader.convert)
+        values = reader.values(records)
+        column = convert_column(values, field.type, reader.convert)
         arrays.append(column.array)
         for at in column.unfit:
             if not unfit[at]:
                 unfit[at] = True
-                detail = f"field {field.name}: {_shown(found[at])} does not fit {field.type}"
+                detail = f"field {field.name}: {_shown(values[at])} does not fit {field.type}"
                 refused.append(Refusal(int(positions[at]), Reason.MISTYPED_FIELD, detail))
     rows = pa.RecordBatch.from_arrays(arrays, schema=columns)
     if unfit.any():

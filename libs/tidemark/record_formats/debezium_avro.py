@@ -1,4 +1,4 @@
-"""`input.format: debezium-avro`: change events as Avro, by the schemas that a registry has."""
+"""`input.format: debezium-avro`: change events as Avro, with schemas from a registry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ from tidemark.stream_runtime.schema_registry.ports import SchemaSource
 
 @dataclass(frozen=True)
 class _Images:
-    """How the rows before (their keys alone) and after an event are read; None: there is no such image."""
+    """Readers of the row before an event (only its key fields; None: the schema has no such field) and
+    after it.
+    """
 
     before: AvroRows | None
     after: AvroRows
@@ -56,7 +58,7 @@ class DebeziumAvro:
         clock: Clock,
         memory_most: int = MEMORY_MAX,
     ) -> None:
-        """``memory_most``: what one record may take once it is decoded, in bytes."""
+        """``memory_most``: limit of the memory that one decoded record takes, in bytes."""
         self._target = target
         self._key_target = RowTarget(key_columns(generator, target.columns), None, UnknownFields.IGNORE)
         self._defaults = defaults
@@ -98,8 +100,8 @@ class DebeziumAvro:
         taken = changes.takes(position, event.get("op"), before is not None, after is not None)
         if self._ordering is not None:
             holder = event.get("source") if self._ordering.position.in_source else event
-            found = holder if isinstance(holder, dict) else {}
-            changes.stands_at(position, [found.get(name) for name in self._ordering.position.fields])
+            block = holder if isinstance(holder, dict) else {}
+            changes.stands_at(position, [block.get(name) for name in self._ordering.position.fields])
         return taken
 
     def _images(self, envelope: AvroType) -> _Images:

@@ -1,7 +1,7 @@
-"""`input.format: debezium-json`: change events as Kafka Connect's JSON converter writes them, with their
-schema (``{"schema": …, "payload": …}``) or without.
+"""`input.format: debezium-json`: change events as Kafka Connect's JSON converter writes them.
 
-With it, numbers and bytes are read by the meaning that it names (`meanings`). Without, as JSON records are: a
+An event has its schema with it (``{"schema": …, "payload": …}``) or not. With a schema, numbers and bytes
+are read by the logical types that it names (`meanings`). Without one they are read as in JSON records: a
 time is in the column's unit, a decimal is text or a number.
 """
 
@@ -48,7 +48,7 @@ _decode_plain: Final = msgspec.json.Decoder().decode
 
 
 class _Images(NamedTuple):
-    """How the rows before (their keys alone) and after an event are read."""
+    """Decoders of the row before an event (only its key fields) and of the row after it."""
 
     before: JsonDecoder
     after: JsonDecoder
@@ -68,7 +68,7 @@ class DebeziumJson:
         framed: FramedJson | None = None,
     ) -> None:
         self._schema = schema
-        self._columns = pa.schema([each.with_nullable(True) for each in schema.arrow])
+        self._columns = pa.schema([column.with_nullable(True) for column in schema.arrow])
         self._generator = generator
         self._unknown = unknown
         self._ordering = ordering
@@ -121,7 +121,7 @@ class DebeziumJson:
         return changes.finish(decoded)
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        learnt = max((each.learnt_inner for each in self._decoders()), default=0)
+        learnt = max((decoder.learnt_inner for decoder in self._decoders()), default=0)
         return self._memory.of(bare(values, self._framed), most, learnt)
 
     def _decoders(self) -> Iterator[JsonDecoder]:
@@ -143,10 +143,10 @@ class DebeziumJson:
         return taken
 
     def _images_of(self, written: bytes) -> _Images:
-        """The decoders for rows of one schema, as the envelope has it."""
+        """The decoders for rows of one schema, given the schema's text in the envelope."""
         if not written or written == b"null":
             return self._plain
-        # Schemas are large and few: their digests are kept.
+        # Schemas are large and few, so decoders are kept by the digest of the text.
         digest = hashlib.blake2b(written, digest_size=16).digest()
         known = self._by_schema.get(digest)
         if known is None:
@@ -159,7 +159,9 @@ class DebeziumJson:
     def _made_for(self, readings: dict[str, JsonReading]) -> _Images:
         if not readings:
             return self._plain
-        of_keys = {name: each for name, each in readings.items() if name in self._keys_schema.arrow.names}
+        of_keys = {
+            name: reading for name, reading in readings.items() if name in self._keys_schema.arrow.names
+        }
         return _Images(
             JsonDecoder(self._keys_schema, None, UnknownFields.IGNORE, of_keys),
             JsonDecoder(self._schema, None, self._unknown, readings),
@@ -167,7 +169,10 @@ class DebeziumJson:
 
 
 def _envelope_type(position: SourcePosition | None) -> type[msgspec.Struct]:
-    """Both the wrapper with its schema and the envelope itself; rows stay raw until their schema is known."""
+    """The type of both the wrapper with its schema and the envelope itself.
+
+    Rows stay raw bytes until their schema is known.
+    """
     fields: list[Any] = [
         *((name, _Raw, msgspec.UNSET) for name in ("op", "schema", "payload", "before", "after")),
     ]
@@ -182,8 +187,10 @@ def _envelope_type(position: SourcePosition | None) -> type[msgspec.Struct]:
 
 
 def _plain(raw: Any) -> Any:
-    """A value of the envelope; None without one. What is larger than any of them is not read: an array in its
-    place could take hundreds of times its bytes.
+    """A scalar of the envelope; None where there is none.
+
+    A value larger than any valid scalar is not decoded: an array in its place could take hundreds of times
+    its bytes.
     """
     if raw is msgspec.UNSET or len(raw) > _PLAIN_BYTES_MAX:
         return None
@@ -198,12 +205,14 @@ def _is_there(image: Any) -> bool:
 
 
 def _readings(written: bytes, columns: pa.Schema) -> dict[str, JsonReading]:
-    """How columns are read that are not written as in JSON records; {} for a schema that says nothing."""
+    """How to read the columns that are not written as in JSON records; {} for a schema that
+    cannot be used.
+    """
     try:
         envelope = msgspec.json.decode(written)
-        images = {each.get("field"): each for each in envelope["fields"]}
+        images = {image.get("field"): image for image in envelope["fields"]}
         fields = (images.get("after") or images["before"])["fields"]
-        named = {each["field"]: each for each in fields}
+        named = {field["field"]: field for field in fields}
     except (*_UNREADABLE, KeyError, TypeError, AttributeError):
         return {}
     readings = {}

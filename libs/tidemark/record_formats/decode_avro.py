@@ -1,7 +1,7 @@
-"""`input.format: avro`: records in Confluent's wire format, by the schemas that a registry has.
+"""`input.format: avro`: records in Confluent's wire format, with schemas from a registry.
 
-fastavro reads record by record (nothing reads Avro by columns); what comes after is columns: per schema one
-plan made once, per batch one conversion a column.
+fastavro reads record by record, since no library reads such Avro by columns. After that all work is on
+columns: a plan is made once per schema, and each column of a batch is converted at once.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ Plan = TypeVar("Plan")
 
 @dataclass(frozen=True)
 class WriterSchema(Generic[Plan]):
-    """A writer's schema made ready: how its records are read, and what is made of them."""
+    """A prepared writer's schema: ``datums`` reads its records, ``plan`` turns them into rows."""
 
     datums: DatumReader
     plan: Plan
 
 
 class FramedAvro(Generic[Plan]):
-    """Framed values, sorted by their schemas. ``plan_of`` may raise UnresolvedError and AvroSchemaError."""
+    """Groups framed values by schema. ``plan_of`` makes a schema's plan; it may raise UnresolvedError and
+    AvroSchemaError, which make the schema unusable.
+    """
 
     def __init__(
         self,
@@ -66,8 +68,10 @@ class FramedAvro(Generic[Plan]):
     def by_schema(
         self, messages: Sequence[Message], positions: Int64Array, refused: list[Refusal]
     ) -> list[tuple[WriterSchema[Plan], list[int]]]:
-        """Per schema the positions of its records, in parts that fit into memory (a schema may come several
-        times); those of none are refused. Raises InputWaitsError.
+        """Returns schemas with positions of their records, in parts that fit into memory.
+
+        A schema may come several times, once per part. Records without a usable schema are added to
+        ``refused``. Raises InputWaitsError.
         """
         ids = schema_ids([messages[i].value or b"" for i in positions])
         groups = []
@@ -84,7 +88,9 @@ class FramedAvro(Generic[Plan]):
         return groups
 
     def memory(self, values: Sequence[bytes]) -> Int64Array:
-        """As `RecordDecoder.memory`. One record alone is bounded while it is read."""
+        """The most memory per value, for `RecordDecoder.memory`; never above `TOGETHER_MAX`, because a single
+        record is limited while it is read (`DatumReader`).
+        """
         return np.minimum(self._columns.of(values), TOGETHER_MAX)
 
     def _build(self, schema_id: int, stored: StoredSchema) -> WriterSchema[Plan] | Unusable:
@@ -115,7 +121,7 @@ class AvroDecoder:
         clock: Clock,
         memory_most: int = MEMORY_MAX,
     ) -> None:
-        """``memory_most``: what one record may take once it is decoded, in bytes."""
+        """``memory_most``: limit of the memory that one decoded record takes, in bytes."""
         self._target = target
         self._keys = keys
         self._framed = FramedAvro(

@@ -1,9 +1,9 @@
-"""A limit of time for decoding, also where the code that hangs is C and lets no other thread run.
+"""A time limit for decoding that also works when the hanging code is C and holds the interpreter's lock.
 
-Python's fault handler has a thread of its own that needs no interpreter: when the time is over it writes
-where every thread stands to stderr and ends the process. The coordinator counts that as a death of the lane's
-reader (`commit_coordinator.domain.reader_deaths`), and the next owners read the lane apart, where the record
-is found.
+Python's fault handler has a thread of its own that does not need that lock. When the time is over it writes
+all threads' tracebacks to stderr and ends the process. The coordinator counts this as a death of the lane's
+reader (`commit_coordinator.domain.reader_deaths`). After two, the next owner reads the lane in a child
+process, which finds the record.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from typing import Final
 from tidemark.stream_runtime.clock import Clock, SystemClock
 
 DECODE_S: Final = 300.0
-"""A batch of 4 MiB takes a fraction of a second; asking a registry, and a busy machine, much more."""
+"""Seconds for one batch. A batch of 4 MiB takes a fraction of a second; a registry, or a busy machine, much
+more.
+"""
 
 
 class DecodeBound:
-    """A context manager around each batch that is decoded; several threads may be in it. One of it for a
-    process: the fault handler has one timer.
+    """A context manager around the decoding of each batch. Several threads may be in it at a time.
+
+    A process may have only one (`DECODING`), because the fault handler has one timer: it is set to the
+    earliest end.
     """
 
     def __init__(self, clock: Clock, limit_s: float = DECODE_S) -> None:
@@ -55,4 +59,4 @@ class DecodeBound:
 
 
 DECODING: Final = DecodeBound(SystemClock())
-"""This process's."""
+"""The one limit of this process."""

@@ -1,8 +1,8 @@
-"""Batches of JSON records to Arrow columns by the table's schema.
+"""Decodes batches of JSON records to Arrow columns of the table's schema.
 
-The decoder runs over the whole batch in C; a record that fails stops it, is set aside with its reason, and
-the run goes on behind it. One bad record never spoils its batch. When a field stands twice in an object the
-last one holds; fields that the schema lacks are dropped and named, or refused (``input.unknown_fields``).
+msgspec decodes the whole batch in C. A record that fails stops it; the record is refused with its reason, and
+decoding goes on behind it. If an object has a field twice, the last one is taken. Fields that the schema
+lacks are dropped and counted by name, or their records refused (`input.unknown_fields`).
 """
 
 from __future__ import annotations
@@ -38,21 +38,23 @@ from tidemark.record_formats.wire_types import Unknowns, attribute, record_type
 
 _PATH: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _DETAIL_CHARACTERS_MAX: Final = 300
-# Each object in a record has a place for each field that is learnt: of a record with many, few are learnt.
+# Each inner object has a place for each learnt field, so a large record may make a decoder learn only a few.
 _LARGE_BYTES: Final = 256 << 10
 _LEARNT_OF_LARGE: Final = 8
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class JsonReading(NamedTuple):
-    """A column that is written in another way than `wire_types` says: its msgspec type, and to Arrow."""
+    """How a column is read that is not written as `wire_types` says: its msgspec type, and its conversion."""
 
     wire: Any
     convert: Convert
 
 
 class JsonDecoder:
-    """Decodes records of one table. Made once; holds no state between batches."""
+    """Decodes records of one table. Made once; between batches it keeps only the unknown fields it has
+    learnt.
+    """
 
     def __init__(
         self,
@@ -61,8 +63,8 @@ class JsonDecoder:
         unknown: UnknownFields,
         readings: Mapping[str, JsonReading] | None = None,
     ) -> None:
-        """``readings``: by column. Raises `SchemaError` for a delete field that is a column of another type
-        than boolean.
+        """``readings``: by column name. Raises SchemaError for a delete field that is a column of another
+        type than boolean.
         """
         target = RowTarget.of(schema, delete_field, unknown)
         self._arrow, named = target.columns, target.delete_field
@@ -87,8 +89,8 @@ class JsonDecoder:
         ]
 
     def decode(self, values: Sequence[Any], positions: Int64Array) -> DecodedRecords:
-        """Decodes the values (bytes, or anything with a buffer of them); ``positions`` says which record of
-        the caller's batch each of them is.
+        """Decodes the values (bytes, or any buffer); ``positions``: of each value's record in the caller's
+        batch.
         """
         records, refused_at, refused, single = self._objects(values, positions)
         kept = np.delete(positions, refused_at)
@@ -97,12 +99,14 @@ class JsonDecoder:
         return replace(decoded, refused=refused + decoded.refused, dropped=dropped)
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        """So many bytes of memory at most decoding each value takes; close where that is above ``most``."""
+        """The most bytes of memory that decoding each value takes; exact enough where that is above
+        ``most``.
+        """
         return self._memory.of(values, most, self.learnt_inner)
 
     @property
     def learnt_inner(self) -> int:
-        """So many places every inner object has at most for fields that the schema lacks."""
+        """The most places that an inner object has for fields that the schema lacks."""
         return self._learnt.inner_fields
 
     def _made_decoder(self, forbid: bool) -> Callable[[Any], Any]:
@@ -114,7 +118,11 @@ class JsonDecoder:
     def _objects(
         self, values: Sequence[Any], positions: Int64Array
     ) -> tuple[list[Any], list[int], list[Refusal], dict[str, Int64Array]]:
-        """Records, which values are none, why not, and unknown fields outside of what is learnt."""
+        """Decodes all values.
+
+        Returns the records, the indexes of the other values, their refusals, and the positions of records
+        with unknown fields that were not learnt, by field.
+        """
         records: list[Any] = []
         refused_at: list[int] = []
         refused: list[Refusal] = []
@@ -122,12 +130,12 @@ class JsonDecoder:
         remaining = iter(values)
         while True:
             try:
-                # What was decoded before a failure stays in the list; the iterator stands behind it.
+                # After a failure the list has the records before it, and the iterator goes on behind it.
                 records.extend(map(self._decode, remaining))
                 return records, refused_at, refused, {n: np.asarray(at) for n, at in single.items()}
             except _UNREADABLE as error:
-                # No variable may keep the error: its traceback has this frame, and with it all values. Such a
-                # cycle stays until the garbage collector comes by.
+                # No variable may keep the error: its traceback refers to this frame and so to all values,
+                # and such a cycle is freed only by the garbage collector.
                 at = len(records) + len(refused_at)
                 record, unlearnt, reason = self._judged(values[at], error)
             if reason is not None:
@@ -139,7 +147,11 @@ class JsonDecoder:
                 single.setdefault(unlearnt, []).append(int(positions[at]))
 
     def _judged(self, value: Any, error: Exception) -> tuple[Any, str | None, tuple[Reason, str] | None]:
-        """The record in spite of the error, and its unknown field if that was not learnt; or why not."""
+        """Decodes a value that failed once more, if its only fault is an unknown field that may be dropped.
+
+        Returns the record and its unknown field if that was not learnt, or the reason and detail of a
+        refusal.
+        """
         if self._unknown is not UnknownFields.DROP or not is_unknown_field(error):
             return None, None, json_refusal(error)
         try:
@@ -148,9 +160,10 @@ class JsonDecoder:
             return None, None, json_refusal(another)
 
     def _again(self, value: Any, error: Exception) -> tuple[Any, str | None]:
-        """The record whose unknown field the decoder stopped at, and the field's name if it was not learnt.
+        """Learns the record's unknown fields one by one, until a decoder takes it.
 
-        Raises what the decoder raises for another reason.
+        Returns the record, and the name of its last unknown field if that was not learnt. Raises what the
+        decoder raises for another reason.
         """
         name, learnt = self._learnt.learn(error)
         most = _LEARNT_OF_LARGE if len(value) > _LARGE_BYTES else DROPPED_MAX
@@ -175,7 +188,7 @@ class JsonDecoder:
 
 
 def json_refusal(error: Exception) -> tuple[Reason, str]:
-    """What msgspec found wrong with a record."""
+    """The reason and detail for an error of msgspec's."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         reason, detail = Reason.NOT_JSON, f"not JSON: {text}"

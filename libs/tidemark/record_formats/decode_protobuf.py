@@ -1,7 +1,7 @@
-"""`input.format: protobuf`: messages of one type, which a descriptor file describes, bare or in Confluent's
-wire format. A newer field is dropped (or refused) until the file has it.
+"""`input.format: protobuf`: messages of one type, plain or in Confluent's wire format.
 
-Messages are read by Protobuf's own parser, which limits their nesting to 100 levels.
+A descriptor file describes the type. A newer field that the file lacks is dropped, or its record refused
+(`input.unknown_fields`). Protobuf's own parser reads the messages; it limits nesting to 100 levels.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from tidemark.stream_runtime.kafka.ports import Message as Record
 
 
 class ProtobufDecoder:
-    """The `RecordDecoder` of `protobuf`. ``confluent``: values have the wire format; their schema ids are not
-    looked up, the descriptor file decides.
+    """The `RecordDecoder` of `protobuf`. ``confluent``: values have the wire format. Their schema ids are
+    not looked up, since the descriptor file describes the type.
     """
 
     tombstones_follow_deletes = False
@@ -112,7 +112,7 @@ class ProtobufDecoder:
         return contents
 
     def _content(self, value: bytes) -> bytes | None:
-        """The message alone; None where the wire format names another one."""
+        """The message without its header; None where the header names another message type."""
         if self._indexes is None:
             return value
         start = next((i for i in self._indexes if value.startswith(i, HEADER_BYTES)), None)
@@ -133,10 +133,10 @@ class ProtobufDecoder:
 
 
 def _reader(message: type[Message], field: pa.Field) -> ColumnReader:
-    found = message.DESCRIPTOR.fields_by_name.get(field.name)
-    if found is None:
+    described = message.DESCRIPTOR.fields_by_name.get(field.name)
+    if described is None:
         return ColumnReader(lambda records: range(len(records)), partial(_nulls, field.type))
-    return ColumnReader(values_of(found), converter(found, field.type, field.name))
+    return ColumnReader(values_of(described), converter(described, field.type, field.name))
 
 
 def _nulls(arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
@@ -144,18 +144,19 @@ def _nulls(arrow: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def _delete_flags(message: type[Message], name: str | None) -> Callable[[Sequence[Any]], list[Any]] | None:
-    found = message.DESCRIPTOR.fields_by_name.get(name) if name is not None else None
-    if found is None:
+    described = message.DESCRIPTOR.fields_by_name.get(name) if name is not None else None
+    if described is None:
         return None
-    convert, taken = converter(found, pa.bool_(), found.name), values_of(found)
+    convert, taken = converter(described, pa.bool_(), described.name), values_of(described)
     return lambda records: convert(taken(records)).to_pylist() if records else []
 
 
 def index_bytes(indexes: Sequence[int]) -> list[bytes]:
-    """The message's indexes as they stand in front of it: how many, then each, as zigzag varints; a lone 0
-    may be written as one zero byte.
+    """The encodings of the message's indexes that may be in front of it, in Confluent's wire format.
+
+    Their number, then each index, as zigzag varints; the indexes [0] may also be written as one zero byte.
     """
-    written = b"".join(_varint(each << 1) for each in (len(indexes), *indexes))
+    written = b"".join(_varint(number << 1) for number in (len(indexes), *indexes))
     return [b"\x00", written] if list(indexes) == [0] else [written]
 
 

@@ -1,9 +1,12 @@
-"""How much memory decoded records may take, whatever few bytes they have.
+"""Limits of the memory that decoded records take, however few bytes they have.
 
-A reader makes an object of each value and a place in each column of it: `{},` are three bytes and hundreds in
-memory. So each format tells, before it decodes, how much that takes at most (`RecordDecoder.memory`): of
-elements that repeat, their number against the memory of one, by the table's columns. What takes more than
-`MEMORY_MAX` is a dead letter; what takes more than `TOGETHER_MAX` together is decoded in parts.
+A decoder makes an object of each value, and a place for it in each column: the three bytes `{},` take
+hundreds of bytes of memory. So each format estimates before it decodes how much memory a record takes at
+most (`RecordDecoder.memory`): for elements that repeat, their number times the memory of one, given the
+table's columns.
+
+* A record that takes more than `memory_max` becomes a dead letter.
+* Records that together take more than `TOGETHER_MAX` are decoded in parts.
 """
 
 from __future__ import annotations
@@ -17,29 +20,33 @@ import pyarrow as pa
 from tidemark.record_formats.decoder import Int64Array
 
 MEMORY_MAX: Final = 256 << 20
-"""Of one record that has at most `limits.record_bytes` as it is by default."""
+"""Bytes of memory for one record, with `limits.record_bytes` at its default or below."""
 MEMORY_PER_BYTE: Final = 16
-"""Of a record without elements that repeat, where `limits.record_bytes` is larger."""
+"""Bytes of memory for each byte of a record, where a larger `limits.record_bytes` makes that more."""
 TOGETHER_MAX: Final = 64 << 20
-"""Of records that are decoded at a time; one that takes more is decoded alone."""
+"""Bytes of memory for records that are decoded at a time; one that takes more is decoded alone."""
 TEXT: Final = 8
-"""Of each byte of text or of bytes: as an object (up to four bytes a character), and as a column."""
+"""Bytes of memory per byte of a text or binary value: as an object (up to four bytes a character), and in a
+column.
+"""
 SYMBOL: Final = 2
-"""Of each character of an enum's symbol, which all its values share: a column holds it for each of them, and
-takes up to twice that while it grows.
+"""Bytes of memory per character of an enum's symbol. All values share the object, but a column has a copy
+for each value, and takes up to twice that while it grows.
 """
 SLOT: Final = 8
-"""A reference, in a list or an object."""
+"""Bytes of a reference, in a list or an object."""
 
 
 def memory_max(record_bytes_max: int) -> int:
-    """What one record may take, in bytes."""
+    """The memory that one record may take, in bytes."""
     return max(MEMORY_MAX, MEMORY_PER_BYTE * record_bytes_max)
 
 
 def filled_bytes(arrow: pa.DataType) -> int:
-    """What a column of this type takes for each value, a missing one, too, in bytes: its place in the list
-    that it is made from, in the column, and in the columns below.
+    """The bytes that a column of this type takes per value, also for a missing one.
+
+    They are its place in the Python list from which the column is made, in the column, and in the columns
+    below.
     """
     if pa.types.is_struct(arrow):
         return SLOT + 1 + sum(filled_bytes(arrow.field(i).type) for i in range(arrow.num_fields))
@@ -51,8 +58,8 @@ def filled_bytes(arrow: pa.DataType) -> int:
 
 
 def repeated_types(arrow: pa.DataType) -> Iterator[pa.DataType]:
-    """The types in a column that one row may hold any number of: items of arrays, values of maps, and what is
-    in them.
+    """The types of which one row may hold any number: items of arrays, values of maps, and all types in
+    them.
     """
     if pa.types.is_map(arrow) or pa.types.is_list(arrow):
         yield from _with_inner(arrow.item_type if pa.types.is_map(arrow) else arrow.value_type)
@@ -62,37 +69,40 @@ def repeated_types(arrow: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def null_items(arrow: pa.DataType) -> Iterator[pa.DataType]:
-    """The types in a column whose values arrays may hold as null: each then takes its place in all columns
-    below.
+    """The item types of arrays whose items may be null. A null item takes a place in all columns below,
+    too.
     """
     lists = filter(pa.types.is_list, _with_inner(arrow))
-    return (each.value_type for each in lists if each.value_field.nullable)
+    return (kind.value_type for kind in lists if kind.value_field.nullable)
 
 
 def null_values(arrow: pa.DataType) -> Iterator[pa.DataType]:
-    """As `null_items`, of maps."""
+    """The value types of maps whose values may be null. A null value takes a place in all columns below,
+    too.
+    """
     maps = filter(pa.types.is_map, _with_inner(arrow))
-    return (each.item_type for each in maps if each.item_field.nullable)
+    return (kind.item_type for kind in maps if kind.item_field.nullable)
 
 
 class ColumnMemory:
-    """Of columns alone, without what their values were read from. ``item``: what one item of an array, or
-    value of a map, takes at most.
+    """The memory of columns alone, without the objects from which they are made.
+
+    ``item``: the most bytes that one item of an array, or value of a map, takes.
     """
 
     def __init__(self, columns: pa.Schema) -> None:
-        self._row = sum(filled_bytes(each.type) for each in columns)
-        repeated = [inner for each in columns for inner in repeated_types(each.type)]
+        self._row = sum(filled_bytes(field.type) for field in columns)
+        repeated = [inner for field in columns for inner in repeated_types(field.type)]
         self.item = max(map(filled_bytes, repeated), default=0)
 
     def of(self, values: Sequence[bytes]) -> Int64Array:
-        """Of each value, in bytes, if an item may be one byte of it."""
+        """The most bytes that each value takes, if an item may have as little as one byte."""
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         return self._row + sizes * (TEXT + self.item)
 
 
 def has_map(arrow: pa.DataType) -> bool:
-    """Whether the column holds maps."""
+    """Whether the type is a map, or contains one."""
     return any(map(pa.types.is_map, _with_inner(arrow)))
 
 
@@ -108,7 +118,12 @@ def _with_inner(arrow: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def parts_within(memory: Int64Array, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of records that take ``most`` together, or one each; ``memory`` of each record."""
+    """Yields half-open ranges of records that together take at most ``most``, or one larger record.
+
+    ``memory``: of each record, in bytes.
+    """
+    # Each range is one binary search in the running sum: with most = 5, memory 3, 2, 4 has the ends 3, 5,
+    # 9. The first range ends before the first end above 0 + 5: (0, 2).
     ends = np.cumsum(memory)
     first = 0
     while first < len(memory):

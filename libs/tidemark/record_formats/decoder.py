@@ -1,8 +1,9 @@
-"""What every input format is to the stages: batches of records in, columns of the table's schema out.
+"""The interface of all input formats: batches of records in, columns of the table's schema out.
 
-One bad record never spoils its batch: it is refused with its reason. What is no fault of a record (a schema
-registry that does not answer) raises InputWaitsError, and changes nothing: the same call may be made again.
-It says how many of the records given need not wait: these can be decoded by themselves.
+A bad record is refused with its reason, and the others of its batch are decoded. If records cannot be
+decoded for another reason (the schema registry does not answer), InputWaitsError is raised, and says how
+many of the records, from the first on, can be decoded by themselves. It changes nothing, so the call may be
+repeated.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 DROPPED_MAX: Final = 64
-"""So many fields that the table's schema lacks are told apart."""
+"""At most so many fields that the table's schema lacks are counted by name."""
 MORE_FIELDS: Final = "(more fields)"
-"""Stands for those beyond."""
+"""The name under which all further fields are counted."""
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class KeyedDeletes:
-    """Deletes whose value does not say which row: their Kafka key does, as for a null value.
+    """Deletes whose key is the Kafka key, as for a null value, because their value does not name it.
 
-    ``ordering``: of the ordering column's type, null where there is none; None: none has any.
+    ``ordering``: per delete a value of the ordering column's type, or null; None: no delete has one.
     """
 
     positions: Int64Array
@@ -42,13 +43,15 @@ class KeyedDeletes:
 
 @dataclass(frozen=True)
 class DecodedRecords:
-    """Sound records as columns of the user's schema, all nullable, in the order given.
+    """Decoded records as columns of the user's schema, all nullable, in the order given.
 
-    ``positions``: which record of the batch each row is; ``deletes``: it deletes its key. Every position is
-    in ``positions``, in ``by_kafka_key`` or in ``refused``, in one of them, or counted in ``passed_over``.
+    ``positions``: per row the position of its record in the batch. ``deletes``: whether the row deletes its
+    key. Every position given is in exactly one of ``positions``, ``by_kafka_key`` and ``refused``, or is
+    counted in ``passed_over``.
 
-    ``deletes_need_ordering``: a delete without an ordering value is refused; else it takes the stored one, as
-    a null value does. ``deletes_have_keys_alone``: what else stands in a delete's row says nothing.
+    ``deletes_need_ordering``: a delete without an ordering value is refused; otherwise it takes the stored
+    value, as a null value does. ``deletes_have_keys_alone``: only the key fields of a delete's row are
+    valid.
     """
 
     rows: pa.RecordBatch
@@ -59,17 +62,21 @@ class DecodedRecords:
     deletes_have_keys_alone: bool = False
     by_kafka_key: KeyedDeletes = field(default_factory=lambda: KeyedDeletes(np.empty(0, np.int64)))
     passed_over: int = 0
-    """Records that are about no row, and are right so."""
+    """Number of records that are valid and about no row."""
     dropped: Mapping[str, Int64Array] = field(default_factory=dict)
-    """By the name of a field that the table's schema lacks: which records have it; of refused ones too."""
+    """Name of a field that the table's schema lacks -> positions of the records, also refused ones, that
+    have it.
+    """
 
 
 class RecordDecoder(Protocol):
-    """Decodes records of one table. Made once; holds no state between batches but what it caches."""
+    """Decodes records of one table. Made once; between batches it holds only caches."""
 
     @property
     def tombstones_follow_deletes(self) -> bool:
-        """A null value right behind a delete of its key only repeats it, for the topic's compaction."""
+        """Whether a null value right behind a delete of its key only repeats it, for the topic's
+        compaction.
+        """
         ...
 
     def decode(self, messages: Sequence[Message], positions: Int64Array) -> DecodedRecords:
@@ -77,25 +84,27 @@ class RecordDecoder(Protocol):
         ...
 
     def memory(self, values: Sequence[bytes], most: int) -> Int64Array:
-        """So many bytes of memory at most decoding each value takes. What is above ``most`` may be less than
-        that, but is above ``most``. Cheap, and never raises but for a defect.
+        """The most bytes of memory that decoding each value takes.
+
+        An estimate above ``most`` need not be complete: it only has to be above ``most``. Cheap; raises
+        only in case of a defect.
         """
         ...
 
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
-        """The record keys that Kafka keys are. Raises InputWaitsError."""
+        """The record keys of Kafka keys, or why one is none. Raises InputWaitsError."""
         ...
 
     def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
-        """Why the record of this value came out without its key field."""
+        """Why the record with this value was decoded without its key field: reason and detail."""
         ...
 
 
 @dataclass(frozen=True)
 class RowTarget:
-    """What rows are decoded into: the user's columns, all nullable, and where a delete is said.
+    """The columns to decode into (the user's, all nullable), and the field that marks a delete.
 
-    ``delete_field`` None: nowhere. ``unknown``: what becomes of fields that the schema lacks.
+    ``delete_field`` None: there is no such field. ``unknown``: what happens to fields that the schema lacks.
     """
 
     columns: pa.Schema
@@ -104,8 +113,12 @@ class RowTarget:
 
     @classmethod
     def of(cls, schema: TableSchema, delete_field: str | None, unknown: UnknownFields) -> RowTarget:
-        """Raises `SchemaError` for a delete field that is a column of another type than boolean."""
-        columns = pa.schema([each.with_nullable(True) for each in schema.arrow])
+        """The target of a table and its configuration.
+
+        ``delete_field`` None: `_hoodie_is_deleted`, if the table has that column. Raises SchemaError for a
+        delete field that is a column of another type than boolean.
+        """
+        columns = pa.schema([column.with_nullable(True) for column in schema.arrow])
         named = delete_field
         if named is None and IS_DELETED_FIELD in columns.names:
             named = IS_DELETED_FIELD
@@ -115,46 +128,46 @@ class RowTarget:
 
     @property
     def forbid_unknown(self) -> bool:
-        """A record with a field that the schema lacks is refused."""
+        """Whether a record with a field that the schema lacks is refused."""
         return self.unknown is UnknownFields.ERROR
 
 
 def said_true(flags: Iterable[Any], count: int) -> BoolArray:
-    """Which of the delete field's values say that the key is deleted; Debezium's flattened events say it as
-    text.
+    """Whether each value of the delete field means a delete: true, or "true" as in Debezium's flattened
+    events.
     """
     return np.fromiter((flag is True or flag == "true" for flag in flags), np.bool_, count)
 
 
 def key_is_missing(name: str) -> tuple[Reason, str]:
-    """For formats in which nobody can tell a missing field from a null one."""
+    """The refusal of formats in which a missing field cannot be told from a null one."""
     return Reason.MISSING_KEY, f"record key field {name} is null or missing"
 
 
 def nothing_decoded(columns: pa.Schema, refused: list[Refusal]) -> DecodedRecords:
-    """Not one row."""
+    """The result without any row."""
     rows = pa.RecordBatch.from_pylist([], schema=columns)
     return DecodedRecords(rows, np.empty(0, np.int64), np.empty(0, np.bool_), refused)
 
 
 def key_columns(generator: KeyGenerator, columns: pa.Schema) -> pa.Schema:
-    """The columns that a record key is made of."""
+    """The columns from which the record key is made."""
     heads = dict.fromkeys(name.split(".")[0] for name in generator.record_key_fields)
     return pa.schema([columns.field(name) for name in heads])
 
 
 def widened(decoded: DecodedRecords, columns: pa.Schema) -> DecodedRecords:
-    """Rows of some of the columns as rows of all; the others are null."""
+    """Adds the columns that the rows lack, as nulls."""
     rows = decoded.rows
     arrays = [
-        rows.column(each.name) if each.name in rows.schema.names else pa.nulls(rows.num_rows, each.type)
-        for each in columns
+        rows.column(column.name) if column.name in rows.schema.names else pa.nulls(rows.num_rows, column.type)
+        for column in columns
     ]
     return replace(decoded, rows=pa.RecordBatch.from_arrays(arrays, schema=columns))
 
 
 def joined(parts: Sequence[DecodedRecords], columns: pa.Schema) -> DecodedRecords:
-    """Several parts of one batch as one, in the order of their positions."""
+    """Joins parts of one batch; rows are in the order of their positions."""
     if len(parts) == 1:
         return parts[0]
     refused = [refusal for part in parts for refusal in part.refused]
@@ -171,9 +184,9 @@ def joined(parts: Sequence[DecodedRecords], columns: pa.Schema) -> DecodedRecord
 
 
 def merged_positions(parts: Sequence[Mapping[str, Int64Array]]) -> dict[str, Int64Array]:
-    """Positions by name, of several parts as of one."""
-    found: dict[str, list[Int64Array]] = {}
+    """Joins the positions of several parts, by name."""
+    by_name: dict[str, list[Int64Array]] = {}
     for part in parts:
         for name, positions in part.items():
-            found.setdefault(name, []).append(positions)
-    return {name: np.concatenate(each) if len(each) > 1 else each[0] for name, each in found.items()}
+            by_name.setdefault(name, []).append(positions)
+    return {name: np.concatenate(at) if len(at) > 1 else at[0] for name, at in by_name.items()}

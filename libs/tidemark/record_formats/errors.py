@@ -1,4 +1,4 @@
-"""Errors of input formats that are about no single record, grouped by what the caller must do."""
+"""Errors of input formats that concern more than one record; each one's kind says what the caller must do."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ class SetupError(RecordFormatError):
 
 
 class InputWaitsError(RecordFormatError):
-    """Records cannot be decoded now, through no fault of theirs (the schema registry does not answer): they
-    are kept, and tried again later. ``before``: so many of those given, from the first on, need not wait.
+    """Records cannot be decoded now for a reason outside of them: the schema registry does not answer.
+
+    The caller keeps them and tries again later. ``before``: how many of the records given, from the first
+    on, can be decoded now.
     """
 
     kind = ErrorKind.RETRYABLE

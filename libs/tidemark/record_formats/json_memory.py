@@ -1,9 +1,13 @@
-"""How much memory JSON records take at most once they are decoded: braces, brackets, commas and nulls tell.
+"""Estimates the memory that JSON records take at most once they are decoded, from a few characters.
 
-Between two scalars of a record stands a comma, an object begins with a brace and an array with a bracket:
-whoever counts these knows how many values there are, and the columns say what one of them takes. A null in an
-array or a map is a scalar that may stand for a record: it has a place in each of that one's columns. Those in
-text count as well, until that decides: then text is left out.
+Two values of a record are separated by a comma, an object begins with a brace and an array with a bracket.
+So the numbers of these characters limit the number of values, and the table's columns say how much one
+value takes. A null in an array or map counts extra: where the items are records, it has a place in each of
+their columns.
+
+1. The record's size alone is compared with the limit.
+2. If that is above it, braces, brackets, commas and nulls are counted, also those in text.
+3. If that is still above it, they are counted again without text.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from tidemark.record_formats.decoded_memory import (
 )
 from tidemark.record_formats.decoder import Int64Array
 
-# Of CPython's objects on 64 bits, with their places in lists; measured, then rounded up.
+# Bytes of CPython's objects on 64 bits, with their places in lists; measured, then rounded up.
 _OBJECT: Final = 64
 _ARRAY: Final = 120
 _MAP: Final = 136
@@ -42,8 +46,8 @@ _SPACE_MAX: Final = ord(" ")
 
 
 class _Counted(NamedTuple):
-    """Of one record. ``scalars``: at most so many, with the nulls: those in arrays, and those behind a name,
-    in objects and maps.
+    """The numbers of one record's values. ``scalars``: an upper limit, nulls included. ``null_items``:
+    nulls in arrays. ``named_nulls``: nulls behind a name, in objects and maps.
     """
 
     objects: int
@@ -54,25 +58,28 @@ class _Counted(NamedTuple):
 
 
 class JsonMemory:
-    """Of the records of one table."""
+    """Estimates for the records of one table."""
 
     def __init__(self, columns: pa.Schema) -> None:
-        types = [each.type for each in columns]
-        self._record = _OBJECT + sum(SLOT + filled_bytes(each) for each in types)
-        repeated = [inner for each in types for inner in repeated_types(each)]
+        types = [column.type for column in columns]
+        self._record = _OBJECT + sum(SLOT + filled_bytes(kind) for kind in types)
+        repeated = [inner for kind in types for inner in repeated_types(kind)]
         self._repeats = bool(repeated)
         entry = _ENTRY if any(map(has_map, types)) else 0
         self._scalar = entry + max(map(_scalar, repeated), default=_SCALAR)
-        # A container takes more than a scalar: so it may be counted in the place of one.
+        # Commas separate containers as well as scalars. As a container never takes less, it may stand for a
+        # scalar.
         self._array = max(entry + _ARRAY, self._scalar)
         self._object = max(entry + max(map(_object, repeated), default=0), self._scalar)
-        self._null_item = _null([inner for each in types for inner in null_items(each)])
-        # An object's own nulls are in the places that it is counted with: a map alone has more of them.
-        self._named_null = _null([inner for each in types for inner in null_values(each)])
+        self._null_item = _null([inner for kind in types for inner in null_items(kind)])
+        # Nulls in an object have places that are counted with the object. Only a map may have any number of
+        # them.
+        self._named_null = _null([inner for kind in types for inner in null_values(kind)])
 
     def of(self, values: Sequence[bytes], most: int, learnt: int = 0) -> Int64Array:
-        """Of each value, in bytes; exact where one takes more than ``most``. ``learnt``: unknown fields that
-        every inner object has a place for.
+        """The most bytes of memory that each value takes; counted without text where that is above ``most``.
+
+        ``learnt``: the number of unknown fields for which every inner object has a place.
         """
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         fixed: Int64Array = sizes * TEXT + self._record
@@ -98,7 +105,7 @@ class JsonMemory:
             np.int64,
             3 * len(values),
         ).reshape(-1, 3)
-        # Objects without a place in the columns, the record itself among them, are counted like others.
+        # All braces are counted, also those of the record itself and of objects without a column.
         memory: Int64Array = (
             fixed + counts @ np.asarray([each_object, self._array, self._scalar]) + self._scalar
         )
@@ -106,9 +113,9 @@ class JsonMemory:
             nulls = np.fromiter((value.count(_NULL) for value in values), np.int64, len(values))
             memory += nulls * each_null
         for at in np.flatnonzero(memory > most):
-            found = _counted(values[at])
-            taken = found.objects * each_object + found.arrays * self._array + found.scalars * self._scalar
-            taken += found.null_items * self._null_item + found.named_nulls * self._named_null
+            count = _counted(values[at])
+            taken = count.objects * each_object + count.arrays * self._array + count.scalars * self._scalar
+            taken += count.null_items * self._null_item + count.named_nulls * self._named_null
             memory[at] = min(int(memory[at]), int(fixed[at]) + taken)
         return memory
 
@@ -124,12 +131,15 @@ def _scalar(arrow: pa.DataType) -> int:
 
 
 def _null(types: Sequence[pa.DataType]) -> int:
-    """What the null of the largest takes beyond what a scalar is counted with."""
+    """The bytes that a null of the largest of these types takes more than a scalar."""
     return max(0, SLOT + max(map(filled_bytes, types), default=0) - _SCALAR)
 
 
 def _counted(value: bytes) -> _Counted:
-    """Without what stands in text. Outside of text no valid record has a backslash."""
+    """Counts the values of one record; characters in text are left out."""
+    # Escaped quotes are removed first; outside of text no valid record has a backslash. Then a byte is
+    # outside of text if an even number of quotes is at or before it: in {"a":1} the quotes are at 1 and 3,
+    # so { : 1 } and the closing quote are outside.
     content = np.frombuffer(value.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
     outside = np.cumsum(content == _QUOTE, dtype=np.uint8) & 1 == 0
     content = content[outside & (content > _SPACE_MAX)]
@@ -137,9 +147,9 @@ def _counted(value: bytes) -> _Counted:
         int(np.count_nonzero((content[:-1] == opens) & (content[1:] == closes)))
         for opens, closes in _CLOSED.items()
     )
-    objects, arrays, commas = (int(np.count_nonzero(content == each)) for each in (_BRACE, _BRACKET, _COMMA))
-    # Outside of text an n is the first letter of a null.
+    objects, arrays, commas = (int(np.count_nonzero(content == byte)) for byte in (_BRACE, _BRACKET, _COMMA))
+    # Outside of text only null has the letter n.
     nulls = int(np.count_nonzero(content == _N))
     named = int(np.count_nonzero((content[:-1] == _COLON) & (content[1:] == _N)))
-    # Each container that is not empty holds one value more than it has commas.
+    # A container that is not empty has one value more than commas, and is a value itself.
     return _Counted(objects, arrays, max(commas + 1 - empty, 0), nulls - named, named)

@@ -1,7 +1,8 @@
-"""What a number or some bytes of an input record stand for: Avro's logical types, and the type names of Kafka
-Connect and Debezium, which are told apart by name alone. And how such values become Arrow columns.
+"""The logical type of a number or bytes in an input record, and how such values become Arrow columns.
 
-The writer's meaning decides, never the column's: milliseconds in a column of microseconds are multiplied.
+Logical types are known by name: Avro's, and those of Kafka Connect and Debezium. The writer's logical type
+decides how a value is read, and not the column's: milliseconds in a column of microseconds are multiplied
+by 1000.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidemark.hudi_format.exact_decimals import exact_decimals, exact_unscaled
 
 
 class Meaning(Enum):
-    """PLAIN: the value itself, or a meaning that no column type has."""
+    """A logical type. PLAIN: none, or one that no column type corresponds to."""
 
     PLAIN = "plain"
     DATE = "date"
@@ -59,7 +60,7 @@ _NANOS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns"
 
 
 def meaning_of(*names: object) -> Meaning:
-    """The first name that is known decides; texts that no one knows mean nothing."""
+    """The logical type of the first known name; PLAIN when none of the names is known."""
     for name in names:
         if isinstance(name, str) and name in _BY_NAME:
             return _BY_NAME[name]
@@ -67,8 +68,9 @@ def meaning_of(*names: object) -> Meaning:
 
 
 def instants(values: Sequence[int | None], meaning: Meaning, arrow: pa.TimestampType) -> pa.Array:
-    """Numbers since 1970 as timestamps; without a meaning in the column's own unit. What the column cannot
-    keep of a finer unit is cut. Raises one of pyarrow's errors.
+    """Converts numbers since 1970 to timestamps. Plain numbers are in the column's own unit.
+
+    Fractions finer than the column's unit are cut. Raises one of pyarrow's errors for a number out of range.
     """
     numbers = pa.array(values, pa.int64())
     given, kept = _NANOS_PER.get(meaning, 0), _NANOS_PER_UNIT[arrow.unit]
@@ -91,7 +93,7 @@ def decimals(values: Sequence[bytes | None], scale: int, arrow: pa.Decimal128Typ
 
 
 def decimal_texts(values: Sequence[str | None], arrow: pa.Decimal128Type) -> pa.Array:
-    """Numbers written as text. Raises ValueError for what the column cannot hold exactly."""
+    """Converts numbers written as text. Raises ValueError for a value that the column cannot hold exactly."""
     try:
         numbers = [None if value is None else Decimal(value) for value in values]
     except InvalidOperation as error:
@@ -100,12 +102,12 @@ def decimal_texts(values: Sequence[str | None], arrow: pa.Decimal128Type) -> pa.
 
 
 def whole_decimals(values: Sequence[int | None], arrow: pa.Decimal128Type) -> pa.Array:
-    """Whole numbers as decimals. Raises ValueError for what the column cannot hold."""
+    """Converts whole numbers to decimals. Raises ValueError for a value that the column cannot hold."""
     return exact_unscaled(values, 0, arrow)
 
 
 def scale_in(parameters: Any) -> int | None:
-    """The scale in a type's parameters (a number, or text in Kafka Connect's); None: none that is served."""
+    """The scale in a type's parameters (a number, or text in Kafka Connect's); None: it has no valid one."""
     try:
         scale = int(parameters)
     except (TypeError, ValueError, OverflowError):

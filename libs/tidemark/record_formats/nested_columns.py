@@ -1,4 +1,4 @@
-"""Records, arrays and maps as Arrow columns: what the formats' readers share. A missing list is null, not
+"""Builds Arrow columns of nested records, arrays and maps, for all formats. A missing list is null, not
 empty.
 """
 
@@ -15,18 +15,22 @@ from tidemark.record_formats.arrow_columns import Convert
 
 
 def list_column(items: Convert, arrow: pa.ListType, values: Sequence[Any]) -> pa.Array:
-    """One list or None per record; ``items`` converts all elements at once and raises where one misfits."""
+    """Makes a column of one list or None per record.
+
+    ``items`` converts the elements of all lists at once, and raises when one of them does not fit.
+    """
     flat = items(list(chain.from_iterable(value for value in values if value)))
     return pa.ListArray.from_arrays(offsets(values), flat, type=arrow, mask=missing(values))
 
 
 def offsets(values: Sequence[Any]) -> pa.Array:
-    """Where each record's elements begin in the flat column, and where the last one's end: int32, one more
-    than records.
+    """The position in the flat column at which each record's elements begin, and at which the last one's end.
+
+    int32, one more than records. Example: the lists [x, y], None, [z] have the offsets [0, 2, 2, 3].
     """
-    found = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value) if value else 0 for value in values], out=found[1:])
-    return pa.array(found)
+    starts = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value) if value else 0 for value in values], out=starts[1:])
+    return pa.array(starts)
 
 
 def missing(values: Sequence[Any]) -> pa.Array:
@@ -35,8 +39,9 @@ def missing(values: Sequence[Any]) -> pa.Array:
 
 
 def struct_column(fields: Sequence[pa.Field], arrays: Sequence[pa.Array], values: Sequence[Any]) -> pa.Array:
-    """One nested record or None per record, of its fields' columns. Raises ValueError where a field that must
-    not be null is, in a record that is there.
+    """Makes a column of one nested record or None per record, from its fields' columns.
+
+    Raises ValueError when a field that must not be null is null in a nested record that is not None.
     """
     is_missing = missing(values)
     there = ~np.asarray(is_missing)

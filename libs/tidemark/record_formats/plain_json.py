@@ -1,4 +1,4 @@
-"""`input.format: json`: one object a record, bare or in Confluent's wire format."""
+"""`input.format: json`: one JSON object per record, plain or in Confluent's wire format."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tidemark.stream_runtime.schema_registry.ports import JSON, SchemaSource, St
 
 
 class FramedJson:
-    """Takes the wire format off. With a registry the id has to be one of a JSON schema; the schema itself is
-    not asked: a value says what it is.
+    """Removes the wire format's header. With a registry the id has to be that of a JSON schema. The schema
+    itself is not used, because a JSON value contains its types.
     """
 
     def __init__(self, source: SchemaSource | None, clock: Clock) -> None:
@@ -32,7 +32,10 @@ class FramedJson:
     def contents(
         self, messages: Sequence[Message], positions: Int64Array, refused: list[Refusal]
     ) -> tuple[list[memoryview], Int64Array]:
-        """What is behind the header, and the positions of it. Raises InputWaitsError."""
+        """Returns the values without their headers, and their positions; adds the others to ``refused``.
+
+        Raises InputWaitsError.
+        """
         ids = schema_ids([messages[i].value or b"" for i in positions])
         framed = ids != NOT_FRAMED
         for i in positions[~framed].tolist():
@@ -51,7 +54,9 @@ class FramedJson:
 
 
 def bare(values: Sequence[bytes], framed: FramedJson | None) -> Sequence[bytes]:
-    """The documents in the values. A schema's id may have the byte of a quote: so no header is counted."""
+    """The JSON documents in the values, without headers: a header's bytes may look like a quote or a brace,
+    which the estimate of memory counts.
+    """
     return values if framed is None else [value[HEADER_BYTES:] for value in values]
 
 
@@ -85,7 +90,7 @@ class PlainJson:
         """Tells whether the field is missing or null."""
         content = value[HEADER_BYTES:] if self._framed is not None else value
         try:
-            # Values stay raw: text that nobody reads need not be valid.
+            # The fields' values are not parsed: a field that is not read need not be valid.
             document = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
         except (msgspec.DecodeError, UnicodeDecodeError):
             document = {}

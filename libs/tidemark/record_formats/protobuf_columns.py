@@ -1,17 +1,18 @@
-"""How the values of a Protobuf field become a column of the table, decided once for the message type.
+"""Chooses how the values of each Protobuf field become a column of the table, once per message type.
 
 ============================ ==============================================================================
 integers                     int (32 bits), long; above 2^63 - 1 a record is refused
 float, double, bool, bytes   the same; float also as double
 string                       string; date, timestamp and decimal as text
 enum                         string (its name), int, long
-google.protobuf.Timestamp    timestamp; what the column cannot keep of it is cut
+google.protobuf.Timestamp    timestamp; fractions finer than the column's unit are cut
 google.protobuf.*Value       as the value, null where it is not set
 google.type.Date             date
 message, repeated, map       nested record, array, map with string keys
 ============================ ==============================================================================
 
-A field that knows whether it was set is null where it was not; one of proto3 without ``optional`` never is.
+A field with presence is null where it is not set. A proto3 field without ``optional`` has no presence, and
+is never null.
 """
 
 from __future__ import annotations
@@ -54,9 +55,13 @@ class ProtobufFieldError(Exception):
     """A field cannot fill its column; the text names both."""
 
 
-# Descriptors are of another class than their type stubs say, by the parser's implementation: hence Any.
+# `Any`, because each implementation of the parser has its own class of descriptors, other than the type
+# stubs'.
 def values_of(field: Any) -> Callable[[Sequence[Any]], list[Any]]:
-    """The field's values in messages, null where it was not set or the message is null itself."""
+    """Returns a function that takes messages and returns the field's values.
+
+    A value is None where the field is not set, or the message itself is None.
+    """
     name = field.name
     if field.has_presence:
         return lambda messages: [
@@ -67,7 +72,10 @@ def values_of(field: Any) -> Callable[[Sequence[Any]], list[Any]]:
 
 
 def converter(field: Any, arrow: pa.DataType, path: str) -> Convert:
-    """How the field's values become an array. Raises `ProtobufFieldError`."""
+    """Returns the function that converts the field's values to an array of type ``arrow``.
+
+    ``path``: the field's name for errors. Raises ProtobufFieldError when the field cannot fill such a column.
+    """
     if is_map(field):
         return _map(field, arrow, path)
     if field.is_repeated:
@@ -92,7 +100,7 @@ def _scalar(field: Any, arrow: pa.DataType) -> Convert | None:
     if arrow in _NUMBERS:
         return partial(pa.array, type=arrow) if kind in _NUMBERS[arrow] else None
     if pa.types.is_string(arrow) and kind == FieldDescriptor.CPPTYPE_ENUM:
-        names = {each.number: each.name for each in field.enum_type.values}
+        names = {value.number: value.name for value in field.enum_type.values}
         return partial(_enum_names, names)
     if pa.types.is_string(arrow):
         return partial(pa.array, type=arrow) if is_text else None
@@ -124,15 +132,19 @@ def _message(field: Any, arrow: pa.DataType, path: str) -> Convert:
     if not pa.types.is_struct(arrow):
         raise _misfit(field, arrow, path)
     fields = [arrow.field(i) for i in range(arrow.num_fields)]
-    return partial(_structs, [_member(described, each, path) for each in fields])
+    return partial(_structs, [_member(described, member, path) for member in fields])
 
 
 def _member(
     described: Any, field: pa.Field, path: str
 ) -> tuple[pa.Field, Callable[[Sequence[Any]], list[Any]] | None, Convert]:
-    found = described.fields_by_name.get(field.name)
-    if found is not None:
-        return field, values_of(found), converter(found, field.type, f"{path}.{field.name}")
+    described_field = described.fields_by_name.get(field.name)
+    if described_field is not None:
+        return (
+            field,
+            values_of(described_field),
+            converter(described_field, field.type, f"{path}.{field.name}"),
+        )
     if not field.nullable:
         raise ProtobufFieldError(f"{path}.{field.name}: message {described.full_name} has no such field")
     return field, None, lambda values: pa.nulls(len(values), field.type)
@@ -155,9 +167,11 @@ def _map(field: Any, arrow: pa.DataType, path: str) -> Convert:
 
 
 def _maps(items: Convert, arrow: pa.MapType, values: Sequence[Any]) -> pa.Array:
+    # All maps become one column of keys and one of items, with offsets: {"a": 1, "b": 2} and {"c": 3} give
+    # the keys a, b, c, the items 1, 2, 3, and the offsets [0, 2, 3].
     pairs = [list(value.items()) if value else [] for value in values]
-    keys = pa.array([key for each in pairs for key, _ in each], arrow.key_type)
-    flat = items([item for each in pairs for _, item in each])
+    keys = pa.array([key for entries in pairs for key, _ in entries], arrow.key_type)
+    flat = items([item for entries in pairs for _, item in entries])
     return pa.MapArray.from_arrays(offsets(pairs), keys, flat, type=arrow, mask=missing(values))
 
 
@@ -167,7 +181,7 @@ def _timestamps(arrow: pa.TimestampType, values: Sequence[Any]) -> pa.Array:
 
 
 def _enum_names(names: Mapping[int, str], values: Sequence[Any]) -> pa.Array:
-    """Raises ValueError for a number that the descriptor does not name."""
+    """The names of an enum's numbers. Raises ValueError for a number that the descriptor does not name."""
     try:
         return pa.array([None if value is None else names[value] for value in values], pa.string())
     except KeyError as error:

@@ -1,10 +1,14 @@
-"""How much memory Protobuf messages take at most once they are decoded, by the number of their elements.
+"""Estimates the memory that Protobuf messages take at most once they are decoded, from the number of their
+elements.
 
-A message may hold any number of others in two bytes each. They are counted by the parser itself, level by
-level: it reads a message as one of a type whose inner messages are plain bytes, which makes no object of
-them. The bytes of all inner messages of a type, one behind the other, are one message of that type again,
-with all their elements (that is how Protobuf merges messages). What the parser then takes out of its known
-fields are the unknown ones alone.
+A message may hold any number of inner messages of two bytes each. The parser itself counts them, level by
+level:
+
+1. It reads the message as one of a *flat* type, in which inner messages are plain bytes. So it makes no
+   objects of them, and the number of elements of each field is known.
+2. The bytes of all inner messages of a type are joined. Protobuf reads them as one message with all their
+   elements, because that is how it merges messages. That one is read in the same way.
+3. When the known fields are cleared, the unknown ones are left.
 """
 
 from __future__ import annotations
@@ -23,7 +27,8 @@ from tidemark.record_formats.decoded_memory import SLOT, SYMBOL, TEXT, filled_by
 from tidemark.record_formats.decoder import Int64Array
 from tidemark.record_formats.protobuf_unknown_memory import UNKNOWN_PER_BYTE, unknown_bytes
 
-# Of the parser's messages and Python's objects for them, with their places in lists; measured, rounded up.
+# Bytes of the parser's messages and Python's objects for them, with their places in lists; measured,
+# rounded up.
 _MESSAGE: Final = 384
 _FIELD: Final = 16
 _ENTRY: Final = 384
@@ -31,17 +36,22 @@ _TEXT: Final = 128
 _NUMBER: Final = 80
 _BOOLEAN: Final = 32
 _BYTES_OF_ELEMENT: Final = 2
-"""At least. A packed number may have one byte: Python keeps one object of each of those."""
+"""The fewest. A packed number may have one byte, but Python keeps a single object of each such small
+number.
+"""
 _LEVELS_MAX: Final = 100
 _COUNTED_FROM: Final = 16 << 10
-"""Bytes of a message that is worth counting."""
+"""Messages of fewer bytes are not counted: they cannot take much."""
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
 @dataclass
 class _Kind:
-    """One message type. ``cost``: of one message without what it holds; ``repeated``: by field, what one
-    element of it takes; ``inner``: by field, its message type; ``longest_name``: of an enum's values.
+    """The costs of one message type, in bytes of memory.
+
+    ``cost``: of one message without its elements. ``flat``: see the module, step 1. ``repeated``: field ->
+    cost of one element. ``inner``: field -> its message type. ``longest_name``: cost of the longest name of
+    an enum's values.
     """
 
     cost: int
@@ -53,27 +63,31 @@ class _Kind:
 
 
 class ProtobufMemory:
-    """Of the messages of one type."""
+    """Estimates for the messages of one type."""
 
     def __init__(self, described: Any, columns: pa.Schema, reads_unknown: bool = True) -> None:
-        """``described``: the type's descriptor; ``reads_unknown``: whether unknown fields are asked for."""
+        """``described``: the type's descriptor; ``reads_unknown``: whether the decoder reads unknown
+        fields.
+        """
         self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._record = SLOT * len(columns) + sum(filled_bytes(each.type) for each in columns)
-        self._root = self._kind(described, {each.name: each.type for each in columns})
+        self._record = SLOT * len(columns) + sum(filled_bytes(column.type) for column in columns)
+        self._root = self._kind(described, {column.name: column.type for column in columns})
         kinds = self._kinds.values()
         costs = [cost for kind in kinds for cost in kind.repeated.values()]
-        costs += [each.cost for kind in kinds for each in kind.inner.values()]
+        costs += [inner.cost for kind in kinds for inner in kind.inner.values()]
         rate = max(costs, default=0) // _BYTES_OF_ELEMENT + bool(costs)
-        # A column holds the name for a packed number of one byte.
+        # For an enum's packed number of one byte a column may hold the value's name.
         self._rate = rate + max(kind.longest_name for kind in kinds)
         self._has_groups = any(kind.has_groups for kind in kinds)
         self._unknown = UNKNOWN_PER_BYTE if reads_unknown else 0
 
     def of(self, contents: Sequence[bytes], most: int) -> Int64Array:
-        """Of each content, in bytes; exact where one takes more than ``most``."""
+        """The most bytes of memory that each content takes; counted where the estimate by size is above
+        ``most``.
+        """
         sizes = np.fromiter(map(len, contents), np.int64, len(contents))
         fixed = sizes * TEXT + self._record + self._root.cost
-        # Unknown fields are read message by message: those of small ones take nothing that counts.
+        # Unknown fields are read message by message, so those of small messages can be neglected.
         large = sizes > _COUNTED_FROM
         memory: Int64Array = fixed + sizes * np.where(large, max(self._rate, self._unknown), self._rate)
         if self._has_groups or int(memory.sum()) <= most:
@@ -84,7 +98,7 @@ class ProtobufMemory:
         return memory
 
     def _counted(self, content: bytes, most: int) -> int:
-        """What the elements take, on all levels; of what takes more than ``most``, on the first of them."""
+        """The memory of all elements, level by level, until that is above ``most``."""
         total = 0
         level = {id(self._root): (self._root, [content])}
         for _ in range(_LEVELS_MAX):
@@ -99,11 +113,12 @@ class ProtobufMemory:
     def _count(
         self, kind: _Kind, joined: bytes, most: int, below: dict[int, tuple[_Kind, list[bytes]]]
     ) -> int:
-        """What the elements of a message take, without what is in them: that goes to ``below``."""
+        """The memory of a message's elements; the bytes of inner messages are added to ``below``."""
         try:
             flat: Any = kind.flat.FromString(joined)
         except DecodeError:
-            # Whoever reads the message stops there as well, but has read what comes before.
+            # The decoder will fail at the same place, but it reads what comes before: the whole is
+            # estimated by size.
             return len(joined) * max(self._rate, self._unknown)
         total = sum(len(getattr(flat, name)) * cost for name, cost in kind.repeated.items())
         total += sum(len(getattr(flat, name)) * inner.cost for name, inner in kind.inner.items())
@@ -112,38 +127,40 @@ class ProtobufMemory:
             if parts and total <= most and (self._unknown or inner.repeated or inner.inner):
                 below.setdefault(id(inner), (inner, []))[1].append(b"".join(parts))
         if self._unknown and total <= most:
-            for each in flat.DESCRIPTOR.fields:
-                flat.ClearField(each.name)
+            for known in flat.DESCRIPTOR.fields:
+                flat.ClearField(known.name)
             total += unknown_bytes(flat.SerializeToString(), most - total)
         return total
 
     def _kind(self, described: Any, columns: Mapping[str, pa.DataType]) -> _Kind:
-        """Of the descriptor, filling columns below ``columns``; types that hold each other are made once."""
+        """The costs of a message type that fills these columns. Each pair of both is made once, so types
+        that contain each other end.
+        """
         shown = str(sorted((name, str(arrow)) for name, arrow in columns.items()))
         known = self._kinds.get((described.full_name, shown))
         if known is not None:
             return known
         fields = list(described.fields)
-        names = [_name_bytes(each) for each in fields]
+        names = [_name_bytes(described_field) for described_field in fields]
         cost = _MESSAGE + _FIELD * len(fields) + sum(map(filled_bytes, columns.values())) + sum(names)
         kind = _Kind(cost, _flat(described), longest_name=max(names, default=0))
         self._kinds[described.full_name, shown] = kind
-        for each in fields:
-            below = _below(columns.get(each.name))
-            if each.type == FieldDescriptor.TYPE_GROUP:
+        for member in fields:
+            below = _below(columns.get(member.name))
+            if member.type == FieldDescriptor.TYPE_GROUP:
                 kind.has_groups = True
-                kind.repeated[each.name] = _MESSAGE + _FIELD * len(each.message_type.fields)
-            elif each.message_type is not None:
-                kind.inner[each.name] = self._kind(each.message_type, below)
-                if each.message_type.GetOptions().map_entry:
-                    kind.repeated[each.name] = _ENTRY
-            elif each.is_repeated:
-                kind.repeated[each.name] = _element(each)
+                kind.repeated[member.name] = _MESSAGE + _FIELD * len(member.message_type.fields)
+            elif member.message_type is not None:
+                kind.inner[member.name] = self._kind(member.message_type, below)
+                if member.message_type.GetOptions().map_entry:
+                    kind.repeated[member.name] = _ENTRY
+            elif member.is_repeated:
+                kind.repeated[member.name] = _element(member)
         return kind
 
 
 def _below(arrow: pa.DataType | None) -> dict[str, pa.DataType]:
-    """The columns that the messages of a field fill, by name."""
+    """The columns that messages in a field of this column fill: name -> type."""
     if arrow is None:
         return {}
     if pa.types.is_list(arrow):
@@ -163,28 +180,28 @@ def _element(described: Any) -> int:
 
 
 def _name_bytes(described: Any) -> int:
-    """What the longest name of an enum's values takes: a column may hold it for a number."""
+    """The memory of the longest name of an enum's values, which a column may hold for a number; else 0."""
     if described.cpp_type != FieldDescriptor.CPPTYPE_ENUM:
         return 0
-    return SYMBOL * max(len(each.name) for each in described.enum_type.values)
+    return SYMBOL * max(len(value.name) for value in described.enum_type.values)
 
 
 def _flat(described: Any) -> type[Message]:
-    """The type with the same fields, but bytes for texts and messages, however many of the latter."""
+    """The flat type: the same fields, but bytes for texts, and any number of bytes for messages."""
     file = descriptor_pb2.FileDescriptorProto(name="flat.proto", package="flat", syntax="proto2")
     made = file.message_type.add(name="Flat")
-    for each in described.fields:
-        if each.type == FieldDescriptor.TYPE_GROUP:
+    for member in described.fields:
+        if member.type == FieldDescriptor.TYPE_GROUP:
             continue
-        is_message = each.message_type is not None
-        kind = each.type
-        if is_message or each.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        is_message = member.message_type is not None
+        kind = member.type
+        if is_message or member.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             kind = _Field.TYPE_BYTES
-        elif each.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        elif member.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
             kind = _Field.TYPE_INT32
-        many = is_message or each.is_repeated
+        many = is_message or member.is_repeated
         label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
-        made.field.add(name=each.name, number=each.number, type=kind, label=label)
+        made.field.add(name=member.name, number=member.number, type=kind, label=label)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     flat: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName("flat.Flat"))

@@ -1,4 +1,4 @@
-"""A message type from a descriptor file (`protoc --include_imports --descriptor_set_out=…`)."""
+"""Loads a message type from a descriptor file (`protoc --include_imports --descriptor_set_out=…`)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def message_class(descriptor: Path, name: str) -> type[Message]:
     """The class of the message of that full name. Raises SetupError."""
     pool = _pool(descriptor)
     try:
-        found = pool.FindMessageTypeByName(name)
+        described = pool.FindMessageTypeByName(name)
     except KeyError:
         raise SetupError(
             f"input.protobuf.message: {descriptor} has no message {name}: give its name with the package"
         ) from None
-    made: type[Message] = message_factory.GetMessageClass(found)
-    return made
+    message: type[Message] = message_factory.GetMessageClass(described)
+    return message
 
 
 def message_names(descriptor: Path) -> list[str]:
@@ -32,12 +32,15 @@ def message_names(descriptor: Path) -> list[str]:
     for file in _files(descriptor).file:
         prefix = f"{file.package}." if file.package else ""
         if file.package != "google" and not prefix.startswith("google."):
-            names += [prefix + each.name for each in file.message_type]
+            names += [prefix + message.name for message in file.message_type]
     return names
 
 
 def message_indexes(descriptor: Any) -> list[int]:
-    """Where a message stands in its file, as Confluent's wire format says it: from the outermost inwards."""
+    """The message's indexes in Confluent's wire format, from the outermost message inwards.
+
+    Example: the second message in the third message of a file has the indexes [2, 1].
+    """
     path = []
     at: Any = descriptor
     while at is not None:
@@ -62,22 +65,22 @@ def _files(file: Path) -> descriptor_pb2.FileDescriptorSet:
 
 def _pool(file: Path) -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
-    left = {each.name: each for each in _files(file).file}
+    left = {part.name: part for part in _files(file).file}
     added: set[str] = set()
     while left:
-        # protoc writes imports first; another order is served as well.
-        ready = [each for each in left.values() if added.issuperset(each.dependency)]
+        # A file is added after its imports. protoc writes them in that order, other tools may not.
+        ready = [part for part in left.values() if added.issuperset(part.dependency)]
         if not ready:
-            missing = {name for each in left.values() for name in each.dependency} - added - left.keys()
+            missing = {name for part in left.values() for name in part.dependency} - added - left.keys()
             lacking = ", ".join(sorted(missing)) or "an order of imports"
             raise SetupError(
                 f"input.protobuf.descriptor: {file} lacks {lacking}: make it with protoc --include_imports"
             )
-        for each in ready:
+        for part in ready:
             try:
-                pool.Add(each)
+                pool.Add(part)
             except TypeError as error:
                 raise SetupError(f"input.protobuf.descriptor: {file}: {error}") from None
-            added.add(each.name)
-            del left[each.name]
+            added.add(part.name)
+            del left[part.name]
     return pool

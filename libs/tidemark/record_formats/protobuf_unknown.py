@@ -1,7 +1,8 @@
-"""Fields of Protobuf messages that the table lacks: of the descriptor, and of newer ones by number.
+"""Finds fields of Protobuf messages that the table's schema lacks.
 
-Column by column, nested messages with their owners; a field counts where it is set (in proto3 without
-``optional``: where it is not its zero).
+Fields of the descriptor are found by name, fields that the descriptor lacks by number. A field counts where
+it is set; a proto3 field without ``optional`` where it is not zero. Nested messages of all records are
+checked together, field by field, each with the position of its record.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, BoolArray,
 from tidemark.record_formats.protobuf_columns import DATE_MESSAGE, TIMESTAMP_MESSAGE, WRAPPERS, is_map
 
 _Inner = Callable[[Sequence[Any]], tuple[list[Any], Int64Array]]
-"""Messages of a type to those of one of its fields, and per inner message the place of its outer one."""
+"""Messages -> the messages in one of their fields, and per inner message the position of its outer one."""
 
 
 @dataclass(frozen=True)
 class FieldsBeyond:
-    """Of one message type against its columns. ``lacking``: shown names, and which messages have it."""
+    """The fields of one message type that have no column.
+
+    ``lacking``: a field's name as shown, and a function that says which messages have it. ``inner``: the
+    same for message types in its fields.
+    """
 
     path: str
     lacking: Sequence[tuple[str, Callable[[Sequence[Any]], BoolArray]]]
@@ -34,7 +39,10 @@ class FieldsBeyond:
     def of(
         cls, described: Any, columns: Iterable[pa.Field], aside: Collection[str] = (), path: str = ""
     ) -> FieldsBeyond:
-        """``aside``: fields that have no column and say something else."""
+        """Compares a descriptor with the columns.
+
+        ``aside``: fields without a column that are read for another purpose (the delete field).
+        """
         known = {column.name: column.type for column in columns}
         lacking, inner = [], []
         for field in described.fields:
@@ -46,7 +54,7 @@ class FieldsBeyond:
         return cls(path, lacking, inner)
 
     def found(self, messages: Sequence[Any], positions: Int64Array) -> dict[str, Int64Array]:
-        """By the shown name of a field: the positions of the records that have it, ascending."""
+        """Returns field name as shown -> positions of the records that have the field, ascending."""
         names: dict[str, list[Int64Array]] = {}
         self._collect(messages, positions, names)
         return {name: np.unique(np.concatenate(at)) for name, at in names.items()}
@@ -60,8 +68,8 @@ class FieldsBeyond:
             has = present(messages)
             if has.any():
                 _add(names, shown, positions[has])
-        # A message that was read whole has no such fields: two calls into C a message tell. A set takes many
-        # times the memory of its fields: none is kept while the next one is made.
+        # Most messages have no unknown fields, and two calls into C per message find that out. A set takes
+        # many times the memory of its fields, so `map` makes one at a time and keeps none.
         sets: Any = map(UnknownFieldSet, messages)
         for at in np.flatnonzero(np.fromiter(map(len, sets), np.int64, len(messages))):
             for number in _numbers(messages[at]):
@@ -74,7 +82,7 @@ class FieldsBeyond:
 
 def _numbers(message: Any) -> set[int]:
     unknown: Any = UnknownFieldSet(message)
-    return {each.field_number for each in unknown}
+    return {field.field_number for field in unknown}
 
 
 def _add(names: dict[str, list[Int64Array]], name: str, positions: Int64Array) -> None:
@@ -82,7 +90,8 @@ def _add(names: dict[str, list[Int64Array]], name: str, positions: Int64Array) -
     names.setdefault(kept, []).append(positions)
 
 
-# Descriptors are of another class than their type stubs say, by the parser's implementation: hence Any.
+# `Any`, because each implementation of the parser has its own class of descriptors, other than the type
+# stubs'.
 def _presence(field: Any) -> Callable[[Sequence[Any]], BoolArray]:
     name = field.name
     if field.has_presence:
@@ -91,7 +100,7 @@ def _presence(field: Any) -> Callable[[Sequence[Any]], BoolArray]:
 
 
 def _inner(field: Any, arrow: pa.DataType, path: str) -> list[tuple[_Inner, FieldsBeyond]]:
-    """The field's own messages, where its column has fields of their own."""
+    """How to reach the messages in the field and what to check in them, if its column has fields itself."""
     name = field.name
     if is_map(field):
         value = field.message_type.fields_by_name["value"]
@@ -124,5 +133,6 @@ def _members(arrow: pa.StructType) -> list[pa.Field]:
 
 
 def _each(groups: Sequence[Any]) -> tuple[list[Any], Int64Array]:
+    """The elements of all groups, and each element's group: [a, b], [], [c] give a, b, c and [0, 0, 2]."""
     sizes = np.fromiter(map(len, groups), np.int64, len(groups))
     return list(chain.from_iterable(groups)), np.repeat(np.arange(len(groups)), sizes)

@@ -1,7 +1,8 @@
-"""How much memory the unknown fields of a Protobuf message take once they are read by number.
+"""Estimates the memory that the unknown fields of a Protobuf message take when they are read by number.
 
-The parser keeps them as bytes, which costs nothing. Who asks which they are (`protobuf_unknown`) gets an
-object for each, with all groups in them: two bytes of a group take two hundred in memory.
+The parser keeps unknown fields as bytes, which takes no extra memory. Reading their numbers
+(`protobuf_unknown`) makes an object for each field, and for each group in it: two bytes of a group take two
+hundred in memory.
 """
 
 from __future__ import annotations
@@ -10,23 +11,26 @@ from typing import Final
 
 import numpy as np
 
-# Of the parser's objects for one field, with its place in the set; measured, then rounded up.
+# Bytes of the parser's objects for one field or group, with its place in the set; measured, then rounded up.
 _FIELD: Final = 120
 _GROUP: Final = 224
 _BYTES_OF_FIELD: Final = 2
 UNKNOWN_PER_BYTE: Final = _GROUP // _BYTES_OF_FIELD
-"""At most."""
-# A tag's low three bits say what follows: a varint, eight bytes, a length with so many bytes, the begin or
-# the end of a group, four bytes.
+"""The most bytes of memory per byte of unknown fields."""
+# The low three bits of a tag say what follows: a varint, eight bytes, a length with so many bytes, the
+# begin or the end of a group, four bytes.
 _KIND: Final = 7
 _VARINT, _EIGHT, _LENGTH, _BEGIN, _END, _FOUR = range(6)
 _MORE: Final = 0x80
 
 
 def unknown_bytes(content: bytes, most: int) -> int:
-    """What the fields take, at most; of what takes more than ``most``, more than that. ``content``: fields
-    that the parser has read, and no others.
+    """The most bytes of memory that the fields take; if that is above ``most``, any number above ``most``.
+
+    ``content``: encoded fields that the parser has accepted.
     """
+    # A cheap estimate first: a byte whose low bits are those of a group's begin counts as a group, whatever
+    # it is. Only when that is above `most` are the fields read one by one.
     groups = int(np.count_nonzero(np.frombuffer(content, np.uint8) & _KIND == _BEGIN))
     coarse = len(content) // _BYTES_OF_FIELD * _FIELD + groups * (_GROUP - _FIELD)
     return coarse if coarse <= most else _field_by_field(content, most)
@@ -37,7 +41,7 @@ def _field_by_field(content: bytes, most: int) -> int:
     while at < len(content) and taken <= most:
         tag = content[at]
         kind = tag & _KIND
-        # Most tags have one byte: a call for each would take longer than all else.
+        # Most tags have one byte. A function call for each would take longer than all the rest.
         at = at + 1 if tag < _MORE else _behind_varint(content, at)
         if kind == _END:
             continue

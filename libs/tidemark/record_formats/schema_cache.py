@@ -1,17 +1,19 @@
-"""Schemas by id, made ready once. An id's schema never changes, so what was read is kept, up to a limit.
+"""A cache of prepared schemas by id. The schema of an id never changes, so it is kept, up to a limit.
 
-* The registry does not answer: InputWaitsError until it does; it is asked again ever more seldom, and each
-  try that fails is logged.
-* It has no such schema: it is asked again after a moment (a registry of several may lag behind its writer),
-  then the id's records are refused; after a while the id is asked for anew. Where many unknown ids come at
-  a time each is asked for once: no writer registers so many, and the input would wait for all of them.
-* It answers for other ids and for this one not (it fails at it, or its answer is too long, too slow or no
-  schema): after `FAILS_ALONE_AFTER_S` the id's records are refused, for one schema must not stop a table.
-  Another id is asked for each time, so that a registry that is down refuses nothing.
-* An id beyond `SCHEMA_ID_MAX` is none: registries count in 32 bits with a sign.
-* Records may name any number of ids, each of them once: they are told in the records' order, and who waits
-  is told how many records need not. So each call takes records, or waits for the first record's schema alone;
-  what was told of the others may be forgotten meanwhile without a circle.
+* The registry does not answer: `resolve` raises InputWaitsError until it does. The wait between tries grows
+  up to 5 s, and each failed try is logged.
+* The registry has no such schema: it is asked again after 2 s, because one node of a registry may lag
+  behind another. Then the id's records are refused, and after 60 s the id is asked for anew. When more than
+  10 ids are unknown at a time, each further one is asked for only once: no writer registers so many, and
+  the input would wait for each.
+* The registry answers for other ids, but not for this one (an error, or an answer that is too long, too
+  slow or no schema): after `FAILS_ALONE_AFTER_S` the id's records are refused, because one schema must not
+  stop a table. Each time another id is asked for as well, so that nothing is refused while the registry is
+  down.
+* An id above `SCHEMA_ID_MAX` is refused: registries count ids in signed 32 bits.
+* A batch may name any number of ids. They are resolved in the order of the records. When one has to wait,
+  InputWaitsError says how many records before it need not. So every call either resolves some records, or
+  waits for the first record's schema only. Schemas evicted meanwhile cannot lead to an endless loop.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from tidemark.stream_runtime.schema_registry.ports import (
 
 SCHEMAS_MAX: Final = 1_000
 PARTS_MAX: Final = 100_000
-"""Of all schemas that are kept: some 700 bytes of memory each."""
+"""Limit of the parts (`avro_schema.count_parts`) of all kept schemas: some 700 bytes of memory each."""
 SCHEMA_ID_MAX: Final = 2**31 - 1
 _DOUBTED_MAX: Final = 10
 _UNKNOWN_MAX: Final = 100_000
@@ -56,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Unusable:
-    """Why no record of a schema can be taken."""
+    """A schema of which no record can be decoded, and why."""
 
     reason: Reason
     detail: str
@@ -64,7 +66,9 @@ class Unusable:
 
 @dataclass
 class _Unknown:
-    """An id that the registry did not have; ``since_s``: first asked, ``settled_s``: refused from then on."""
+    """An id that the registry lacks. ``since_s``: when it was first asked for; ``settled_s``: refused since
+    then.
+    """
 
     since_s: float
     settled_s: float | None = None
@@ -72,7 +76,9 @@ class _Unknown:
 
 @dataclass
 class _Failing:
-    """An id at which a registry fails that answers for others; ``refused_s``: refused from then on."""
+    """An id for which the registry fails although it answers for others. ``refused_s``:
+    refused since then.
+    """
 
     since_s: float
     error: str
@@ -82,8 +88,8 @@ class _Failing:
 
 
 class SchemaCache(Generic[T]):
-    """``build`` makes a schema ready for use; it must not fail but say `Unusable`. ``parts_of``: how large
-    what it made is.
+    """Schemas by id. ``build`` prepares a schema; it must not raise, but return `Unusable`. ``parts_of``: the
+    number of parts of a prepared schema.
     """
 
     def __init__(
@@ -106,37 +112,41 @@ class SchemaCache(Generic[T]):
         self._retry_at_s = 0.0
 
     def resolve(self, ids: Int64Array, positions: Int64Array) -> dict[int, T | Unusable]:
-        """Of the records at these positions, in their order: what their schemas are; `NOT_FRAMED` has none.
+        """Returns the schemas of these ids; `NOT_FRAMED` is left out.
 
-        Raises InputWaitsError when one cannot be told yet, with the position of the first such record. Those
-        before it can be asked for at once, by themselves: they are kept meanwhile.
+        ``ids``: per record, in order; ``positions``: the records' positions. Raises InputWaitsError when a
+        schema is not known yet; its ``before`` is the position of the first record that has it. The schemas
+        of the records before that are kept, so a call for those alone succeeds at once.
         """
+        # Each distinct id with the position of its first record, in the records' order: ids 9, 4, 9 at
+        # positions 0, 1, 2 give {9: 0, 4: 1}.
         unique, at = np.unique(ids, return_index=True)
         order = np.argsort(at)
-        first = {each: int(positions[i]) for each, i in zip(unique[order].tolist(), at[order], strict=True)}
+        first = {one: int(positions[i]) for one, i in zip(unique[order].tolist(), at[order], strict=True)}
         first.pop(NOT_FRAMED, None)
         if not self._unfinished:
             self._forget_unknown()
         self._unfinished = True
         until_s = self._clock.monotonic_s() + _ASK_FOR_S
-        found: dict[int, T | Unusable] = {}
+        resolved: dict[int, T | Unusable] = {}
         waits: InputWaitsError | None = None
         parts = 0
         for schema_id, before in first.items():
             if schema_id > SCHEMA_ID_MAX:
-                found[schema_id] = _refused(schema_id)
+                resolved[schema_id] = _refused(schema_id)
                 continue
             if schema_id in self._known:
                 self._known.move_to_end(schema_id)
-                found[schema_id] = self._known[schema_id]
-                parts += self._size(found[schema_id])
+                resolved[schema_id] = self._known[schema_id]
+                parts += self._size(resolved[schema_id])
                 continue
             if self._clock.monotonic_s() > until_s:
-                # The caller has other duties; the next call goes on here.
+                # The caller must not be kept longer (its loop also follows the lease). The next call goes
+                # on here.
                 text = "the input names more schemas than the registry told in a moment"
                 raise waits or InputWaitsError(text, before)
             try:
-                found[schema_id] = self._ask(schema_id)
+                resolved[schema_id] = self._ask(schema_id)
             except InputWaitsError as error:
                 waits = waits or InputWaitsError(str(error), before)
             size = self._size(self._known[schema_id]) if schema_id in self._known else 0
@@ -145,7 +155,7 @@ class SchemaCache(Generic[T]):
                 text = f"the input names schemas of more than {PARTS_MAX} parts together"
                 raise waits or InputWaitsError(text, before)
             parts += size
-            # None of those found: they are the newest, and have room.
+            # This evicts no schema of this call: those are the newest, and fit within the limit together.
             while self._parts > PARTS_MAX and len(self._known) > 1:
                 self._forget(next(iter(self._known)))
         if waits is not None:
@@ -153,7 +163,7 @@ class SchemaCache(Generic[T]):
         self._unfinished = False
         while len(self._known) > SCHEMAS_MAX:
             self._forget(next(iter(self._known)))
-        return found
+        return resolved
 
     def _size(self, schema: T | Unusable) -> int:
         return 1 if isinstance(schema, Unusable) else self._parts_of(schema)
@@ -163,9 +173,7 @@ class SchemaCache(Generic[T]):
 
     def _forget_unknown(self) -> None:
         before_s = self._clock.monotonic_s() - _ASK_UNKNOWN_AFTER_S
-        old = [
-            each for each, entry in self._unknown.items() if (entry.settled_s or entry.since_s) <= before_s
-        ]
+        old = [one for one, entry in self._unknown.items() if (entry.settled_s or entry.since_s) <= before_s]
         for schema_id in old:
             del self._unknown[schema_id]
 
@@ -209,7 +217,7 @@ class SchemaCache(Generic[T]):
         return built
 
     def _answers_others(self, schema_id: int) -> bool:
-        """Whether the registry tells now what it knows of another id."""
+        """Whether the registry answers now for another id: a known schema, or one that it cannot have."""
         none = SCHEMA_ID_MAX - 1 if schema_id == SCHEMA_ID_MAX else SCHEMA_ID_MAX
         other = next(reversed(self._known), none)
         try:
@@ -221,7 +229,9 @@ class SchemaCache(Generic[T]):
         return True
 
     def _fails_alone(self, schema_id: int, error: RegistryUnavailableError) -> Unusable:
-        """Raises InputWaitsError in the first time."""
+        """Handles an id for which only this one fails: refuses it after `FAILS_ALONE_AFTER_S`; raises
+        InputWaitsError before.
+        """
         self._answered()
         now_s = self._clock.monotonic_s()
         failing = self._failing.setdefault(schema_id, _Failing(now_s, str(error)))
@@ -239,7 +249,10 @@ class SchemaCache(Generic[T]):
         raise InputWaitsError(str(error))
 
     def _still_failing(self, schema_id: int, failing: _Failing, now_s: float) -> Unusable | None:
-        """None: the id is asked for again. Raises InputWaitsError."""
+        """The refusal of an id that failed before; None when it is time to ask again.
+
+        Raises InputWaitsError between two tries.
+        """
         if failing.refused_s is None:
             if now_s < failing.ask_at_s:
                 raise InputWaitsError(failing.error)

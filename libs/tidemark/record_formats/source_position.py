@@ -1,4 +1,4 @@
-"""Where in its source's log a change event stands, as one number that only grows: the ordering of its row.
+"""The position of a change event in its source's log as one ascending number: the ordering value of its row.
 
 =================  ========================================================================================
 ``source.lsn``     PostgreSQL: the log sequence number
@@ -8,8 +8,8 @@
 ``ts_ms`` …        when the connector handled the event
 =================  ========================================================================================
 
-SQL Server's ``change_lsn`` (80 bits) fits no column; use ``source.ts_ms``. A binlog's file numbers are one
-server's: after a failover to another server they may be smaller.
+SQL Server's ``change_lsn`` (80 bits) fits no column; use ``source.ts_ms``. File numbers of a binlog are
+valid for one server: after a failover to another server they may be smaller.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ _UNITS: Final = {"ms": Meaning.MILLIS, "us": Meaning.MICROS, "ns": Meaning.NANOS
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """``fields``: what is read, of the source block where ``in_source``, else of the envelope itself."""
+    """The fields that give the position.
+
+    ``fields``: their names, in the source block if ``in_source``, else in the envelope itself.
+    """
 
     setting: str
     fields: tuple[str, ...]
@@ -45,13 +48,13 @@ class SourcePosition:
 
     @classmethod
     def of(cls, setting: str) -> SourcePosition:
-        """From `input.debezium.ordering`."""
+        """Parses `input.debezium.ordering`."""
         name = setting.removeprefix(_SOURCE)
         in_source = setting.startswith(_SOURCE)
         return cls(setting, ("file", "pos") if in_source and name == _BINLOG else (name,), in_source)
 
     def numbers(self, found: Sequence[Sequence[Any]]) -> list[int | None]:
-        """One number per event from what its fields hold; None where that is none."""
+        """Returns one number per event from its fields' values; None where they give no number."""
         if len(self.fields) == 2:
             return [_binlog_number(file, position) for file, position in found]
         return [_number(value) for (value,) in found]
@@ -59,7 +62,7 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class EnvelopeOrdering:
-    """The column that the source's position fills, whatever the row itself says."""
+    """The ordering column, which gets the source's position; the row's own value is ignored."""
 
     position: SourcePosition
     column: str
@@ -67,7 +70,7 @@ class EnvelopeOrdering:
 
     @classmethod
     def of(cls, setting: str, column: str, arrow: pa.DataType) -> EnvelopeOrdering:
-        """Raises SetupError for a column that cannot hold such numbers."""
+        """Checks the column's type. Raises SetupError for a column that cannot hold such numbers."""
         instant = pa.types.is_timestamp(arrow) and setting.rpartition("_")[2] in _UNITS
         if arrow != pa.int64() and not instant:
             raise SetupError(
@@ -77,7 +80,7 @@ class EnvelopeOrdering:
         return cls(SourcePosition.of(setting), column, arrow)
 
     def values(self, found: Sequence[Sequence[Any]]) -> pa.Array:
-        """The column, one element per event; null where the event has no position."""
+        """Makes the column, one element per event; null where the event has no position."""
         numbers = self.position.numbers(found)
         if not numbers:
             return pa.nulls(0, self.arrow)
@@ -97,7 +100,10 @@ def _number(value: Any) -> int | None:
 
 
 def _binlog_number(file: Any, position: Any) -> int | None:
-    """mysql-bin.000003 and 154: 3 × 2^32 + 154. A binlog position is an unsigned number of 32 bits."""
+    """File and position as one number: mysql-bin.000003 and 154 give 3 × 2^32 + 154. None for anything else.
+
+    A binlog position is an unsigned number of 32 bits.
+    """
     match = _BINLOG_FILE.search(file) if isinstance(file, str) else None
     at = _number(position)
     if match is None or at is None or not 0 <= at < 1 << _POSITION_BITS:

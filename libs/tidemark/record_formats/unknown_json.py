@@ -1,11 +1,12 @@
-"""Fields of JSON records that the table's schema lacks: which records have them.
+"""Finds which JSON records have fields that the table's schema lacks.
 
-A decoder that forbids unknown fields stops at the first one and names it. From then on the records' type has
-that field as well, as bytes that nobody parses, and a look at that one attribute tells which records have it.
-So a batch without such fields costs nothing, and one with three of them costs three more columns.
+msgspec stops at an unknown field and names it. The field is then *learnt*: the records' type gets it as an
+attribute of raw bytes, which are not parsed. From then on one attribute per record tells which records have
+the field. So a batch without unknown fields costs nothing extra, and three such fields cost three more
+columns.
 
-What is learnt is bounded: beyond `DROPPED_MAX` fields one name, `MORE_FIELDS`, says at the first record that
-has another one that there are more, and from then on those are dropped uncounted.
+At most `DROPPED_MAX` fields are learnt. The first record with another one is counted as `MORE_FIELDS`;
+after that unknown fields that were not learnt are dropped without being counted.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ from tidemark.record_formats.wire_types import ROOT, attribute, extra_attribute,
 _STARTS: Final = "Object contains unknown field `"
 _INSIDE: Final = "` - at `"
 _INDEX: Final = re.compile(r"\[\d+\]")
-# What msgspec does not take as the name of a field, and what would be no name to show.
+# Characters that msgspec does not accept in the name of a field, or that cannot be shown.
 _UNNAMEABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _NAME_CHARACTERS_MAX: Final = 200
 _Present = Callable[[Any], bool]
 
 
 class LearntFields:
-    """The unknown fields that one decoder has met. ``by_struct``: their names by the path of the object that
-    holds them, as msgspec writes it (`$.customer`, `$.items[...]`).
+    """The unknown fields that one decoder has learnt.
+
+    ``by_struct``: path of the object, as in msgspec's errors (`$.customer`, `$.items[...]`) -> names of its
+    fields.
     """
 
     def __init__(self, columns: pa.Schema) -> None:
@@ -44,18 +47,19 @@ class LearntFields:
 
     @property
     def is_full(self) -> bool:
-        """No other field is learnt."""
+        """Whether the limit is reached, so no other field is learnt."""
         return sum(map(len, self.by_struct.values())) >= DROPPED_MAX
 
     @property
     def inner_fields(self) -> int:
-        """At most so many are learnt of one kind of inner objects."""
+        """The greatest number of fields learnt of one type of inner objects."""
         return max((len(names) for path, names in self.by_struct.items() if path != ROOT), default=0)
 
     def learn(self, error: Exception, wanted: bool = True) -> tuple[str, bool]:
-        """The field that the decoder stopped at, as it is shown, and whether it was learnt: a type that has
-        it takes the record. Not learnt: what cannot be the name of a field, what is beyond the limit, and
-        what is not ``wanted``.
+        """Learns the field at which the decoder stopped.
+
+        Returns its name as shown, and whether it was learnt. It is not learnt if msgspec cannot have a
+        field of that name, if the limit is reached, or if it is not ``wanted``.
         """
         text = str(error).removeprefix(_STARTS).removesuffix("`")
         name, _, path = text.rpartition(_INSIDE)
@@ -76,16 +80,17 @@ class LearntFields:
         return shown, True
 
     def found(self, records: Sequence[Any], positions: Int64Array) -> dict[str, Int64Array]:
-        """By the shown name of a learnt field: the positions of the records that have it. ``positions`` are
-        the records'.
+        """Returns learnt field as shown -> positions of the records that have it.
+
+        ``positions``: of each record in the batch.
         """
-        found = {}
+        by_name = {}
         for path, names in self.by_struct.items():
             for i, name in enumerate(names):
                 has = self._has(path, extra_attribute(i), records)
                 if has.any():
-                    found[shown_name(path, name)] = positions[has]
-        return found
+                    by_name[shown_name(path, name)] = positions[has]
+        return by_name
 
     def _has(self, path: str, extra: str, records: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
         if path == ROOT:
@@ -105,7 +110,7 @@ def is_unknown_field(error: Exception) -> bool:
 
 
 def shown_name(path: str, name: str) -> str:
-    """The field's name for people: `customer.zip`, `items[].price`; what is unprintable is escaped."""
+    """The field's name for people: `customer.zip`, `items[].price`; unprintable characters are escaped."""
     before = path.removeprefix(ROOT).removeprefix(".").replace("[...]", "[]")
     whole = f"{before}.{name}" if before else name
     cut = whole if len(whole) <= _NAME_CHARACTERS_MAX else whole[:_NAME_CHARACTERS_MAX] + "…"
@@ -129,8 +134,10 @@ def _paths_within(arrow: pa.DataType, path: str) -> Iterator[str]:
 
 
 def _presence(arrow: pa.DataType, path: str, wanted: str, extra: str) -> _Present | None:
-    """Tells of a value at ``path`` whether the object at ``wanted`` in it, or one of them, has the field;
-    None: ``wanted`` is not below.
+    """Returns a function that says whether, in a value at ``path``, an object at ``wanted`` has the
+    attribute.
+
+    None: ``wanted`` is not at or below ``path``.
     """
     if path == wanted and pa.types.is_struct(arrow):
         return lambda value: getattr(value, extra, msgspec.UNSET) is not msgspec.UNSET

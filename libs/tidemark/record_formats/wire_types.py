@@ -1,8 +1,8 @@
-"""What an input record of a table looks like as JSON: a msgspec type made from the table's schema.
+"""Makes the msgspec type of a table's JSON records from the table's schema.
 
-msgspec checks types while it decodes, so a record either is of the schema or fails as a whole, by itself.
-Every top-level column may be missing or null here; what must be there is judged on columns, later, because
-deletes need less than upserts. Inside nested records the schema's nullability is checked at once.
+msgspec checks types while it decodes, so a record that does not fit the schema fails as a whole, and alone.
+Every top-level column may be missing or null here: required columns are checked later, on columns, because
+deletes need fewer than upserts. In nested records the schema's nullability is checked at once.
 
 ========================== =========================================================================
 string, int, long, boolean the JSON type; whole numbers in range, never ``1.0``
@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidemark.hudi_format.schema import SchemaError
 
 ROOT: Final = "$"
-"""The path of a record as a whole, as msgspec's errors have it."""
+"""The path of the record itself in msgspec's errors."""
 FLOAT_MAX: Final = 3.4028234663852886e38
 _INT: Final = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 LONG: Final = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -50,12 +50,12 @@ _SCALARS: Final[Mapping[pa.DataType, Any]] = {
 
 
 def attribute(index: int) -> str:
-    """The attribute that holds the field at this place: column names may be Python keywords."""
+    """The attribute of the field at this position. Column names are not used: they may be Python keywords."""
     return f"f{index}"
 
 
 def extra_attribute(index: int) -> str:
-    """The attribute of a field that the schema lacks and the type has all the same."""
+    """The attribute of a field that the type has although the schema lacks it."""
     return f"x{index}"
 
 
@@ -71,15 +71,17 @@ def item_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class Unknowns:
-    """What becomes of fields that the schema lacks. ``forbid``: a record that has one is no record.
-    ``extras``: names that the type has all the same, by the path of their object: raw bytes, or UNSET.
+    """How fields that the schema lacks are decoded.
+
+    ``forbid``: decoding a record that has one fails. ``extras``: path of an object -> names of such fields
+    that its type has nevertheless, as raw bytes or UNSET.
     """
 
     forbid: bool
     extras: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def members(self, path: str) -> list[tuple[str, str]]:
-        """Attribute and name of each extra field of the object."""
+        """(attribute, name) of each extra field of the object at this path."""
         return [(extra_attribute(i), name) for i, name in enumerate(self.extras.get(path, ()))]
 
 
@@ -89,21 +91,22 @@ def record_type(
     unknowns: Unknowns,
     wires: Mapping[str, Any] | None = None,
 ) -> type[msgspec.Struct]:
-    """The type of one record; field i of the schema is attribute `attribute(i)`.
+    """Makes the type of one record; field i of the schema is attribute `attribute(i)`.
 
-    A ``delete_field`` that is no column becomes one attribute more, the last: true or false, also as text, as
-    Debezium's flattened events have them (`__deleted`). ``wires``: types of columns
-    that are not written as the table above says.
+    A ``delete_field`` that is no column becomes one more attribute, the last: true or false, also as text,
+    as in Debezium's flattened events (`__deleted`). ``wires``: column -> its msgspec type, where it is
+    written in another way than the table above says. Raises SchemaError for a column type that JSON cannot
+    fill.
     """
     given = wires or {}
     fields = [
         (
-            each.name,
-            given[each.name]
-            if each.name in given
-            else _value_type(each.type, unknowns, inner_path(ROOT, each.name)),
+            column.name,
+            given[column.name]
+            if column.name in given
+            else _value_type(column.type, unknowns, inner_path(ROOT, column.name)),
         )
-        for each in schema
+        for column in schema
     ]
     extras = unknowns.members(ROOT)
     if delete_field is not None and delete_field not in schema.names:
@@ -142,15 +145,15 @@ def _element_type(element: pa.Field, unknowns: Unknowns, path: str) -> Any:
 def _nested_record(arrow: pa.StructType, unknowns: Unknowns, path: str) -> type[msgspec.Struct]:
     fields = [arrow.field(i) for i in range(arrow.num_fields)]
     members: list[Any] = []
-    for i, each in enumerate(fields):
-        wire = _element_type(each, unknowns, inner_path(path, each.name))
-        members.append((attribute(i), wire, None) if each.nullable else (attribute(i), wire))
+    for i, field_ in enumerate(fields):
+        wire = _element_type(field_, unknowns, inner_path(path, field_.name))
+        members.append((attribute(i), wire, None) if field_.nullable else (attribute(i), wire))
     extras = unknowns.members(path)
     members += [(extra, _EXTRA, msgspec.UNSET) for extra, _ in extras]
     return msgspec.defstruct(
         "NestedRecord",
         members,
-        rename={attribute(i): each.name for i, each in enumerate(fields)} | dict(extras),
+        rename={attribute(i): field_.name for i, field_ in enumerate(fields)} | dict(extras),
         forbid_unknown_fields=unknowns.forbid,
         kw_only=True,
         gc=False,

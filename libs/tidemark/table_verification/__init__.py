@@ -1,6 +1,6 @@
-"""`tidemark verify`: the table's files against each other.
+"""`tidemark verify`: compares the table's files with each other.
 
-Shares no code with what wrote them but the readers of `hudi_format`: no caches, no ledger, no Kafka, no
-service.
-What is compared: `verify`. What an incremental run takes over from the one before: `verified_state`.
+It uses the readers of `hudi_format`, and nothing of the code that wrote the files: no caches, ledger, Kafka
+or service. `verify` says what is compared, `verified_state` what an incremental run takes from the previous
+one.
 """

@@ -1,7 +1,7 @@
-"""`python -m table_verification TABLE --answer FILE`: one verification in a process of its own.
+"""`python -m tidemark.table_verification TABLE --answer FILE`: one verification in a process of its own.
 
-Exit code 0: agrees, 1: does not, 2: could not be decided. The answer is a JSON document, `report.document` or
-{"error": text}; progress goes to stderr. Runs at low priority.
+The answer is a JSON document: `report.document`, or {"error": text}. Progress goes to stderr. The process
+runs at low priority. Exit code 0: the table agrees; 1: it does not; 2: not decided.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NICE: Final = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Verifies; returns the exit code."""
+    """Verifies the table, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="table_verification", description="Verify a table once.")
     parser.add_argument("table", help="the table's location")
     parser.add_argument("--answer", type=Path, required=True, help="where the JSON document goes")

@@ -1,9 +1,10 @@
-"""The commits of the active timelines against each other: epochs in order, positions without a gap, both
-commits of an instant saying the same, and which files they wrote.
+"""Compares the commits of the active timelines with each other, and collects which files they wrote.
 
-An epoch without rows has no commit, so epoch numbers may jump; positions must continue exactly between
-consecutive epochs, and never go back over a jump. What may not be jumped over is another commit: each names
-the one before it. A ledger that was begun anew starts at keyed position 0.
+* Epochs ascend. An epoch without rows has no commit, so numbers may be missing.
+* Positions continue exactly from one epoch to the next. Over missing epochs they may only advance.
+* Each commit of ours names the one before it, which must be the one before it on the timeline.
+* Both commits of an instant, in data and metadata table, have the same `tidemark.*` metadata.
+* A new ledger starts at keyed position 0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ NamedFiles: TypeAlias = dict[str, dict[str, str]]
 
 @dataclass
 class CommitCounts:
-    """What was looked at. `without_rows`: epochs between ours that have no commit; `ledgers`: starts anew."""
+    """How many commits were checked. ``without_rows``: epochs between ours without a commit; ``ledgers``:
+    how often a new ledger began.
+    """
 
     ours: int = 0
     foreign: int = 0
@@ -55,8 +58,8 @@ class CommitCounts:
 
 @dataclass
 class CommitCheck:
-    """What the commits say. `last`: the newest of ours, also when an earlier run has checked it. `schema`:
-    the newest one that this run has seen.
+    """The contents of the commits. ``last``: our newest one, also when an earlier run has checked it.
+    ``schema``: the newest one that this run has read.
     """
 
     counts: CommitCounts = field(default_factory=CommitCounts)
@@ -69,17 +72,17 @@ class CommitCheck:
 def check_commits(
     storage: Storage, data: Timeline, metadata: Timeline, seen: SeenCommits | None, findings: Findings
 ) -> CommitCheck:
-    """Reads every completed commit, or those that `seen` does not hold; adds what is wrong to `findings`.
+    """Checks every completed commit, or those that are not in ``seen``; adds differences to ``findings``.
 
     Raises FileMissingError when a commit was archived meanwhile.
     """
     result = CommitCheck(last=seen.last if seen is not None else None)
     result.counts.last_epoch = result.last.epoch if result.last is not None else None
     known = seen.data if seen is not None else frozenset()
-    commits = [each for each in data.completed() if each.file_name not in known]
+    commits = [instant for instant in data.completed() if instant.file_name not in known]
     origins = _metadata_origins(storage, metadata, seen, commits, result, findings)
     bootstrapped = _bootstrapped(metadata)
-    for instant in sorted(commits, key=lambda each: str(each.completion)):
+    for instant in sorted(commits, key=lambda commit: str(commit.completion)):
         if instant.action not in _WRITES:
             continue
         _check_write(storage, data, instant, origins, result, findings)
@@ -96,23 +99,23 @@ def _metadata_origins(
     result: CommitCheck,
     findings: Findings,
 ) -> dict[str, dict[str, str]]:
-    """The `tidemark.*` metadata by instant, of the metadata table's commits that are new, or whose data
-    commit is.
+    """Instant -> `tidemark.*` metadata, of the metadata table's commits that are new, or whose data commit
+    is.
     """
     known = seen.metadata if seen is not None else frozenset()
-    due = {each.requested for each in commits}
+    due = {commit.requested for commit in commits}
     origins: dict[str, dict[str, str]] = {}
-    for instant in sorted(metadata.completed(*_METADATA_WRITES), key=lambda each: str(each.completion)):
+    for instant in sorted(metadata.completed(*_METADATA_WRITES), key=lambda commit: str(commit.completion)):
         if instant.file_name in known and instant.requested not in due:
             continue
-        found = _read(storage, instant, METADATA_TABLE_ROOT, findings)
-        if found is not None:
+        commit = _read(storage, instant, METADATA_TABLE_ROOT, findings)
+        if commit is not None:
             if is_bootstrap_instant(instant.requested):
-                # A partition that is built anew begins anew: what was written to it before is not missed.
-                for partition in found.write_stats:
+                # The partition was built anew, so the files that were written to it before may be gone.
+                for partition in commit.write_stats:
                     result.metadata_files.pop(partition, None)
-            _take_names(found, instant.requested, result.metadata_files)
-            origins[instant.requested] = _ours(found)
+            _take_names(commit, instant.requested, result.metadata_files)
+            origins[instant.requested] = _ours(commit)
     return origins
 
 
@@ -125,14 +128,14 @@ def _check_write(
     findings: Findings,
 ) -> None:
     counts = result.counts
-    found = _read(storage, instant, ".hoodie", findings)
-    if found is None:
+    metadata = _read(storage, instant, ".hoodie", findings)
+    if metadata is None:
         return
-    _take_names(found, instant.requested, result.data_files)
+    _take_names(metadata, instant.requested, result.data_files)
     if instant.action in _TABLE_SERVICES:
         return
-    extra = _ours(found)
-    _check_schema(instant.requested, found, bool(extra), result, findings)
+    extra = _ours(metadata)
+    _check_schema(instant.requested, metadata, bool(extra), result, findings)
     if not extra:
         counts.foreign += 1
         return
@@ -155,7 +158,7 @@ def _check_write(
 def _check_schema(
     instant: str, commit: CommitMetadata, is_ours: bool, result: CommitCheck, findings: Findings
 ) -> None:
-    """A commit of ours never lacks a column that the commit before it had."""
+    """Checks that a commit of ours has all columns of the commit before it."""
     text = commit.extra_metadata.get(SCHEMA_KEY, "")
     if not text or text == result.schema:
         return
@@ -173,7 +176,7 @@ def _check_schema(
 def _read(storage: Storage, instant: Instant, root: str, findings: Findings) -> CommitMetadata | None:
     path = instant_path(instant, root)
     try:
-        # A replacecommit's record begins like a commit's, and the rest is not asked for here.
+        # A replacecommit's record begins like a commit's; the rest of it is not needed here.
         return decode_commit_metadata(storage.read(path), path)
     except CorruptFileError as error:
         findings.add_one(Kind.UNREADABLE, f"{path}: {error}")
@@ -191,17 +194,15 @@ def _ours(commit: CommitMetadata) -> dict[str, str]:
 
 
 def _bootstrapped(metadata: Timeline) -> str:
-    """When the metadata table was made: what completed before has no commit there."""
-    return max(
-        (str(each.completion) for each in metadata.completed() if is_bootstrap_instant(each.requested)),
-        default="",
-    )
+    """When the metadata table was made. Instants that completed before have no commit there."""
+    instants = metadata.completed()
+    return max((str(one.completion) for one in instants if is_bootstrap_instant(one.requested)), default="")
 
 
 def _check_has_metadata_commit(instant: Instant, metadata: Timeline, findings: Findings) -> None:
-    found = metadata.find(instant.requested)
-    archived = found is None and metadata.is_archived(instant.requested)
-    if not archived and (found is None or not found.is_completed):
+    commit = metadata.find(instant.requested)
+    archived = commit is None and metadata.is_archived(instant.requested)
+    if not archived and (commit is None or not commit.is_completed):
         findings.add_one(
             Kind.COMMITS_DIFFER,
             f"{instant.requested}: the metadata table has no completed commit of this {instant.action.value}",
@@ -226,14 +227,17 @@ def _lanes(document: Any) -> Iterator[tuple[str, tuple[int, int]]]:
 def _check_follows(
     previous: str, commit: OurCommit, last: OurCommit | None, data: Timeline, findings: Findings
 ) -> None:
-    """`last` is the commit of ours before this one, None where archival took it."""
+    """Checks that the previous commit, which this one names, still exists.
+
+    ``last``: our commit before this one on the timeline; None if that was archived.
+    """
     is_there = data.is_committed(previous) if last is None else previous == last.instant
-    # A ledger that was begun anew on a table with archived commits of ours knows none of them.
+    # The first commit of a new ledger names none, also on a table with archived commits of ours.
     if previous and not is_there:
-        found = f", before it comes {last.instant} (epoch {last.epoch})" if last is not None else ""
+        before = f", before it comes {last.instant} (epoch {last.epoch})" if last is not None else ""
         findings.add_one(
             Kind.COMMIT_GONE,
-            f"{commit.instant} (epoch {commit.epoch}) was committed after {previous}, which is gone{found}",
+            f"{commit.instant} (epoch {commit.epoch}) was committed after {previous}, which is gone{before}",
         )
 
 
@@ -251,7 +255,7 @@ def _check_pair(before: OurCommit, after: OurCommit, counts: CommitCounts, findi
     for key in _POSITIONS:
         for lane, (first, following) in sorted(after.ranges[key].items()):
             reached = before.ranges[key].get(lane, (0, 0))[1]
-            # A lane that never counted may start anywhere (retention, input.start).
+            # The first range of a lane may start at any offset (retention, input.start).
             continues = first == reached or (first > reached and (not exact or reached == 0))
             if not continues or following < first:
                 findings.add_one(

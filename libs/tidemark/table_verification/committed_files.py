@@ -1,4 +1,6 @@
-"""The data files that count, found by listing the storage; and what the metadata table lists of them."""
+"""Finds the committed data files by listing the storage, and compares them with the metadata table's
+listing.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ BuildSlices = Callable[[Mapping[str, Iterable[str]]], list[FileSlice]]
 
 @dataclass(frozen=True)
 class CommittedFiles:
-    """Partition path -> name -> size of files whose instant is committed; `ignored`: data files of writes
-    that have not ended.
+    """``files``: partition path -> file name -> size in bytes, of files whose instant is committed.
+
+    ``ignored``: number of data files of writes that have not ended.
     """
 
     files: Mapping[str, Mapping[str, int]]
@@ -36,17 +39,18 @@ class CommittedFiles:
 
 
 def list_committed(storage: Storage, timeline: Timeline, findings: Findings) -> CommittedFiles:
-    """All base and log files of the data table whose instant the timeline calls committed.
+    """Lists all base and log files of the data table whose instant the timeline calls committed.
 
-    A file of an instant that the timeline does not know is an orphan, unless it is newer than the timeline:
-    archival would make it count one day.
+    A file whose instant is not on the timeline is an orphan, which is a finding: once the timeline's first
+    instant is newer, readers would take the orphan's instant for an archived commit. A file that is newer
+    than the timeline is ignored: its write began after the timeline was listed.
     """
     files: dict[str, dict[str, int]] = {}
     ignored = 0
     newest = max(timeline.times(), default="")
     for top in storage.list(""):
-        found = [top] if not top.is_dir else [] if top.name == ".hoodie" else storage.walk(top.path)
-        for info in found:
+        entries = [top] if not top.is_dir else [] if top.name == ".hoodie" else storage.walk(top.path)
+        for info in entries:
             parsed = parse_data_file(info.name)
             if parsed is None:
                 continue
@@ -68,8 +72,10 @@ def check_listing(
     build: BuildSlices,
     findings: Findings,
 ) -> None:
-    """The `files` partition against the storage. Names of instants that are not committed are passed over,
-    and so are, while a clean has not ended, files that no reader needs: it may have deleted them.
+    """Compares the `files` partition with the files in the storage.
+
+    Listed files of instants that are not committed are ignored. While a clean is pending, missing files
+    that no reader needs are ignored as well: the clean may have deleted them.
     """
 
     def counts(name: str) -> bool:
@@ -87,10 +93,10 @@ def check_listing(
             elif known[name] != size:
                 findings.add_one(Kind.FILE_SIZE, f"{where}: {size} bytes, listed with {known[name]}")
     for partition in listed.partitions:
-        found = files.files.get(partition, {})
-        missing = {name for name in listed.files(partition) if name not in found and counts(name)}
+        present = files.files.get(partition, {})
+        missing = {name for name in listed.files(partition) if name not in present and counts(name)}
         if missing and timeline.pending(Action.CLEAN):
-            missing = _needed(partition, missing, found, build)
+            missing = _needed(partition, missing, present, build)
         for name in sorted(missing):
             findings.add_one(Kind.FILE_MISSING, join_path(partition, name))
 
@@ -103,17 +109,17 @@ def check_named(
     root: str,
     findings: Findings,
 ) -> None:
-    """The files that commits say they wrote: those that are gone must be behind what readers read.
+    """Checks that no file which a commit wrote is gone while readers still need it.
 
-    `reported`: what is listed there has been looked at by `check_listing`.
+    ``reported``: files that are listed there are left out, because `check_listing` has checked them.
     """
     for partition, names in sorted(named.items()):
-        found = set(present.get(partition, ()))
+        stored = set(present.get(partition, ()))
         known = reported.files(partition) if reported is not None else {}
-        absent = {name for name in names if name not in found and name not in known}
+        absent = {name for name in names if name not in stored and name not in known}
         if not absent:
             continue
-        for name in sorted(_needed(partition, absent, found, build)):
+        for name in sorted(_needed(partition, absent, stored, build)):
             findings.add_one(
                 Kind.COMMITTED_FILE_GONE,
                 f"{join_path(root, partition, name)}: written by commit {names[name]}",
@@ -121,21 +127,27 @@ def check_named(
 
 
 def _needed(partition: str, absent: set[str], present: Iterable[str], build: BuildSlices) -> set[str]:
-    """Those of the absent files that a reader would open if they were there."""
+    """Those of the absent files that a reader would open if they existed.
+
+    The slices are built as if the absent files existed: a reader opens exactly the files of the newest
+    slices.
+    """
     slices = build({partition: [*present, *sorted(absent)]})
-    return {name for each in slices for name in (each.base_file, *each.log_files) if name in absent}
+    return {name for one in slices for name in (one.base_file, *one.log_files) if name in absent}
 
 
 @dataclass(frozen=True)
 class MetadataFiles:
-    """Names of the files in the metadata table's two partitions, and how its slices are built."""
+    """File names in the metadata table's partitions `files` and `record_index`, and a builder of their
+    slices.
+    """
 
     names: Mapping[str, list[str]]
     build: BuildSlices
 
     @classmethod
     def list(cls, storage: Storage, validity: InstantValidity, findings: Findings) -> MetadataFiles:
-        """Lists them; adds files of instants that no timeline knows to `findings`."""
+        """Lists the files; adds those whose instant is on no timeline to ``findings``."""
         newest = max(validity.data.times() + validity.metadata.times(), default="")
 
         names: dict[str, list[str]] = {}
@@ -152,4 +164,4 @@ class MetadataFiles:
 
 def _is_known(instant: str, validity: InstantValidity) -> bool:
     timelines = (validity.data, validity.metadata)
-    return any(each.contains(instant) or each.is_archived(instant) for each in timelines)
+    return any(timeline.contains(instant) or timeline.is_archived(instant) for timeline in timelines)

@@ -1,5 +1,8 @@
-"""Every row against every index entry, key by key: shard after shard, one file slice or shard in memory at a
-time (keys wait in temporary files above a limit, in the folder that TMPDIR names).
+"""Compares every row with every index entry, key by key.
+
+1. Read the keys of all file slices, one slice in memory at a time, and group them by shard. Above a limit
+   the keys are in temporary files, in the folder that TMPDIR names.
+2. Compare shard after shard with the record index, one shard in memory at a time.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Compared:
-    """`rows` and `entries` of the whole table, `file_groups` and `shards` that were read for it. `digests`:
-    the rows' keys by file group.
+    """``rows``, ``entries``: numbers of the whole table. ``file_groups``, ``shards``: how many were read
+    for it. ``digests``: of the rows' keys, by file group.
     """
 
     rows: int
@@ -44,7 +47,7 @@ def compare_all(
     findings: Findings,
     say: Say,
 ) -> Compared:
-    """Adds every difference to `findings`. `live` may be missing when there are no slices."""
+    """Compares everything, and adds all differences to ``findings``. ``live`` may be None without slices."""
     digests = Digests()
     check = IndexCheck(slices, snapshot.num_shards, findings)
     with tempfile.TemporaryDirectory(prefix="tidemark-verify-") as folder:

@@ -1,13 +1,17 @@
-"""Rows against index entries by their digests, reading only what changed since a verified state.
+"""Compares rows with index entries by digests, and reads only what changed since a verified state.
 
-Sound because, whatever happened in between, three things are read from the files of now: the keys of every
-file group whose slice has other files than when its digest was made; the index changes in the log files that
-were added to a shard, with the entries they replace looked up in the files of then; and every shard anew when
-one of them has lost a file or got another base file (compaction, rollback). Each key that is read hashes to
-its shard, is in its file group once, and a shard holds a key once: then equal digests for every file group
-mean that each live key has one entry, that it names the key's place, and that no other entry exists.
+These files are read, whatever happened in between:
 
-Files that kept their names and sizes are not read again: damage inside them only a full run finds.
+1. Every file group whose slice has other files than when its digest was made: its keys.
+2. The log files that were added to a shard: their index changes. The entries that they replace are looked
+   up in the shard's files of the verified state.
+3. If any shard lost a file or got another base file (compaction, rollback), all shards.
+
+While reading it is checked that each key hashes to its shard, that a file group has a key once, and that a
+shard has a key once. With that, equal digests for every file group mean: each live key has one entry, the
+entry names the key's file group, and no other entry exists.
+
+Files that kept name and size are not read again: only a full run finds damage inside them.
 """
 
 from __future__ import annotations
@@ -41,7 +45,11 @@ def compare_changed(
     state: VerifiedState,
     say: Say,
 ) -> Compared | None:
-    """None: rows and index do not agree, or something cannot be read; a full comparison names it."""
+    """Compares rows and index entries.
+
+    Returns None when they differ, or something cannot be read: then a full comparison has to name the
+    difference.
+    """
     read = _row_digests(slices, prints, live, state.groups, say)
     if read is None:
         return None
@@ -65,7 +73,10 @@ def _row_digests(
     groups: Mapping[RecordLocation, VerifiedGroup],
     say: Say,
 ) -> tuple[Digests, int] | None:
-    """The digests of now, and how many file groups were read for them."""
+    """The digests of the present rows by file group, and how many file groups were read for them.
+
+    None when a file group cannot be read, or has a key twice.
+    """
     digests, read, wrong = Digests(), 0, Findings()
     for file_slice in slices:
         location = RecordLocation(file_slice.partition_path, file_slice.file_id)
@@ -84,7 +95,10 @@ def _row_digests(
 
 
 def _changed_digests(snapshot: MetadataTableSnapshot, state: VerifiedState) -> Digests | None:
-    """The state's digests after the changes in new log files; None when a shard did more than grow."""
+    """The state's digests, changed by the new log files of all shards.
+
+    None when a shard changed in another way than by new log files.
+    """
     if len(state.shards) != snapshot.num_shards:
         return None
     digests = Digests({location: group.digest for location, group in state.groups.items()})

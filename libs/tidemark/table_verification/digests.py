@@ -1,9 +1,9 @@
-"""Which keys a file group holds, as a number of keys and a sum of their hashes.
+"""Digests: the keys of a file group as their number and the sum of their hashes.
 
-Two sides that must agree are summed apart: the rows of a file group, and the index entries that name it. A
-difference in any key changes the sum; that two different sets of keys have the same count and sum has a
-probability of about 2**-64. Sums can be changed by what a commit added and took away, without the rest. Good
-against accidents, not against somebody who searches for collisions: a full run compares the keys themselves.
+The rows of a file group and the index entries that name it get a digest each, and both must be equal. Two
+different sets of keys have the same digest with a probability of about 2**-64. A digest can be updated by
+the keys that a commit added and removed, without reading the others. It protects against accidents, and not
+against somebody who searches for collisions: a full run compares the keys themselves.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 def key_hashes(keys: pa.Array | pa.ChunkedArray) -> Hashes:
-    """A 64-bit hash of each key's UTF-8 bytes; a polynomial of the bytes, then mixed.
+    """A 64-bit hash of each key's UTF-8 bytes: a polynomial of the bytes, which is then mixed.
 
-    As in `record_index_hash`, one running sum serves all keys. Sums of its hashes would be sums of
-    polynomials, the same for {a1, b2} and {a2, b1}: hence the mixing.
+    The polynomials of all keys come from one running sum, as in `record_index_hash`. They are mixed because
+    a sum of polynomials is the same for the keys {a1, b2} and {a2, b1}.
     """
+    # Keys are hashed in chunks of about 64 KiB, so that the tables of powers stay small.
     column = BinaryColumn.from_keys(keys)
     offsets = column.offsets
     hashes = np.empty(len(column), np.uint64)
@@ -51,7 +52,7 @@ def key_hashes(keys: pa.Array | pa.ChunkedArray) -> Hashes:
 
 
 class Digests:
-    """Digest per file group; one that holds no keys counts like one that is not there."""
+    """Digests by file group. A file group without keys is equal to one that is not in here."""
 
     def __init__(self, known: Mapping[RecordLocation, Digest] | None = None) -> None:
         self._digests: dict[RecordLocation, Digest] = dict(known or {})
@@ -68,7 +69,7 @@ class Digests:
         return sum(count for count, _ in self._digests.values())
 
     def set(self, location: RecordLocation, digest: Digest) -> None:
-        """Takes a digest over as it is."""
+        """Sets a file group's digest."""
         self._digests[location] = digest
 
     def add(self, location: RecordLocation, keys: pa.Array | pa.ChunkedArray) -> None:
@@ -83,12 +84,15 @@ class Digests:
         locations: list[RecordLocation],
         sign: int = 1,
     ) -> None:
-        """Adds each key to the file group of its location, or takes it away with `sign` -1; a location id of
-        -1 is nowhere.
+        """Adds each key to the file group of its location; ``sign`` -1: removes it.
+
+        ``location_ids``: per key an index into ``locations``; keys with -1 are left out.
         """
         chosen = np.flatnonzero(location_ids >= 0)
         if not chosen.size:
             return
+        # The sum of hashes per location. `add.at` also handles repeated ids: ids [0, 1, 0] with the hashes
+        # 5, 7, 9 give the totals [14, 7].
         ids = location_ids[chosen]
         totals = np.zeros(len(locations), np.uint64)
         np.add.at(totals, ids, key_hashes(keys.take(pa.array(chosen))))
@@ -97,7 +101,7 @@ class Digests:
             self._change(locations[number], sign * int(counts[number]), sign * int(totals[number]))
 
     def differing(self, other: Digests) -> list[RecordLocation]:
-        """File groups whose digests are not the same, sorted."""
+        """The file groups whose digests differ, sorted."""
         both = self._digests.keys() | other._digests.keys()
         return sorted(location for location in both if self[location] != other[location])
 
@@ -107,7 +111,14 @@ class Digests:
 
 
 def _polynomials(data: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> Hashes:
-    """Sum of (byte + 1) * factor**(distance from the end), per key."""
+    """Per key the sum of (byte + 1) * factor**(distance from the key's end), modulo 2**64.
+
+    ``bounds``: where each key begins in ``data``, and where the last one ends. Byte i of the data is
+    weighted with factor**-i, and one running sum is made of all; the difference of the sum at a key's end
+    and begin, times factor**(end - 1), is the key's polynomial. Example: keys "ab" and "c" have the bounds
+    [0, 2, 3]. The difference for "ab" is a' + b'/f, times f**1: a'f + b', where x' is byte + 1 and f the
+    factor.
+    """
     size = max(_CHUNK_BYTES, 1 << int(data.size).bit_length())
     running = np.zeros(data.size + 1, np.uint64)
     weighted = (data.astype(np.uint64) + np.uint64(1)) * _powers(_INVERSE, size)[: data.size]
@@ -119,7 +130,7 @@ def _polynomials(data: npt.NDArray[Any], bounds: npt.NDArray[np.int64]) -> Hashe
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """The finaliser of SplitMix64: every bit of the input reaches every bit of the output."""
+    """The finaliser of SplitMix64: every bit of the input influences every bit of the output."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Hashes = values ^ (values >> np.uint64(31))

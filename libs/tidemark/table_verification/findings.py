@@ -1,4 +1,4 @@
-"""What verify found wrong: counts by kind, and the first examples of each."""
+"""The differences that a verification found: counts by kind, and the first examples of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXAMPLES_MAX: Final = 20
 
 
 class Kind(Enum):
-    """The values are a contract with scripts; the texts beside them are for people."""
+    """A kind of difference. Scripts rely on the values; `MEANING` has the texts for people."""
 
     KEY_TWICE = "key-twice"
     ROW_WITHOUT_ENTRY = "row-without-entry"
@@ -67,13 +67,13 @@ assert MEANING.keys() == set(Kind)
 
 @dataclass
 class Findings:
-    """Counts per kind; at most `EXAMPLES_MAX` examples of each."""
+    """Counts by kind, with at most `EXAMPLES_MAX` examples of each."""
 
     counts: dict[Kind, int] = field(default_factory=dict)
     examples: dict[Kind, list[str]] = field(default_factory=dict)
 
     def add(self, kind: Kind, count: int, examples: Iterable[str]) -> None:
-        """Adds `count` differences; of `examples` only as many are taken as are still shown."""
+        """Adds ``count`` differences. Of ``examples`` only as many are read as may still be kept."""
         if not count:
             return
         self.counts[kind] = self.counts.get(kind, 0) + count
@@ -85,5 +85,5 @@ class Findings:
         self.add(kind, 1, [example])
 
     def shares_an_example(self, other: Findings) -> bool:
-        """Whether both found at least one and the same difference."""
+        """Whether both have at least one difference in common."""
         return any(set(shown) & set(other.examples.get(kind, ())) for kind, shown in self.examples.items())

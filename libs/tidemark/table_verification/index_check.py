@@ -1,4 +1,4 @@
-"""One shard of the record index against the rows whose keys hash to it."""
+"""Compares one shard of the record index with the rows whose keys hash to it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,24 @@ _NONE = -1
 
 
 class IndexCheck:
-    """Compares shard after shard; `slices` are numbered as the rows' `slice` column numbers them."""
+    """Compares shard after shard. ``slices``: in the order of the numbers in the rows' ``slice`` column."""
 
     def __init__(self, slices: Sequence[FileSlice], num_shards: int, findings: Findings) -> None:
         self._slices = slices
         self._num_shards = num_shards
         self._findings = findings
         self._numbers = {
-            RecordLocation(each.partition_path, each.file_id): number for number, each in enumerate(slices)
+            RecordLocation(one.partition_path, one.file_id): number for number, one in enumerate(slices)
         }
         self.entries = 0
         self.rows = 0
 
     def compare(self, shard: int, rows: pa.Table, entries: RecordIndexEntries) -> None:
-        """Every row of the shard has one entry that names its file group, every entry has a row."""
+        """Checks that every row of the shard has one entry, which names its file group, and every entry a
+        row.
+
+        ``rows``: as `KeysByShard.rows_of` returns them. Adds differences to the findings.
+        """
         keys = _flat(rows.column("key"))
         at = rows.column("slice").to_numpy()
         indexed = entries.keys.cast(pa.large_string())
@@ -62,7 +66,11 @@ class IndexCheck:
         entries: RecordIndexEntries,
         position: npt.NDArray[np.int32],
     ) -> None:
-        numbers = np.array([self._numbers.get(each, _NONE) for each in entries.locations] + [_NONE], np.int32)
+        # Slice numbers by location id, with a last cell that the id -1 picks: the entries of slices 4 and 7
+        # with the location ids [1, 0, -1] name the slices [7, 4, -1].
+        numbers = np.array(
+            [self._numbers.get(place, _NONE) for place in entries.locations] + [_NONE], np.int32
+        )
         named = numbers[entries.location_ids]
         known = np.flatnonzero(position != _NONE)
         wrong = known[named[position[known]] != at[known]]
@@ -83,7 +91,7 @@ class IndexCheck:
         def examples() -> Iterator[str]:
             for key in doubled:
                 places = at[_true_at(pc.equal(keys, key))].tolist()
-                yield f"{key.as_py()}: in {' and '.join(self._place(each) for each in places)}"
+                yield f"{key.as_py()}: in {' and '.join(self._place(number) for number in places)}"
 
         self._findings.add(Kind.KEY_TWICE, len(doubled), examples())
 
@@ -104,12 +112,12 @@ class IndexCheck:
         self._findings.add(kind, len(positions), examples())
 
     def _place(self, number: int) -> str:
-        each = self._slices[number]
-        return f"{each.partition_path or '(no partition)'} {each.file_id}"
+        file_slice = self._slices[number]
+        return f"{file_slice.partition_path or '(no partition)'} {file_slice.file_id}"
 
 
 def _repeated(keys: pa.Array) -> pa.Array:
-    """The keys that are there more than once, each once."""
+    """The distinct keys that occur more than once."""
     encoded = keys.dictionary_encode()
     if len(encoded.dictionary) == len(keys):
         return keys[:0]

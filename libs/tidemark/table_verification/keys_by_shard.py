@@ -1,7 +1,7 @@
-"""Record keys of all rows, sorted into the shards that they hash to, in bounded memory.
+"""Groups the record keys of all rows by the shard that they hash to, in limited memory.
 
-Rows come file group by file group, the index is compared shard by shard. In between the keys wait in memory
-up to a limit, then in temporary files outside the table.
+Rows are read file group by file group, but the index is compared shard by shard. In between the keys are in
+memory, and above a limit in temporary files outside the table.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _SCHEMA: Final = pa.schema([pa.field("key", pa.large_string()), pa.field("slice"
 
 
 class KeysByShard:
-    """`add` all slices, then ask for each shard once. `folder` exists, is empty, and is the caller's to
-    remove.
+    """The keys of all slices by shard: first call `add` for all slices, then `rows_of` for each shard.
+
+    ``folder``: exists and is empty; the caller removes it.
     """
 
     def __init__(self, num_shards: int, folder: Path, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
@@ -33,7 +34,7 @@ class KeysByShard:
         self._spills = 0
 
     def add(self, keys: pa.ChunkedArray, slice_number: int) -> None:
-        """The keys of all live rows of one file slice."""
+        """Adds the keys of all live rows of one file slice."""
         for chunk in keys.chunks:
             if not len(chunk):
                 continue
@@ -45,7 +46,7 @@ class KeysByShard:
             self._spill()
 
     def rows_of(self, shard: int) -> pa.Table:
-        """`key` and `slice` number of each row of the shard, in no particular order."""
+        """The rows of the shard in no particular order, with the columns ``key`` and ``slice`` (number)."""
         parts = [_SCHEMA.empty_table()]
         for number in range(self._spills):
             path = self._path(shard, number)
@@ -58,6 +59,8 @@ class KeysByShard:
     def _spill(self) -> None:
         rows = pa.concat_tables([rows for rows, _ in self._pending])
         shards = np.concatenate([shards for _, shards in self._pending])
+        # Sorted by shard, each shard's rows are one range of the order: shards [1, 0, 1] have the order [1,
+        # 0, 2] and the bounds [0, 1, 3] for the shards 0 and 1.
         order = np.argsort(shards, kind="stable")
         bounds = np.searchsorted(shards[order], np.arange(self._num_shards + 1))
         for shard in range(self._num_shards):

@@ -1,4 +1,4 @@
-"""The record keys of the live rows of file slices, as Hudi's snapshot readers see them."""
+"""Reads the record keys of the live rows of file slices, as Hudi's snapshot readers see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemark.table_verification.findings import EXAMPLES_MAX, Findings, Kind
 
 
 class LiveKeys:
-    """Reads one slice at a time. Made for tables with at least one commit that carries a schema."""
+    """Reads one slice at a time. The table needs at least one commit that has a schema."""
 
     def __init__(self, storage: Storage, config: TableConfig, timeline: Timeline) -> None:
         self._storage = storage
@@ -28,16 +28,17 @@ class LiveKeys:
 
     @property
     def rules(self) -> str:
-        """What the live keys depend on besides the files."""
+        """What the live keys depend on besides the files, as one text."""
         ordering = self._ordering.name if self._ordering is not None else ""
         marks_deletes = IS_DELETED_FIELD in self._schema.arrow.names
         deletes = IS_DELETED_FIELD if marks_deletes else ""
-        # With the columns: files that were compared with other ones are compared again.
+        # The schema's fingerprint is part of it, so that files are compared with the new columns once it
+        # changes.
         return f"{self._mode.value} {ordering} {deletes} {self._schema.fingerprint}"
 
     def of(self, file_slice: FileSlice, findings: Findings) -> pa.ChunkedArray | None:
-        """The keys, in no particular order; None when the slice cannot be read. What is wrong is added to
-        `findings`.
+        """The slice's keys in no particular order; None when it cannot be read. Adds differences to
+        ``findings``.
         """
         columns = [RECORD_KEY, PARTITION_PATH]
         try:
@@ -50,8 +51,9 @@ class LiveKeys:
         return rows.column(RECORD_KEY)
 
     def _check_columns(self, file_slice: FileSlice, findings: Findings) -> None:
-        """Readers do not see a column that the base file has and the table's schema lacks; the next
-        compaction, or rewrite, deletes its values.
+        """Checks that the table's schema has all columns of the base file.
+
+        Readers do not see other columns, and the next compaction or rewrite deletes their values.
         """
         if file_slice.base_file is None:
             return
@@ -76,7 +78,7 @@ def _check_partition(rows: pa.Table, file_slice: FileSlice, findings: Findings) 
 
 
 def _schema(storage: Storage, config: TableConfig, timeline: Timeline) -> TableSchema:
-    """Raises UnsupportedTableError when nothing says it."""
+    """The table's schema. Raises UnsupportedTableError when no commit has one."""
     if (found := table_schema(storage, config, timeline)) is not None:
         return found
     raise UnsupportedTableError(

@@ -1,4 +1,4 @@
-"""A verification that goes on from the one before, and leaves its state for the next."""
+"""Verifies a table from the state of the previous run, and stores the state for the next run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tidemark.table_verification.verified_state import STATE_PATH, load_state, s
 from tidemark.table_verification.verify import Verification, verify_table
 
 _HARMLESS: Final = frozenset({Kind.ENTRY_WITHOUT_ROW, Kind.ORPHAN_FILE})
-"""They do not put in doubt that each row has its entry."""
+"""Differences despite which each row still has its entry."""
 
 
 def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]) -> Verification:
-    """`full`: the state of the run before is left aside. Errors as `verify_table`.
+    """Verifies the table, and stores the state if there are no differences.
 
-    Where each row has its entry that is kept, too, for those who tag by the index (`checked_index`). What
-    cannot be stored (a table that may only be read) is said and no error.
+    ``full``: ignores the previous run's state. If each row has its index entry, that is stored as well, for
+    the coordinator (`checked_index`). A failure to store (a read-only table) is no error: it is passed to
+    ``say``. Raises what `verify_table` raises.
     """
     state = None if full else load_state(storage)
     if state is None and not full and storage.exists(STATE_PATH):
@@ -44,8 +45,10 @@ def verify_and_remember(storage: Storage, full: bool, say: Callable[[str], None]
 
 
 def _taking_rows(storage: Storage) -> frozenset[str]:
-    """Replacecommits that are there now. None where they cannot be read, as they are archived meanwhile or
-    damaged: what is not kept is asked for again.
+    """The replacecommits that replaced rows, as of now.
+
+    Empty when they cannot be read (archived meanwhile, or damaged). Then nothing is stored about them, and
+    the next verification checks them again.
     """
     try:
         return ReplacedRows(storage).taking_rows(load_timeline(storage))

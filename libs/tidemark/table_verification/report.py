@@ -1,4 +1,4 @@
-"""How a verification is told: a page, or a JSON document."""
+"""The result of a verification as text, or as a JSON document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.table_verification.verify import Verification
 
 
 def document(result: Verification) -> dict[str, Any]:
-    """As JSON; `differences` by kind, with the number of each and the first examples."""
+    """The result as a JSON document; ``differences``: by kind, with their number and the first examples."""
     return {
         "agrees": result.agrees,
         "path": result.path,
@@ -40,7 +40,7 @@ def document(result: Verification) -> dict[str, Any]:
 
 
 def lines(result: Verification) -> Iterator[str]:
-    """The page."""
+    """The result as lines of text."""
     yield f"table     {result.path}, as of {result.as_of or 'no commit'}"
     yield (
         f"compared  {result.rows} rows with {result.entries} index entries; {result.shards} shards, "

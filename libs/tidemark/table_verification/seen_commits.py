@@ -1,7 +1,8 @@
-"""Which commits an earlier run has checked, and whether the timelines only went on since.
+"""The commits that an earlier run has checked, and whether the timelines have only been continued since.
 
-They did when no write of then is gone but by archival, and nothing completed before what was newest then. If
-not (rolled back, restored, a writer without the lock), every commit is checked again.
+They have if every write of that time still exists or was archived, and no instant since completed before
+the newest of that time. Otherwise (rollback, restore, a writer without the lock) every commit is checked
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from tidemark.hudi_format.timeline import Timeline, parse_file_name
 
 @dataclass(frozen=True)
 class OurCommit:
-    """A commit of ours: its epoch, and per kind of position and lane the half-open range it covers."""
+    """A commit of ours. ``ranges``: metadata key -> lane -> half-open range of offsets that the epoch
+    covers.
+    """
 
     instant: str
     epoch: int
@@ -31,16 +34,16 @@ class SeenCommits:
 
     @classmethod
     def of(cls, data: Timeline, metadata: Timeline, last: OurCommit | None) -> SeenCommits:
-        """All that is completed now."""
+        """The commits that are completed now."""
         return cls(_names(data), _names(metadata), last)
 
     def still_holds(self, data: Timeline, metadata: Timeline) -> bool:
-        """Whether both timelines only went on."""
+        """Whether both timelines have only been continued since."""
         return _went_on(self.data, data) and _went_on(self.metadata, metadata)
 
 
 def _names(timeline: Timeline) -> frozenset[str]:
-    return frozenset(each.file_name for each in timeline.completed())
+    return frozenset(instant.file_name for instant in timeline.completed())
 
 
 def _went_on(before: frozenset[str], timeline: Timeline) -> bool:

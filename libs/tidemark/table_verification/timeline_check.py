@@ -1,8 +1,9 @@
-"""The two timelines by their file names: whole instants, completion times in order, no metadata commit
+"""Checks the file names of both timelines: complete instants, completion times in order, no metadata commit
 without its data instant.
 
-A data instant's commit in the metadata table completes before it. While the data instant is pending that
-commit does not count, so it may stand there alone; without any data instant it is left over.
+The commit of an instant in the metadata table completes before the one in the data table. While the data
+instant is pending, the metadata commit is not valid, which is no difference. A metadata commit without any
+data instant is one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _BEFORE_COMPLETED: Final = (State.REQUESTED, State.INFLIGHT)
 
 
 def check_timelines(storage: Storage, validity: InstantValidity, findings: Findings) -> None:
-    """Adds what is wrong to `findings`. Both timelines were loaded before, the data table's first."""
+    """Adds differences to ``findings``. Both timelines must have been loaded before, the data table's
+    first.
+    """
     _check_instants(storage, validity.data, DATA_ROOT, findings)
     _check_instants(storage, validity.metadata, METADATA_TABLE_ROOT, findings)
     _check_metadata_commits(storage, validity, findings)
@@ -50,7 +53,8 @@ def _check_instants(storage: Storage, timeline: Timeline, root: str, findings: F
 
 def _check_metadata_commits(storage: Storage, validity: InstantValidity, findings: Findings) -> None:
     data = validity.data
-    # What was requested after the data timeline was listed is simply not in that listing.
+    # Instants that were requested after the data timeline was listed are not in that listing, and are
+    # ignored.
     newest = max(data.times(), default="")
     rolled_back: frozenset[str] | None = None
     for instant in validity.metadata.completed(Action.DELTA_COMMIT):
@@ -74,7 +78,7 @@ def _check_metadata_commits(storage: Storage, validity: InstantValidity, finding
 
 
 def _rolled_back(storage: Storage, data: Timeline) -> frozenset[str]:
-    """Instants that completed rollbacks name: Hudi may leave their commits in the metadata table."""
-    paths = [instant_path(each) for each in data.completed(Action.ROLLBACK)]
-    found = [decode_rollback_metadata(storage.read(path), path) for path in paths]
-    return frozenset(instant for each in found for instant, _ in each.rolled_back)
+    """The instants that completed rollbacks name. Hudi may leave their commits in the metadata table."""
+    paths = [instant_path(rollback) for rollback in data.completed(Action.ROLLBACK)]
+    records = [decode_rollback_metadata(storage.read(path), path) for path in paths]
+    return frozenset(instant for record in records for instant, _ in record.rolled_back)

@@ -1,12 +1,12 @@
-"""What a run that found nothing wrong leaves for the next: `.hoodie/.aux/tidemark/verified.json`.
+"""The state that a run without differences stores for the next one: `.hoodie/.aux/tidemark/verified.json`.
 
-It lies with the table, so that a table that is replaced or copied takes it along or loses it, and so that
-whoever verifies next goes on from there. It is no proof by itself: a digest of a file group counts only while
-the group's slice has the very files, by name and size, that the digest was made from. First line: SHA-256 of
-the rest; a file that does not hold what that says is passed over, and everything is read.
+It is in the table's folder, so every later run finds it, and it is copied or replaced together with the
+table. It is no proof by itself: a file group's digest is used only while the group's slice has the same
+files, by name and size, from which it was made. The file's first line is the SHA-256 of the rest. A file
+whose content does not have that SHA-256 is ignored, and the run reads everything.
 
     as_of     completion time of the newest data instant that was verified
-    rules     what the live keys depend on besides files (merging, number of shards)
+    rules     what the live keys depend on besides files: merge mode, ordering field, delete field, schema
     groups    [partition path, file id, fingerprint of the slice's files, keys, sum of hashes]
     shards    [base file or null, log files] of each shard
     commits   names of the completed files on both timelines, newest commit of ours
@@ -33,7 +33,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class VerifiedGroup:
-    """The live keys of a file group whose slice had these files."""
+    """The digest of a file group's live keys, and the fingerprint of the files from which it was made."""
 
     fingerprint: str
     digest: Digest
@@ -49,7 +49,9 @@ class ShardFiles:
 
 @dataclass(frozen=True)
 class VerifiedState:
-    """See the module. At its instant the index entries that name a file group had the group's digest, too."""
+    """The stored state. At its instant the index entries of each file group had the same digest as its
+    rows.
+    """
 
     as_of: str
     rules: str
@@ -61,14 +63,17 @@ class VerifiedState:
 def fingerprints(
     slices: Iterable[FileSlice], sizes: Mapping[str, Mapping[str, int]]
 ) -> dict[RecordLocation, str]:
-    """Per file group a hash of the names and sizes of its slice's files."""
-    found: dict[RecordLocation, str] = {}
-    for each in slices:
-        names = ([each.base_file] if each.base_file else []) + list(each.log_files)
-        text = "\n".join(f"{name} {sizes[each.partition_path][name]}" for name in names)
-        location = RecordLocation(each.partition_path, each.file_id)
-        found[location] = hashlib.sha256(text.encode()).hexdigest()[:32]
-    return found
+    """File group -> a hash of the names and sizes of its slice's files.
+
+    ``sizes``: partition path -> file name -> bytes.
+    """
+    prints: dict[RecordLocation, str] = {}
+    for one in slices:
+        names = ([one.base_file] if one.base_file else []) + list(one.log_files)
+        text = "\n".join(f"{name} {sizes[one.partition_path][name]}" for name in names)
+        location = RecordLocation(one.partition_path, one.file_id)
+        prints[location] = hashlib.sha256(text.encode()).hexdigest()[:32]
+    return prints
 
 
 def verified_state(
@@ -79,24 +84,24 @@ def verified_state(
     shards: Sequence[FileSlice],
     commits: SeenCommits,
 ) -> VerifiedState:
-    """The state after a run that found nothing wrong; `shards`: the record index's slices, in order."""
+    """The state after a run without differences; ``shards``: the record index's slices, by shard number."""
     return VerifiedState(
         as_of,
         rules,
         {location: VerifiedGroup(text, digests[location]) for location, text in prints.items()},
-        tuple(ShardFiles(each.base_file, each.log_files) for each in shards),
+        tuple(ShardFiles(shard.base_file, shard.log_files) for shard in shards),
         commits,
     )
 
 
 def store_state(storage: Storage, state: VerifiedState) -> None:
-    """Puts it in place of the one before, in one step. Raises OSError where the table cannot be written."""
+    """Replaces the stored state atomically. Raises OSError when the table's folder cannot be written."""
     body = json.dumps(_document(state), separators=(",", ":"), ensure_ascii=False).encode()
     storage.replace(STATE_PATH, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def load_state(storage: Storage) -> VerifiedState | None:
-    """The state, None when there is none or it is not what was stored."""
+    """Reads the stored state; None when there is none, or it is damaged or of another version."""
     try:
         checksum, _, body = storage.read(STATE_PATH).partition(b"\n")
     except FileMissingError:
@@ -114,10 +119,10 @@ def _document(state: VerifiedState) -> dict[str, Any]:
         "as_of": state.as_of,
         "rules": state.rules,
         "groups": [
-            [at.partition_path, at.file_id, each.fingerprint, *each.digest]
-            for at, each in sorted(state.groups.items())
+            [at.partition_path, at.file_id, group.fingerprint, *group.digest]
+            for at, group in sorted(state.groups.items())
         ],
-        "shards": [[each.base, list(each.logs)] for each in state.shards],
+        "shards": [[shard.base, list(shard.logs)] for shard in state.shards],
         "commits": {
             "data": sorted(state.commits.data),
             "metadata": sorted(state.commits.metadata),

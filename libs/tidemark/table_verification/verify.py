@@ -1,17 +1,19 @@
-"""Proves from the files alone that a table is whole (guarantees G2, G3; and G1's "no key doubled").
+"""Verifies a table from its files alone (guarantees G2, G3, and G1's "no key doubled").
 
-1. timelines: whole instants, completion times in order, no metadata commit without its data instant,
-2. commits: epochs and positions of ours continue, both commits of an instant say the same, what they wrote is
-   there as long as readers need it,
-3. files: `files` partition = storage listing of committed files, no orphans,
-4. rows and record index: every live key once, with one entry that names its file group; no entry too many.
+1. Timelines: every completed instant has all its files, completion times are in order, and no metadata
+   commit is without its data instant.
+2. Commits: our epochs and positions continue without a gap, both commits of an instant have the same
+   metadata, and the files that they wrote exist as long as readers need them.
+3. Files: the `files` partition lists exactly the committed files in the storage; there are no orphans.
+4. Rows and record index: every live key has one row and one entry, the entry names the row's file group,
+   and no other entry exists.
 
-A full run looks at everything. One that goes on from a verified state looks at all names (1, 3), and of 2
-and 4 at what changed since (`seen_commits`, `compare_changed`); when rows and index disagree it becomes a
-full one. Only a full run finds damage inside files that kept their names and sizes.
+A full run checks everything. A run that goes on from a verified state checks all names (1, 3), and in 2 and
+4 only what changed since (`seen_commits`, `compare_changed`). If rows and index differ, it becomes a full
+run. Only a full run finds damage inside files that kept their names and sizes.
 
-The table may be written meanwhile: everything is judged as of one snapshot. What a clean, an archival or a
-rollback took away meanwhile is looked at again with a newer one.
+The table may be written meanwhile: everything is judged as of one snapshot. If a clean, an archival or a
+rollback removed files meanwhile, the run starts again with a newer snapshot.
 """
 
 from __future__ import annotations
@@ -51,18 +53,18 @@ _REMOVING: Final = (Action.CLEAN, Action.ROLLBACK, Action.RESTORE)
 
 
 class UndecidedError(HudiFormatError):
-    """Files kept being removed while they were read: neither agreement nor a difference was established."""
+    """Files were removed during each reading, so it is not known whether the table agrees: try again."""
 
     kind = ErrorKind.RETRYABLE
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared, and what was found.
+    """What was compared, and the differences.
 
-    `since`: as of when the state was verified that the run went on from; None for a full run.
-    `ignored_files`: data files of writes that have not ended. `state`: for the next run; None when there are
-    differences.
+    ``as_of``: completion time of the newest verified instant. ``since``: that of the state from which the
+    run went on; None for a full run. ``ignored_files``: data files of writes that have not ended.
+    ``state``: for the next run; None when there are differences.
     """
 
     path: str
@@ -85,23 +87,22 @@ class Verification:
 
     @property
     def rows(self) -> int:
-        """Live rows of the table."""
+        """Number of live rows of the table."""
         return self.compared.rows
 
     @property
     def entries(self) -> int:
-        """Entries of the record index."""
+        """Number of entries of the record index."""
         return self.compared.entries
 
 
 def verify_table(
     storage: Storage, say: Callable[[str], None], state: VerifiedState | None = None
 ) -> Verification:
-    """Verifies the newest snapshot, going on from `state` where one is given. Writes nothing; `say` hears
-    progress.
+    """Verifies the newest snapshot, going on from ``state`` if one is given. Writes nothing.
 
-    Raises FileMissingError (no table), UndecidedError, CorruptFileError, TimelineConflictError (try again),
-    UnsupportedTableError.
+    ``say`` gets lines of progress. Raises FileMissingError (no table), UndecidedError, CorruptFileError,
+    TimelineConflictError (try again), UnsupportedTableError.
     """
     before: Findings | None = None
     for _ in range(_TRIES_MAX):
@@ -117,7 +118,8 @@ def verify_table(
             if result.agrees or not _moved(storage, snapshot):
                 return result
             if before is not None and result.findings.shares_an_example(before):
-                # Seen in two snapshots: not a trace of what was going on during one of them.
+                # The difference was found in two snapshots, so no concurrent write or clean of one is its
+                # cause.
                 return result
             before = result.findings
         say("files of the table were removed meanwhile: looking again")
@@ -129,7 +131,7 @@ def verify_table(
 
 @dataclass(frozen=True)
 class _Run:
-    """One look at one snapshot."""
+    """The verification of one snapshot."""
 
     storage: Storage
     config: TableConfig
@@ -196,7 +198,7 @@ class _Run:
         check_listing(files, snapshot.files, snapshot.data_timeline, build, findings)
         check_named(commits.data_files, files.files, snapshot.files, build, "", findings)
         metadata = MetadataFiles.list(storage, snapshot.validity, findings)
-        # Other partitions of the metadata table (statistics that Spark may keep) are not looked at.
+        # Other partitions of the metadata table (statistics that Spark may keep) are not verified.
         named = {name: of_it for name, of_it in commits.metadata_files.items() if name in metadata.names}
         check_named(named, metadata.names, None, metadata.build, METADATA_TABLE_PATH, findings)
         return build(files.files)
@@ -216,8 +218,8 @@ class _Run:
 
 
 def _moved(storage: Storage, snapshot: MetadataTableSnapshot) -> bool:
-    """Whether files may have been removed since the snapshot (clean, rollback, archival), or a write that is
-    older than the snapshot shows only now.
+    """Whether files may have been removed since the snapshot (clean, rollback, archival), or a write became
+    visible that was requested before the snapshot's newest instant.
     """
     pairs = ((DATA_ROOT, snapshot.data_timeline), (METADATA_TABLE_ROOT, snapshot.metadata_timeline))
     return any(_differs(before, load_timeline(storage, root)) for root, before in pairs)
@@ -225,10 +227,10 @@ def _moved(storage: Storage, snapshot: MetadataTableSnapshot) -> bool:
 
 def _differs(before: Timeline, after: Timeline) -> bool:
     removing = [
-        {(each.requested, each.state) for each in timeline.instants if each.action in _REMOVING}
+        {(instant.requested, instant.state) for instant in timeline.instants if instant.action in _REMOVING}
         for timeline in (before, after)
     ]
-    then, now = ({each.requested for each in timeline.instants} for timeline in (before, after))
+    then, now = ({instant.requested for instant in timeline.instants} for timeline in (before, after))
     newest = max(before.times(), default="")
     late = any(requested < newest for requested in now - then)
     return bool(then - now) or late or removing[0] != removing[1]

@@ -1,4 +1,4 @@
-"""Small pieces between this service and the outside: the lookup gate, stored snapshots, topics."""
+"""What connects this service to the outside: the gRPC lookup service, the fold's snapshots, topic checks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ TOPICS_RECORD: Final = ".hoodie/.aux/tidemark/topics.json"
 
 
 class NotAssigningError(AssignerError):
-    """The process does not run the assign stage, or not yet: ask again."""
+    """The process does not run the assign stage, or has not opened it yet: the caller may ask again."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class LookupGate(assigner_pb2_grpc.IndexAssignerServicer):
-    """Serves `tidemark.assigner.v1.IndexAssigner` from the start on; the assign stage opens it.
+    """Serves `tidemark.assigner.v1.IndexAssigner` from the start; the assign stage opens it later.
 
-    The server's address is known to the coordinator before the stage can be made.
+    A process tells the coordinator the address of its gRPC server when it joins, and the assign stage is made
+    from the coordinator's answer. So the server runs before the stage exists, and refuses lookups until then.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class LookupGate(assigner_pb2_grpc.IndexAssignerServicer):
         self._servicer: assigner_pb2_grpc.IndexAssignerServicer | None = None
 
     def open(self, servicer: assigner_pb2_grpc.IndexAssignerServicer) -> None:
-        """From now on this one answers. It is called on gRPC threads."""
+        """Passes all further lookups to ``servicer``, on gRPC threads."""
         with self._lock:
             self._servicer = servicer
 
@@ -54,7 +55,10 @@ class LookupGate(assigner_pb2_grpc.IndexAssignerServicer):
 
 
 def snapshot_loader(storage: Storage) -> SnapshotLoader:
-    """Loads the fold's snapshots from the table's folder. Raises CorruptFileError for another content."""
+    """Returns a function that loads a fold's snapshot from the table's folder, by path and SHA-256.
+
+    It raises CorruptFileError when the file's content does not have that SHA-256.
+    """
 
     def load(path: str, sha256: str) -> bytes:
         content: bytes = storage.read(path)
@@ -66,17 +70,19 @@ def snapshot_loader(storage: Storage) -> SnapshotLoader:
 
 
 def check_topics(config: TableConfigFile, admin: Admin, storage: Storage) -> dict[str, int]:
-    """Partitions of Tidemark's own topics. Raises SetupError when one is missing or has another count than
-    recorded, CorruptFileError for a damaged record.
+    """Returns the number of partitions of each of Tidemark's own topics.
 
-    The input topics are the coordinator's business: it grants lanes of those that can be read.
+    Raises SetupError when a topic is missing, or its number of partitions is not the recorded one;
+    CorruptFileError when the record itself is damaged.
+
+    Input topics are not checked here: the coordinator grants lanes only of those that can be read.
     """
     try:
         recorded = read_document(storage, TOPICS_RECORD, dict[str, int])
     except FileMissingError:
         recorded = {}
     expected = {spec.name: spec.partitions for spec in topic_specs(config)} | recorded
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for topic in [spec.name for spec in topic_specs(config)]:
         partitions = admin.partitions(topic)
         if partitions is None:
@@ -86,10 +92,10 @@ def check_topics(config: TableConfigFile, admin: Admin, storage: Storage) -> dic
             )
         if partitions != expected[topic]:
             raise SetupError(
-                f"topic {topic} has {partitions} partitions, the table was set up with {expected[topic]}: "
-                "lanes and positions rest on it. Is table.index.lanes another in this configuration? If "
-                "the topic's content is lost, start anew with new topics (`tidemark table adopt "
-                "--new-ledger`)"
+                f"topic {topic} has {partitions} partitions, but the table was set up with "
+                f"{expected[topic]}, and its lanes and positions depend on that number. Check whether "
+                "table.index.lanes was changed in this configuration. If the topic's content is lost, start "
+                "anew with new topics (`tidemark table adopt --new-ledger`)"
             )
-        found[topic] = partitions
-    return found
+        counts[topic] = partitions
+    return counts

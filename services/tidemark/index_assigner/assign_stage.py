@@ -1,4 +1,4 @@
-"""Puts the assign stage of a process together."""
+"""Builds the assign stage of a process: cache, index, placement, tagger, emitter, lookups."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 
 def assign_work(context: StageContext) -> StageWork:
-    """The assign stage; its cache lies below ``state.path``. Opens the process's lookup service.
+    """Builds the assign stage, with its RocksDB cache below ``state.path``, and opens the lookup service.
 
     Raises SetupError when the data topic is missing, CacheInUseError when no cache folder is free.
     """
@@ -107,10 +107,10 @@ def _index(context: StageContext, rocks: RocksTier, locations: Locations, limits
 
 
 def table_identity(storage: Storage, ids: IdSource) -> str:
-    """A random name that this table got from its first assigner, kept with the table.
+    """Returns the random id in the table's `table-id` file; writes a new one when there is none.
 
-    A table that is deleted and created again in the same place gets another one, and caches of the old one
-    are thrown away: nothing else tells the two apart.
+    It tells a table from another one that was deleted and created again in the same place: the new table has
+    a new id, so a RocksDB cache of the old one is thrown away.
     """
     with contextlib.suppress(AlreadyExistsError):
         storage.create(TABLE_ID, ids.uuid().encode())
@@ -119,12 +119,19 @@ def table_identity(storage: Storage, ids: IdSource) -> str:
 
 
 def open_cache(state: Path, identity: str, memory_bytes: int) -> RocksTier:
-    """The first cache folder below ``state`` that no other process uses: a restart finds its own again."""
+    """Opens the first cache folder below ``state`` that no other process uses.
+
+    Folders are tried in order of their number. So a process that is started again takes its former folder,
+    as long as no other process took it in between.
+    """
     return _first_free(state, lambda folder: RocksTier(folder, identity, memory_bytes))
 
 
 def check_cache_free(state: Path) -> None:
-    """Raises CacheInUseError when one more assigner finds no cache folder below ``state``. Makes nothing."""
+    """Raises CacheInUseError when one more assigner would find no free cache folder below ``state``.
+
+    Creates no file or folder.
+    """
     _first_free(state, check_not_in_use)
 
 
@@ -141,11 +148,11 @@ def _first_free(state: Path, use: Callable[[Path], _T]) -> _T:
 def _data_partitions(context: StageContext) -> int:
     admin = context.client.admin()
     try:
-        found = admin.partitions(context.topics.data)
+        partitions = admin.partitions(context.topics.data)
     finally:
         admin.close()
-    if found is None:
+    if partitions is None:
         raise SetupError(
             f"topic {context.topics.data} does not exist: start the coordinator, which creates it"
         )
-    return found
+    return partitions

@@ -1,7 +1,7 @@
-"""What an assigner did for an epoch as one span: from its first transaction to its last, with an event each.
+"""One trace span per committed epoch: from this assigner's first transaction in it to its last.
 
-Sent when the epoch is committed: only then is it sure which transactions it covers. Of many transactions in
-one epoch the first ones stand as events, all are in the counts.
+The span is sent when the epoch is committed, because only then is it certain which transactions the epoch
+covers. Each of the first 32 transactions is an event of the span; the counts cover all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EVENTS_MAX: Final = 32
 
 
 class AssignTraces(AssignerObserver):
-    """Told by the assign stage's thread alone; what the shuffle stage says is passed over."""
+    """Records what the assign stage reports, on its thread; ignores what the shuffle stage reports."""
 
     def __init__(self, table: str, traces: Traces) -> None:
         self._table, self._traces = table, traces
@@ -38,25 +38,24 @@ class AssignTraces(AssignerObserver):
         if isinstance(entry, EpochPlanned):
             self._planned = entry
         elif isinstance(entry, Rewound):
-            self._counted = deque((each for each in self._counted if each.offset <= entry.to), _KEPT_MAX)
+            self._counted = deque((one for one in self._counted if one.offset <= entry.to), _KEPT_MAX)
         elif isinstance(entry, EpochCommitted) and self._planned is not None:
             self._send(self._planned)
 
     def _send(self, planned: EpochPlanned) -> None:
-        done = [each for each in self._counted if each.offset <= planned.through]
-        self._counted = deque((each for each in self._counted if each.offset > planned.through), _KEPT_MAX)
-        if not done:
+        covered = [one for one in self._counted if one.offset <= planned.through]
+        self._counted = deque((one for one in self._counted if one.offset > planned.through), _KEPT_MAX)
+        if not covered:
             return
         events = [
-            SpanEvent("transaction", each.ended_ms, {"tidemark.records": each.records})
-            for each in done[:_EVENTS_MAX]
+            SpanEvent("transaction", one.ended_ms, {"tidemark.records": one.records})
+            for one in covered[:_EVENTS_MAX]
         ]
         attributes = {
-            "tidemark.slot": done[-1].slot,
-            "tidemark.transactions": len(done),
-            "tidemark.records": sum(each.records for each in done),
+            "tidemark.slot": covered[-1].slot,
+            "tidemark.transactions": len(covered),
+            "tidemark.records": sum(one.records for one in covered),
         }
-        span = SpanFacts(
-            "assign", min(e.began_ms for e in done), max(e.ended_ms for e in done), attributes, events
-        )
+        began_ms, ended_ms = min(one.began_ms for one in covered), max(one.ended_ms for one in covered)
+        span = SpanFacts("assign", began_ms, ended_ms, attributes, events)
         self._traces.part(AttemptKey(self._table, planned.epoch, planned.attempt, planned.instant), span)

@@ -1,5 +1,7 @@
-"""The metrics of an assigner process (docs/metrics.md): times as they happen, all else at each scrape from
-the figures that its stages report.
+"""The metrics of an assigner process (docs/metrics.md).
+
+Durations are recorded when they happen. All other values are read at each scrape, from the figures in the
+newest report of each stage.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ _LANE_LAG: Final = "lag_lane_"
 
 
 class _Plain(NamedTuple):
-    """A figure that is shown as it is; `total`: as a counter."""
+    """A reported figure that becomes one metric unchanged: a counter if ``total``, else a gauge."""
 
     figure: str
     name: str
@@ -48,14 +50,14 @@ _ASSIGN: Final = (
 
 
 class Reports(Protocol):
-    """Where the newest report of a stage is found (`MembershipClient`)."""
+    """Has a stage's slot and newest report (`MembershipClient`)."""
 
     @property
     def reported(self) -> tuple[int, StageReport]: ...
 
 
 class AssignerMetrics(AssignerObserver):
-    """One a process. `watch` says where the figures are, once there are stages."""
+    """The metrics of one process. Stages are made later than this object: `watch` names them."""
 
     def __init__(self, config: TableConfigFile) -> None:
         self.metrics = metrics = Metrics("assigner", config.table.name)
@@ -74,7 +76,7 @@ class AssignerMetrics(AssignerObserver):
         metrics.on_scrape(self._collect)
 
     def watch(self, stages: Mapping[Stage, Reports]) -> None:
-        """From now on scrapes ask these."""
+        """From now on each scrape reads the reports of these stages."""
         self._stages = dict(stages)
 
     def tier_read(self, tier: str, seconds: float) -> None:
@@ -84,17 +86,17 @@ class AssignerMetrics(AssignerObserver):
         self._transactions.labels(stage.value, outcome).observe(seconds)
 
     def _collect(self) -> Iterable[Metric]:
-        found = {stage: source.reported for stage, source in self._stages.items()}
-        yield from self._slots(found)
-        if Stage.SHUFFLE in found:
-            yield from self._plain(found[Stage.SHUFFLE][1].figures, _SHUFFLE)
-        if Stage.ASSIGN in found:
-            figures = found[Stage.ASSIGN][1].figures
+        reports = {stage: source.reported for stage, source in self._stages.items()}
+        yield from self._slots(reports)
+        if Stage.SHUFFLE in reports:
+            yield from self._plain(reports[Stage.SHUFFLE][1].figures, _SHUFFLE)
+        if Stage.ASSIGN in reports:
+            figures = reports[Stage.ASSIGN][1].figures
             yield from self._plain(figures, _ASSIGN)
             yield from self._tagging(figures)
             yield from self._tiers(figures)
 
-    def _slots(self, found: Mapping[Stage, tuple[int, StageReport]]) -> Iterable[Metric]:
+    def _slots(self, reports: Mapping[Stage, tuple[int, StageReport]]) -> Iterable[Metric]:
         make = self.metrics
         lanes = make.gauge_family(
             "slot_lanes", "Lanes that the slot of this process holds", ["stage", "slot"]
@@ -118,7 +120,7 @@ class AssignerMetrics(AssignerObserver):
             "Records taken without a field that table.schema lacks",
             ["stage", "topic", "field"],
         )
-        for stage, (slot, report) in found.items():
+        for stage, (slot, report) in reports.items():
             name, figures = stage.value, report.figures
             if slot >= 0:
                 lanes.add_metric([name, str(slot)], len(report.lanes_held))
@@ -131,15 +133,15 @@ class AssignerMetrics(AssignerObserver):
             for figure, count in figures.items():
                 if figure.startswith(REASON_FIGURE):
                     letters.add_metric([name, figure.removeprefix(REASON_FIGURE)], count)
-            for each in dropped_fields(figures):
-                dropped.add_metric([name, each.topic, each.field], each.records)
+            for field in dropped_fields(figures):
+                dropped.add_metric([name, field.topic, field.field], field.records)
         return lanes, ended, claims, doubts, waits, letters, passed, dropped
 
     def _plain(self, figures: Mapping[str, float], shown: Iterable[_Plain]) -> Iterable[Metric]:
-        for each in shown:
-            make = self.metrics.counter_family if each.total else self.metrics.gauge_family
-            family = make(each.name, each.help_text)
-            family.add_metric([], figures.get(each.figure, 0.0))
+        for plain in shown:
+            make = self.metrics.counter_family if plain.total else self.metrics.gauge_family
+            family = make(plain.name, plain.help_text)
+            family.add_metric([], figures.get(plain.figure, 0.0))
             yield family
 
     def _tagging(self, figures: Mapping[str, float]) -> Iterable[Metric]:

@@ -1,7 +1,8 @@
-"""Wires the stages of one process, and runs them until they are told to stop or one of them has to.
+"""Wires the stages of one process and runs them until the process is told to stop or a stage fails.
 
-One thread a stage (its transaction loop), one a stage for its lease, gRPC on threads of its own. The first
-error of any stage stops the process: whoever started it starts it again, and the fold tells where to go on.
+Each stage has two threads: its transaction loop, and the renewal of its lease. gRPC has threads of its own.
+The first error of any stage stops the process. A supervisor starts it again, and it goes on at the positions
+that the fold names.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class Ports:
-    """The outside world."""
+    """What the process uses of the outside: Kafka, the table's storage, clock, ids, failpoints."""
 
     kafka: KafkaClient
     storage: LocalStorage
@@ -69,11 +70,13 @@ class Ports:
     ids: IdSource
     failpoints: FailpointRegistry
     careful_settings: CarefulSettings | None = None
-    """Of Kafka consumers for lanes that are read apart; None: none are."""
+    """Of the Kafka consumers in the child process that reads suspect lanes; None: they are read like
+    others.
+    """
 
 
 def shuffle_work(context: StageContext) -> StageWork:
-    """The shuffle stage."""
+    """Builds the shuffle stage."""
     config = context.config
     settings = ShuffleSettings(
         topics=context.topics,
@@ -156,7 +159,12 @@ class AssignerService:
         members: Sequence[MembershipClient],
         server: RpcServer,
     ) -> None:
-        """In this order: transactions end, then lanes are free, then nobody can ask us any more."""
+        """Ends everything in an order that leaves no transaction open and no lane held.
+
+        1. The stages' threads finish their transactions.
+        2. The memberships leave: slots and lanes are free for others at once.
+        3. The gRPC server ends: lookups are refused.
+        """
         stop.set()
         for thread in threads:
             thread.join(_STOP_WAIT_S)
@@ -206,7 +214,7 @@ class AssignerService:
         config, ports = self._config, self._ports
         if facts.lanes != config.table.index.lanes:
             raise SetupError(
-                f"{config.file}: table.index.lanes is {config.table.index.lanes}, the coordinator has "
+                f"{config.file}: table.index.lanes is {config.table.index.lanes}, but the coordinator has "
                 f"{facts.lanes}: use one configuration for all services of a table"
             )
         admin = ports.kafka.admin()
@@ -236,7 +244,7 @@ class AssignerService:
         )
 
     def _caught_up(self, stop: threading.Event) -> FoldReader:
-        """A reader that has seen all there was; one stage's own."""
+        """Returns a new fold that has read ledger and decisions to their ends; each stage has its own."""
         reader = FoldReader(
             self._ports.kafka,
             self._topics.ledger,
@@ -249,7 +257,7 @@ class AssignerService:
                 reader.catch_up(1.0)
                 break
             except (DeadlineExceededError, KafkaError) as error:
-                # An open transaction hides the end, or a new topic has no leader yet.
+                # An open transaction keeps readers from the end, or a new topic has no leader yet.
                 if error.kind is not ErrorKind.RETRYABLE:
                     raise
                 _log.warning("waiting for the ledger: %s", error)
@@ -279,18 +287,18 @@ class AssignerService:
         )
 
     def _address(self, server: RpcServer) -> str:
-        """Where the coordinator finds this process."""
+        """The address at which the coordinator reaches this process's gRPC server."""
         host = server.address.host if is_loopback(server.address.host) else socket.gethostname()
         return str(Address(host, server.address.port))
 
 
 def _for_good(failure: BaseException | None) -> str:
-    """What no other process could do better; empty for everything else."""
+    """The text of a failure that every other process would have as well, for `tidemark status`; else ""."""
     return str(failure) if kind_of(failure) in (ErrorKind.CORRUPT, ErrorKind.INVALID) else ""
 
 
 def _wanted(config: TableConfigFile, factories: Mapping[Stage, StageFactory]) -> dict[Stage, StageFactory]:
-    """With partitioning by shard there is nothing to shuffle."""
+    """The stages to run: without the shuffle stage when the input is partitioned by shard already."""
     sharded = config.input.partitioning is InputPartitioning.SHARD
     wanted = {s: f for s, f in factories.items() if not (sharded and s is Stage.SHUFFLE)}
     if not wanted:

@@ -11,8 +11,10 @@ class AssignerError(StreamRuntimeError):
 
 
 class InputLostError(AssignerError):
-    """What was to be read next is gone for good: of `keyed` it was deleted, of an input topic Kafka lost it.
-    The service stops, it never jumps. (Input that was deleted stops its lane alone: `StopReason.DELETED`.)
+    """The records at a lane's position are gone for good: deleted from `keyed`, or lost by Kafka from an
+    input topic. The service stops; it never skips to a later position.
+
+    Records deleted from an input topic raise no error: their lane alone stops (`StopReason.DELETED`).
     """
 
     kind = ErrorKind.CORRUPT

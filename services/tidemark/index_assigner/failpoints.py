@@ -1,4 +1,4 @@
-"""The protocol steps of shufflers and assigners at which a crash test may let them die, stop or fail."""
+"""The protocol steps of shufflers and assigners at which a crash test may kill, freeze or fail them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemark.epoch_protocol.entries import Stage
 
 
 class AssignerFailpoint(StrEnum):
-    """Passed *before* the step is done, `*_committed` after the transaction has ended."""
+    """Each is hit *before* its step; `*_committed` is hit after the transaction has ended."""
 
     SHUFFLE_CLAIM = "shuffle_claim"
     SHUFFLE_BEGUN = "shuffle_begun"

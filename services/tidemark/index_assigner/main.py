@@ -36,10 +36,13 @@ def run(
     foreign_failpoints: frozenset[str] = frozenset(),
     http: Address | None = None,
 ) -> None:
-    """Runs until SIGTERM or SIGINT; serves metrics at `http`. Raises what stopped it: InputLostError,
-    SetupError, RpcError, ListenError …
+    """Runs the stages until SIGTERM or SIGINT, and serves metrics at ``http``.
+
+    Raises the error that stopped a stage or kept the process from starting: InputLostError, SetupError,
+    RpcError, ListenError …
     """
-    # Records come and go by ten thousands, none of them part of a cycle: looking for cycles often is waste.
+    # Tens of thousands of objects are made and freed per batch, none of them in a reference cycle. Python's
+    # default thresholds would search for cycles after every few hundred of them, for nothing.
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
     clock = SystemClock.from_environment(os.environ)

@@ -1,8 +1,7 @@
-"""Everything that an assigner asks of the configuration, the table and its machine before it works, asked
-without a change: for `tidemark doctor`. The checks are those of the start itself.
+"""The checks of an assigner's start, for `tidemark doctor`: configuration, table, and machine.
 
-Two things are left to the coordinator's rehearsal, which asks more: the number of lanes, and the topics of a
-table that nobody served yet.
+They call the same functions as the start itself, and change nothing. Two checks are left to the coordinator's
+rehearsal, which covers more: the number of lanes, and the topics of a table that was never served.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 
 def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> None:
-    """Asked of files alone. Raises what keeps an assigner from starting: SetupError, CacheInUseError,
-    SchemaError, RegistrySettingsError, …
+    """Makes the checks that need files only. Raises the error that would keep an assigner from starting:
+    SetupError, CacheInUseError, SchemaError, RegistrySettingsError …
     """
     IndexLimits(config.state.memory_bytes, config.state.disk_bytes).check()
     schema = TableSchema.from_avro(config.table.schema.read_text(encoding="utf-8"), config.table.name)
@@ -37,7 +36,9 @@ def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> N
 
 
 def rehearse_topics(config: TableConfigFile, storage: Storage, client: KafkaClient) -> None:
-    """Asked of Kafka, once a coordinator has served the table. Raises SetupError, KafkaError."""
+    """Checks Tidemark's own topics. Does nothing before a coordinator has served the table: they may not
+    exist yet. Raises SetupError, KafkaError.
+    """
     if not storage.exists(TOPICS_RECORD):
         return
     admin = client.admin()

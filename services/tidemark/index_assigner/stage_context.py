@@ -1,4 +1,4 @@
-"""What a stage is made from, once the coordinator has said what table it is."""
+"""What a stage is built from, known once the process has joined the coordinator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ from tidemark.stream_runtime.kafka.ports import POLL_BYTES_MAX, KafkaClient
 
 @dataclass(frozen=True)
 class StageContext:
-    """Read-only. ``schema`` is the configured one; ``folds`` is caught up and the stage's own."""
+    """Configuration, table, ports and the coordinator's answer, for one stage. Read-only.
+
+    ``schema``: the configured one (`table.schema`). ``folds``: has read ledger and decisions to their ends;
+    belongs to this stage alone.
+    """
 
     config: TableConfigFile
     topics: TopicNames
@@ -56,27 +60,28 @@ class StageContext:
 
     @property
     def ordering(self) -> OrderingField | None:
-        """The table's ordering field; None: arrival decides."""
+        """The table's ordering field; None: the event that arrived last wins."""
         return table_ordering(self.table, self.schema)[1]
 
     def keyer(self) -> RecordKeyer:
-        """Reads input records as the table and the configuration say."""
+        """Makes the keyer that turns input records into keyed rows, from table and configuration."""
         facts = self.facts
         return configured_keyer(
             self.config, self.storage, self.table, self.schema, facts.num_shards, facts.lanes, self.clock
         )
 
     def careful(self) -> CarefulLanes | None:
-        """Reads suspect lanes; None: nothing does, as without a real broker."""
+        """Makes the reader of suspect lanes; None in tests without a real broker."""
         if self.careful_settings is None:
             return None
         facts = self.facts
         setup = Setup(self.careful_settings, str(self.config.file), facts.num_shards, facts.lanes, 0)
-        # What the dead may have fetched: what waits in the client, in a transaction, and for the next one.
+        # The range in which the deadly record may be. Behind the position that it last committed, the reader
+        # that died may have fetched: its client's queue, one transaction, and the input for the next one.
         return ChildReader(setup, POLL_BYTES_MAX + 2 * self.config.limits.transaction_bytes, self.clock)
 
     def keyed_source(self) -> KeyedSource:
-        """Where the assign stage reads: the keyed topic, or with partitioning by shard the input itself."""
+        """Makes the assign stage's source of rows: the keyed topic, or the input if partitioned by shard."""
         config = self.config
         if config.input.partitioning is InputPartitioning.SHARD:
             return ShardedInputSource(

@@ -66,7 +66,7 @@ def test_no_lane_is_claimed_in_topics_that_are_another_ledger_by_now():
         check_same_ledger("orders", "ledger-a", folded)
     check_same_ledger("orders", "", "ledger-b")
     with pytest.raises(
-        SetupError, match=r"orders\.\* are the ledger ledger-b now.*ledger-a: nothing is claimed"
+        SetupError, match=r"orders\.\* hold the ledger ledger-b now.*ledger-a: it claims nothing"
     ):
         check_same_ledger("orders", "ledger-a", "ledger-b")
 
@@ -80,7 +80,7 @@ def test_a_folder_of_another_table_is_refused(setup: Setup, tmp_path: Path, ledg
 
 def test_topics_of_another_table_are_refused(setup: Setup, tmp_path: Path):
     mine = table(tmp_path / "mine")
-    with pytest.raises(SetupError, match=r"topics orders\.\* on localhost:1 are the ledger ledger-b"):
+    with pytest.raises(SetupError, match=r"topics orders\.\* on localhost:1 hold the ledger ledger-b"):
         check_same_table(setup.config, mine, "ledger-a", FoldState(ledger="ledger-b"))
 
 
@@ -88,7 +88,7 @@ def test_a_copy_of_the_table_that_is_served_is_refused(setup: Setup, tmp_path: P
     mine = table(tmp_path / "mine")
     state = claimed(mine)
     shutil.copytree(tmp_path / "mine", tmp_path / "copy")
-    with pytest.raises(SetupError, match=r"/mine, and table.path is .*/copy, a copy of it"):
+    with pytest.raises(SetupError, match=r"/mine, but table.path is .*/copy, a copy of it"):
         check_same_table(setup.config, LocalStorage(tmp_path / "copy"), "ledger-a", state)
 
 
@@ -103,7 +103,7 @@ def test_a_copy_is_refused_whoever_wrote_the_properties_anew_since_the_claim(
     shutil.copytree(tmp_path / "mine", tmp_path / "copy")
     if copied_first:
         write_anew(mine)
-    with pytest.raises(SetupError, match=r"/mine, and table.path is .*/copy, a copy of it"):
+    with pytest.raises(SetupError, match=r"/mine, but table.path is .*/copy, a copy of it"):
         check_same_table(setup.config, LocalStorage(tmp_path / "copy"), "ledger-a", state)
 
 

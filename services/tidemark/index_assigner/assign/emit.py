@@ -1,8 +1,8 @@
-"""Tagged rows as messages for the data, index and tombstones topics, and the ledger entry that names them.
+"""Encodes tagged rows as messages for the data, index and tombstones topics, and makes their ledger entry.
 
-Data rows go by file group (`Locations.topic_partitions_of`), index and tombstone rows by lane. Messages are
-split towards ``batch_bytes``; none exceeds ``message_bytes``. All of it happens before the transaction opens;
-only offsets are missing then.
+Data rows are partitioned by file group (`Locations.topic_partitions_of`), index and tombstone rows by lane. A
+message has about ``batch_bytes``, and never more than ``message_bytes``. All messages are made before the
+transaction begins; the ledger entry is completed with their offsets.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
-# Kafka's own fields and our headers, beside the value. Less than the shuffle stage sets aside: whatever fits
+# Room for Kafka's own fields and our headers. Less than the shuffle stage reserves, because a row that fits
 # into a keyed message must fit into a data message, which has a file id more.
 _MESSAGE_OVERHEAD_BYTES: Final = 512
 
 
 class EncodedBatch(NamedTuple):
-    """The value of one message, where it goes, and how many rows it holds."""
+    """The value of one message, its topic and partition, and its number of rows."""
 
     topic: Topic
     partition: int
@@ -60,7 +60,7 @@ class EmitLimits:
 
 
 class Emitter:
-    """Encodes tagged batches of one table. Holds no state between them."""
+    """Encodes tagged batches of one table. Holds no state between batches."""
 
     def __init__(self, schema: TableSchema, locations: Locations, lanes: int, limits: EmitLimits) -> None:
         self._user = schema.arrow.names
@@ -70,9 +70,9 @@ class Emitter:
         self._limits = limits
 
     def encode(self, tagged: TaggedBatch) -> list[EncodedBatch]:
-        """Data, index, then tombstone messages, partition by partition.
+        """Makes the data messages, then index, then tombstones, each partition by partition.
 
-        Raises SetupError for a row that fits into no message (the shuffle stage refuses those before).
+        Raises SetupError for a row that fits into no message; the shuffle stage refuses such records before.
         """
         rows = tagged.batch.rows
         shards = rows.column(SHARD).to_numpy()
@@ -98,6 +98,8 @@ class Emitter:
     ) -> list[EncodedBatch]:
         if not len(rows):
             return []
+        # A stable sort makes each partition's rows one range and keeps their order: partitions [2, 0, 2]
+        # are taken in the order [1, 0, 2]; the ranges start at 0 (partition 0) and 1 (partition 2).
         order = np.argsort(partitions, kind="stable")
         by_partition = partitions[order]
         starts = np.flatnonzero(np.diff(by_partition, prepend=-1))
@@ -110,19 +112,19 @@ class Emitter:
         return out
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
-        """(rows, value) of each message."""
+        """Yields (number of rows, value) of each message."""
         rows_each = max(batch.num_rows * self._limits.batch_bytes // max(batch.nbytes, 1), 1)
         for first in range(0, batch.num_rows, rows_each):
             yield from self._split(batch.slice(first, rows_each))
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
-        """One message, or halves of it while it is too large."""
+        """Encodes the batch as one message, or as halves while that is too large."""
         value = encode_batch(batch)
         if value.size <= self._limits.message_bytes - _MESSAGE_OVERHEAD_BYTES:
             yield batch.num_rows, value.to_pybytes()
         elif batch.num_rows == 1:
             raise SetupError(
-                f"key {batch.column(KEY)[0].as_py()!r}: its row takes {value.size} bytes, "
+                f"key {batch.column(KEY)[0].as_py()!r}: its row takes {value.size} bytes, but "
                 f"limits.message_bytes is {self._limits.message_bytes}: raise it"
             )
         else:
@@ -133,7 +135,8 @@ class Emitter:
     def _data(self, rows: pa.RecordBatch, out: OutRows) -> pa.RecordBatch:
         positions = pa.array(out.row)
         deletes = out.op == DataOp.DELETE
-        # A null position makes null columns: deletes carry their key alone.
+        # `take` makes a null of a null position. So positions [0, null] give a delete in the second row
+        # nulls in all user columns: a delete carries its key alone.
         filled = pa.array(out.row, mask=deletes) if deletes.any() else positions
         user = rows.select(self._user).take(filled)
         ours = [
@@ -168,14 +171,17 @@ class Emitter:
         return pa.RecordBatch.from_arrays(columns, schema=TOMBSTONE_COLUMNS)
 
     def _location_columns(self, locations: Int32Array) -> tuple[pa.Array, pa.Array]:
-        """Partition path and file id; dictionaries hold the locations of these rows only."""
+        """Partition path and file id of each location; the dictionaries hold only the locations of these
+        rows.
+        """
+        # NO_LOCATION is -1 and becomes null. It sorts first, so with it all other codes are one too high:
+        # locations [7, -1] have distinct values [-1, 7] and codes [1, 0]; less one and masked: [0, null].
         distinct, codes = np.unique(locations, return_inverse=True)
         known = distinct != NO_LOCATION
-        # NO_LOCATION sorts first: its code is 0, the others' are one too high.
         indices = pa.array((codes - int(not known.all())).astype(np.int32), mask=locations == NO_LOCATION)
-        found = distinct[known].tolist()
-        paths = pa.array([self._locations.partition_paths[i] for i in found], pa.string())
-        files = pa.array([self._locations.file_ids[i] for i in found], pa.string())
+        used = distinct[known].tolist()
+        paths = pa.array([self._locations.partition_paths[i] for i in used], pa.string())
+        files = pa.array([self._locations.file_ids[i] for i in used], pa.string())
         return (
             pa.DictionaryArray.from_arrays(indices, paths),
             pa.DictionaryArray.from_arrays(indices, files),
@@ -193,7 +199,7 @@ def _ordering(out: OutRows) -> pa.Array:
 
 
 def topic_name(names: TopicNames, topic: Topic) -> str:
-    """The Kafka topic of the role."""
+    """The name of the Kafka topic that has this role."""
     by_role: Mapping[Topic, str] = {
         Topic.KEYED: names.keyed,
         Topic.DATA: names.data,
@@ -220,10 +226,12 @@ def outgoing(
 
 
 def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> list[Produced]:
-    """What the ledger entry says of the batches; ``offsets`` are their delivered ones, in order."""
-    found: dict[tuple[Topic, int], list[tuple[EncodedBatch, int]]] = {}
+    """The ranges that the ledger entry names, one per topic-partition, from the batches'
+    delivered offsets.
+    """
+    by_place: dict[tuple[Topic, int], list[tuple[EncodedBatch, int]]] = {}
     for batch, offset in zip(batches, offsets, strict=True):
-        found.setdefault((batch.topic, batch.partition), []).append((batch, offset))
+        by_place.setdefault((batch.topic, batch.partition), []).append((batch, offset))
     return [
         Produced(
             topic=topic,
@@ -234,7 +242,7 @@ def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> 
             records=sum(batch.rows for batch, _ in parts),
             checksum=chained_checksum(batch.value for batch, _ in parts),
         )
-        for (topic, partition), parts in found.items()
+        for (topic, partition), parts in by_place.items()
     ]
 
 
@@ -247,7 +255,7 @@ def tagged_entry(
     facts: ClaimFacts,
     schema: TableSchema,
 ) -> TransactionTagged:
-    """The ledger entry of the transaction; ``offsets`` are the delivered ones of ``batches``."""
+    """The transaction's ledger entry; ``offsets``: the delivered offsets of ``batches``, in their order."""
     return TransactionTagged(
         slot=facts.slot,
         nonce=nonce,

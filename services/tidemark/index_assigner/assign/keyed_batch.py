@@ -1,4 +1,6 @@
-"""What one transaction of the assign stage works on: whole slices of several lanes as one record batch."""
+"""Joins whole slices of several lanes into one record batch, which one transaction of the assign stage
+tags.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ class LaneSpan:
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """``rows``: `KEYED_COLUMNS` without the partition, then the user's columns; lane by lane.
+    """Rows of several lanes, lane by lane.
 
-    ``partitions``: per row the id of its table partition in `Locations`, `NO_PARTITION` where it is null.
-    ``records``: input records that the slices stand for, dead letters included.
+    ``rows``: `KEYED_COLUMNS` without the partition, then the user's columns. ``partitions``: per row the id
+    of its table partition in `Locations`, `NO_PARTITION` where it is null. ``lanes``: each lane's range of
+    rows. ``records``: number of input records in the slices, dead letters included.
     """
 
     rows: pa.RecordBatch
@@ -47,21 +50,22 @@ class KeyedBatch:
 
 
 def keyed_batch(slices: Sequence[KeyedSlice], schema: TableSchema, locations: Locations) -> KeyedBatch:
-    """Puts the slices together; those of a lane stay in the order given.
+    """Joins the slices; those of a lane stay in the order given.
 
-    Rows of an older schema get nulls for the columns they lack. Raises SetupError for rows with columns that
-    ``schema`` does not have: dropping them would lose data.
+    Rows of an older schema get nulls for the columns that they lack. Raises SetupError for rows with columns
+    that ``schema`` lacks, since dropping those would lose data; SchemaError for a column whose type cannot be
+    cast to that of ``schema``.
     """
     by_lane: dict[int, list[KeyedSlice]] = {}
-    for each in slices:
-        by_lane.setdefault(int(each.lane), []).append(each)
+    for slice_ in slices:
+        by_lane.setdefault(int(slice_.lane), []).append(slice_)
     parts: list[pa.Table] = []
     partitions: list[Int32Array] = []
     spans: list[LaneSpan] = []
     at = 0
     wanted = _batch_schema(schema)
     for lane, of_lane in sorted(by_lane.items()):
-        batches = [batch for each in of_lane for batch in each.batches]
+        batches = [batch for slice_ in of_lane for batch in slice_.batches]
         start = at
         for batch in batches:
             parts.append(_conformed(batch, wanted))
@@ -73,18 +77,18 @@ def keyed_batch(slices: Sequence[KeyedSlice], schema: TableSchema, locations: Lo
         rows=_one_batch(parts, wanted),
         partitions=np.concatenate(partitions) if partitions else np.empty(0, np.int32),
         lanes=spans,
-        records=sum(each.records for each in slices),
-        dead_letters=sum(len(each.dead_letters) for each in slices),
+        records=sum(slice_.records for slice_ in slices),
+        dead_letters=sum(len(slice_.dead_letters) for slice_ in slices),
     )
 
 
 def consumed_ranges(slices: Sequence[KeyedSlice]) -> list[Consumed]:
-    """One range per lane; the slices of a lane follow each other."""
+    """The offsets that the slices cover, as one range per lane: a lane's slices have no gap between them."""
     ranges: dict[str, Consumed] = {}
-    for each in slices:
-        before = ranges.get(each.lane)
-        assert before is None or before.next == each.start, (before, each.start)
-        ranges[each.lane] = Consumed(each.lane, before.start if before else each.start, each.next)
+    for slice_ in slices:
+        lane, before = slice_.lane, ranges.get(slice_.lane)
+        assert before is None or before.next == slice_.start, (before, slice_.start)
+        ranges[lane] = Consumed(lane, before.start if before else slice_.start, slice_.next)
     return list(ranges.values())
 
 
@@ -94,16 +98,16 @@ def _batch_schema(schema: TableSchema) -> pa.Schema:
 
 
 def _conformed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
-    found = set(batch.schema.names)
-    unknown = found - set(wanted.names) - {PARTITION}
+    present = set(batch.schema.names)
+    unknown = present - set(wanted.names) - {PARTITION}
     if unknown:
         raise SetupError(
             f"keyed rows have the columns {', '.join(sorted(unknown))}, which table.schema of this assigner "
-            "lacks: start it with the newest schema, the same everywhere"
+            "lacks: start all services with the same, newest schema"
         )
     columns = []
     for field in wanted:
-        if field.name not in found:
+        if field.name not in present:
             columns.append(pa.nulls(batch.num_rows, field.type))
             continue
         column = batch.column(field.name)
@@ -116,18 +120,20 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"column {field.name}: keyed rows have {column.type}, table.schema {field.type}: {error}"
+            f"column {field.name}: keyed rows have {column.type}, but table.schema has {field.type}: {error}"
         ) from error
 
 
 def _partition_ids(batch: pa.RecordBatch, locations: Locations) -> Int32Array:
     column = batch.column(PARTITION)
     names: Iterable[str] = column.dictionary.to_pylist()
-    # The extra last cell is what a null becomes.
+    # Each distinct name is interned once, and the codes of the dictionary pick the ids. Nulls pick an extra
+    # last cell: names ["a", "b"] give ids [0, 1, NO_PARTITION], and the codes 1, null become 1,
+    # NO_PARTITION.
     ids = np.array([*(locations.intern_partition(name) for name in names), NO_PARTITION], np.int32)
     codes = column.indices.fill_null(len(ids) - 1).to_numpy(zero_copy_only=False)
-    found: Int32Array = ids[codes]
-    return found
+    partition_ids: Int32Array = ids[codes]
+    return partition_ids
 
 
 def _one_batch(parts: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:

@@ -1,9 +1,12 @@
-"""Makes a lane's index whole after its claim was read back (ARCHITECTURE.md, "What counts", Claim).
+"""Completes a lane's index after its claim was read back (ARCHITECTURE.md, "What counts", Claim).
 
-In this order: the metadata table as it is now (loaded after the fold was read, so it shows every epoch that
-the fold calls committed), the tombstones of committed transactions that RocksDB does not reflect, and the
-index and tombstone rows of the counting transactions that no committed epoch covers, each read in full and
-checked against its ledger entry. What was rewound, or never counted, leaves nothing.
+1. Load the metadata table. This happens after the fold was read, so it shows every epoch that the fold calls
+   committed.
+2. Read the tombstones of committed transactions that RocksDB does not have yet.
+3. Read the index and tombstone rows of the counting transactions that no committed epoch covers, all of them,
+   and check them against their ledger entries.
+
+Rows of transactions that were rewound, or never counted, are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _LOAD_WAIT_S: Final = 0.1
 
 
 class LaneOpener:
-    """For the loop's thread. Keeps its Kafka clients between calls; `close` in the end."""
+    """Opens lanes, on the loop's thread. Keeps its Kafka clients between calls, until `close`."""
 
     def __init__(
         self,
@@ -55,10 +58,11 @@ class LaneOpener:
         self._admin = client.admin()
 
     def open(self, lanes: Sequence[int], state: FoldState) -> None:
-        """Afterwards each lane answers as its former owner would, given ``state``.
+        """Opens the lanes: afterwards each answers as its former owner would, given ``state``.
 
-        Raises errors of kind RETRYABLE or CONFLICT when it cannot be done now (call again, from the start,
-        with the fold's state of that time), IncompleteRangeError when a counting entry is not borne out.
+        Raises errors of kind RETRYABLE or CONFLICT when it is not possible now: call again, with the fold's
+        state of that time. Raises IncompleteRangeError, OffsetOutOfRangeError when batches that a counting
+        entry names are torn or gone, IndexRebuiltError when the number of shards changed.
         """
         self._open_shards(lanes, state.known())
         for lane in lanes:
@@ -68,7 +72,7 @@ class LaneOpener:
                 self._load_counted(lane, chunk)
 
     def close(self) -> None:
-        """Lets the Kafka clients go."""
+        """Closes the Kafka clients."""
         self._ranges.close()
         self._admin.close()
 
@@ -85,9 +89,9 @@ class LaneOpener:
                 self._clock.sleep(_LOAD_WAIT_S)
 
     def _load_tombstones(self, lane: int, state: FoldState) -> None:
-        """The tombstones of committed transactions that RocksDB does not reflect.
+        """Reads the tombstones of committed transactions that RocksDB does not have yet.
 
-        Waits for transactions that are open before the last one of those.
+        Waits for open Kafka transactions in front of the last of them, which hide what is behind them.
         """
         partition = TopicPartition(self._topics.tombstones, lane)
         committed = state.tombstones.of(assign_lane(lane))
@@ -95,7 +99,8 @@ class LaneOpener:
         if end is None:
             if state.tombstones.whole:
                 return
-            # A former version kept no ranges: whatever lies before the first that is not committed.
+            # The fold's ranges are not complete: an earlier version kept none. Then everything counts that
+            # is in front of the first tombstones that no committed epoch covers.
             end = _first_uncommitted(state.tagged, lane)
             end = self._admin.end_offset(partition, Isolation.READ_UNCOMMITTED) if end is None else end
         position = max(self._index.tombstones_position(lane), self._admin.start_offset(partition))
@@ -113,7 +118,7 @@ class LaneOpener:
                     start = self._admin.start_offset(partition)
                     if start <= position:
                         raise
-                    # They ended meanwhile: the broker deleted them.
+                    # The broker deleted tombstones whose time had ended; the next ones are read.
                     reader.assign({partition: start})
                     continue
                 batches = [
@@ -133,8 +138,8 @@ class LaneOpener:
             self._index.load_counted(
                 lane,
                 counted.offset,
-                [each.batch for each in index if each.order == counted.offset],
-                [each.batch for each in tombstones if each.order == counted.offset],
+                [named.batch for named in index if named.order == counted.offset],
+                [named.batch for named in tombstones if named.order == counted.offset],
                 gone.last + 1 if gone is not None else None,
             )
 
@@ -164,16 +169,16 @@ def _first_uncommitted(tagged: Sequence[CountedTagged], lane: int) -> int | None
 
 
 def _chunks(tagged: Sequence[CountedTagged], lane: int) -> Iterator[list[CountedTagged]]:
-    """Transactions that touched the lane's index, in order, some rows at a time."""
+    """Transactions that changed the lane's index, in order, in chunks of about `_CHUNK_RECORDS` rows."""
     chunk: list[CountedTagged] = []
     rows = 0
     for counted in tagged:
         parts = [_of(counted, topic, lane) for topic in (Topic.INDEX, Topic.TOMBSTONES)]
-        found = sum(part.records for part in parts if part is not None)
-        if not found:
+        records = sum(part.records for part in parts if part is not None)
+        if not records:
             continue
         chunk.append(counted)
-        rows += found
+        rows += records
         if rows >= _CHUNK_RECORDS:
             yield chunk
             chunk, rows = [], 0

@@ -1,6 +1,7 @@
-"""`tidemark.assigner.v1.IndexAssigner`: where a key lives, asked by gRPC threads, answered by the loop's.
+"""`tidemark.assigner.v1.IndexAssigner`: tells in which file group a key is, for `tidemark lookup`.
 
-The index belongs to one thread. Questions wait in a bounded queue until the assign stage comes by.
+Only the loop's thread may use the index. So gRPC threads put questions into a bounded queue, and the loop
+answers them once per round.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ _TIMEOUT_S: Final = 5.0
 
 
 class LookupBusyError(AssignerError):
-    """The assign stage did not come by in time: try again."""
+    """The assign stage did not answer in time, or too many questions wait: try again."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class BadLookupError(AssignerError):
-    """Another table, or too many keys at once."""
+    """The request names another table, or too many keys at once."""
 
     kind = ErrorKind.INVALID
 
 
 class LookupDesk:
-    """Thread-safe for `ask`; `answer` is for the thread that owns the index."""
+    """The queue of questions. gRPC threads call `ask`; the thread that owns the index calls `answer`."""
 
     def __init__(self, locations: Locations, num_shards: int, lanes: int) -> None:
         self._locations = locations
@@ -51,7 +52,7 @@ class LookupDesk:
         )
 
     def ask(self, keys: Sequence[str], timeout_s: float = _TIMEOUT_S) -> list[pb.LookupResponse.Found]:
-        """One answer per distinct key, in order of first mention. Raises LookupBusyError."""
+        """Returns one answer per distinct key, in order of first mention. Raises LookupBusyError."""
         future: Future[list[pb.LookupResponse.Found]] = Future()
         try:
             self._waiting.put_nowait((list(dict.fromkeys(keys)), future))
@@ -61,7 +62,9 @@ class LookupDesk:
             raise LookupBusyError("the assign stage is busy: try again") from error
 
     def answer(self, index: KeyIndex, lanes: Collection[int]) -> None:
-        """Answers all that waits; ``lanes`` are those whose index is open."""
+        """Answers all waiting questions. ``lanes``: those whose index is open; keys of others stay
+        unanswered.
+        """
         while True:
             try:
                 keys, future = self._waiting.get_nowait()
@@ -71,7 +74,7 @@ class LookupDesk:
                 continue
             try:
                 future.set_result(self._look_up(index, lanes, keys))
-            except Exception as error:  # a question must not end the stage
+            except Exception as error:  # a failed lookup for a person must not end the stage
                 future.set_exception(error)
 
     def _look_up(
@@ -79,20 +82,20 @@ class LookupDesk:
     ) -> list[pb.LookupResponse.Found]:
         names = pa.array(keys, pa.string())
         shards = record_index_shard(names, self._num_shards)
-        found = [
+        replies = [
             pb.LookupResponse.Found(key=key, shard=shard)
             for key, shard in zip(keys, shards.tolist(), strict=True)
         ]
         for lane in lanes:
-            mine = [at for at, each in enumerate(found) if lane_of_shard(each.shard, self._lanes) == lane]
+            mine = [at for at, reply in enumerate(replies) if lane_of_shard(reply.shard, self._lanes) == lane]
             if mine:
                 answer = index.lookup(lane, names.take(pa.array(mine)), shards[mine])
                 for at, position in enumerate(mine):
-                    self._fill(found[position], answer, at)
-        return found
+                    self._fill(replies[position], answer, at)
+        return replies
 
     def _fill(self, found: pb.LookupResponse.Found, answer: LookupAnswer, at: int) -> None:
-        """What is known of the key at one position of the answer."""
+        """Copies one position of the index's answer into the reply."""
         stored = answer.stored
         found.tier = Tier.NONE.name.lower()
         if stored.present[at]:
@@ -107,14 +110,14 @@ class LookupDesk:
 
 
 class LookupService(rpc.IndexAssignerServicer):
-    """Handlers only."""
+    """The gRPC handlers: they check the request and ask the desk."""
 
     def __init__(self, table: str, desk: LookupDesk) -> None:
         self._table = table
         self._desk = desk
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
-        """Raises BadLookupError, LookupBusyError."""
+        """Looks up the request's keys. Raises BadLookupError, LookupBusyError."""
         if request.table != self._table:
             raise BadLookupError(f"this assigner serves table {self._table!r}, not {request.table!r}")
         if len(request.keys) > _KEYS_MAX:

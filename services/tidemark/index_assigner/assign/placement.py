@@ -1,9 +1,9 @@
-"""Where inserts go: file groups leased from the coordinator, a pool per table partition.
+"""Chooses the file group of each insert, from file groups leased from the coordinator, per table partition.
 
-Leases are hints: two assigners in one file group meet in one data partition and one writer task. So when the
-coordinator cannot be asked, a used-up lease is overrun and only file sizes suffer. A rewind drops the pool
-all the same: the foreign commit behind it may have replaced a leased file group, and rows written to a
-replaced group are never read.
+Leases only control file sizes. Two assigners may insert into one file group: its rows go through one
+partition of `data` to one writer task. So when the coordinator does not answer, inserts exceed a used-up
+lease, and only the file becomes larger. A rewind drops all leases nevertheless, because the foreign commit
+that caused it may have replaced a leased file group, and rows written to a replaced group are never read.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tidemark.stream_runtime.rpc.channel import call
 _WANTS_MAX: Final = 2_000
 _REQUEST_BYTES: Final = 1 << 20
 _WANT_BYTES: Final = 32
-"""Beside its path."""
-# Of a file group that is made here; about what the coordinator leases at once.
+"""Size of a `Want` in a request, without its path."""
+# Rows for a file group that is made here; about as many as the coordinator leases at once.
 _APART_RECORDS: Final = 100_000
 _RETRIES: Final = RetryPolicy(attempts_max=5, timeout_s=3.0)
 
 
 class NoPlaceError(AssignerError):
-    """The coordinator cannot be asked for a file group and none of the partition is known: try again."""
+    """The coordinator does not answer, and no file group of the partition is leased: try again."""
 
     kind = ErrorKind.RETRYABLE
 
 
 class Want(NamedTuple):
-    """Inserts to place into one table partition: their number and Arrow bytes."""
+    """Inserts to place into one table partition: their number, and their size in Arrow bytes."""
 
     partition_path: str
     records: int
@@ -49,7 +49,7 @@ class Want(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Up to ``records`` inserts may go to the file group before asking again."""
+    """A file group that may take ``records`` inserts before the assigner asks again."""
 
     partition_path: str
     file_id: str
@@ -60,12 +60,14 @@ class FileGroupLeases(Protocol):
     """The coordinator's `LeaseFileGroups`."""
 
     def lease(self, wants: Sequence[Want]) -> Sequence[Lease]:
-        """One lease or more per want. Raises an error of kind RETRYABLE when it cannot be asked now."""
+        """Returns one lease or more per want. Raises an error of kind RETRYABLE when it cannot be asked
+        now.
+        """
         ...
 
 
 class CoordinatorLeases:
-    """`FileGroupLeases` over gRPC, each call tried again within limits."""
+    """`FileGroupLeases` over gRPC. A failed call is repeated up to 5 times within 3 s."""
 
     def __init__(
         self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str, clock: Clock, random: Random
@@ -95,7 +97,7 @@ class CoordinatorLeases:
 
 
 def _in_requests(wants: Sequence[Want]) -> Iterator[Sequence[Want]]:
-    """A batch may touch any number of table partitions; a request has a limited size."""
+    """Splits the wants into requests of limited size: a batch may have any number of table partitions."""
     begin, held_bytes = 0, 0
     for at, want in enumerate(wants):
         want_bytes = len(want.partition_path.encode()) + _WANT_BYTES
@@ -109,12 +111,17 @@ def _in_requests(wants: Sequence[Want]) -> Iterator[Sequence[Want]]:
 
 @dataclass
 class _Room:
+    """A file group that takes ``left`` more inserts."""
+
     location: int
     left: int
 
 
 class Placement:
-    """The pool. For one thread; holds at most a few leases per table partition, and one file group apart."""
+    """Leased file groups by table partition. For one thread.
+
+    Holds a few leases per table partition, and one file group that `apart` made.
+    """
 
     def __init__(self, leases: FileGroupLeases, locations: Locations, ids: IdSource) -> None:
         self._leases = leases
@@ -125,24 +132,27 @@ class Placement:
         self._generation = 0
 
     def follow(self, generation: int) -> None:
-        """Rows of this generation of the fold are placed next: leases of another one are dropped."""
+        """Drops all leases if they are of another generation of the fold than this one."""
         if generation != self._generation:
             self.forget()
             self._generation = generation
 
     def forget(self) -> None:
-        """Drops all leases, and the file groups that were made here."""
+        """Drops all leases, and the file groups that `apart` made."""
         self._pool.clear()
         self._apart.clear()
 
     def place(self, partitions: Int32Array, record_bytes: int) -> Int32Array:
-        """A location per insert, given its partition id. ``record_bytes``: Arrow bytes of a row, about.
+        """Returns a location per insert, given each insert's partition id.
 
-        Raises NoPlaceError when a partition without any known file group cannot be leased for.
+        ``record_bytes``: about the Arrow bytes of a row. Raises NoPlaceError when the coordinator leases no
+        file group for a partition of which none is leased.
         """
         locations = np.empty(len(partitions), np.int32)
         if not len(partitions):
             return locations
+        # Sorting makes each partition's inserts one range, which is cut up by leases as a whole: partitions
+        # [3, 1, 3] are sorted by the order [1, 0, 2]; the locations of partition 1, then 3, go back by it.
         order = np.argsort(partitions, kind="stable")
         ids, starts, counts = np.unique(partitions[order], return_index=True, return_counts=True)
         self._provide(ids.tolist(), counts.tolist(), record_bytes)
@@ -155,11 +165,11 @@ class Placement:
         return locations
 
     def apart(self, partitions: Int32Array, fresh: bool) -> Int32Array:
-        """A location per insert that must not go where `place` would have it, given its partition id.
+        """Returns a location per insert that must not go where `place` put it, given its partition id.
 
-        One file group per partition, made here: it holds nothing that these rows could meet. It takes such
-        rows until it has enough or `forget`, and the coordinator fills it up once it sees it in a commit.
-        ``fresh``: another one, the last one was no good either.
+        Such rows of a partition share one new file group, whose id is made here: no delete in it can hide
+        them. It takes them until it has 100 000 or until `forget`; the coordinator fills it up once it sees
+        it in a commit. ``fresh``: make another one, because a delete in the last one hides these rows, too.
         """
         locations = np.empty(len(partitions), np.int32)
         for partition in np.unique(partitions).tolist():
@@ -207,7 +217,9 @@ class Placement:
                 ) from error
 
     def _take(self, partition: int, count: int) -> Int32Array:
-        """Locations of ``count`` inserts; the last lease takes what no lease has room for."""
+        """Takes ``count`` inserts out of the partition's leases; the last lease takes what exceeds them
+        all.
+        """
         rooms = self._pool[partition]
         shares = []
         for room in rooms:
@@ -217,6 +229,7 @@ class Placement:
             shares.append(share)
         shares[-1] += count
         taken = np.repeat(np.array([room.location for room in rooms], np.int32), shares)
-        # The last one stays, used up or not: it is what is overrun when the coordinator is away.
+        # The last one is kept even when it is used up: inserts exceed it when the coordinator does not
+        # answer.
         self._pool[partition] = [room for room in rooms[:-1] if room.left > 0] + rooms[-1:]
         return taken

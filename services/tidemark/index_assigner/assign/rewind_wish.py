@@ -1,4 +1,4 @@
-"""What an assigner says when counting entries are not borne out by the topics: tag anew."""
+"""Asks the coordinator for a rewind, when the topics lack batches that counting entries name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 
 class RewindWish:
-    """Asks the coordinator for a rewind; that it cannot be asked just now is only said."""
+    """Calls `WantRewind` of the coordinator. A failed call is only logged, because the caller repeats it."""
 
     def __init__(self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str) -> None:
         self._stub = stub
@@ -21,8 +21,8 @@ class RewindWish:
         self._process_id = process_id
 
     def __call__(self, reason: str, generation: int, epoch: int) -> None:
-        """``generation``: of the tags that cannot be read back; ``epoch``: the last committed one that was
-        known when they were looked for.
+        """Asks once. ``generation``: of the tags that cannot be read back; ``epoch``: the last committed
+        one that the fold knew when they were read.
         """
         request = pb.WantRewindRequest(
             table=self._table,

@@ -1,9 +1,15 @@
-"""Tags a batch of keyed rows: what happens to each key, where its row goes, what the index learns.
+"""Tags a batch of keyed rows (ARCHITECTURE.md, "Assign", steps 1 to 5), on columns.
 
-Columns all the way (ARCHITECTURE.md, "Assign", steps 1 to 4). Every input record ends in exactly one count:
-input = inserts + updates + deletes + superseded + no_ops + dead_letters. A move is an update that is counted
-in ``moves`` as well; it has two data rows (a delete where the key was, an insert where it goes) and one index
-row. Superseded are events that lost against another one of the batch, or are stale against what is stored.
+1. Reduce each lane's rows to one event per key.
+2. Look the keys up in the index.
+3. Decide per key: insert, update, move, delete, superseded or no-op.
+4. Choose file groups for inserts and moves, apart from deletes that would hide them.
+5. Make the data, index and tombstone rows, and the changes that the index stages.
+
+Every input record is in exactly one count: input = inserts + updates + deletes + superseded + no_ops +
+dead_letters. A move is an update that is also in ``moves``; it makes two data rows (a delete in the old
+partition, an insert in the new one) and one index row. Superseded events lost against another event of the
+batch, or are stale against the stored value.
 """
 
 from __future__ import annotations
@@ -31,7 +37,12 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 @dataclass(frozen=True)
 class OutRows:
-    """Rows to emit, as columns: the row in the batch, its location (`NO_LOCATION`: unknown), what to do."""
+    """Rows to emit, as columns of equal length.
+
+    ``row``: position in the batch. ``location``: file group, `NO_LOCATION` where it is unknown. ``op``:
+    `DataOp` or `IndexOp`. ``ordering`` is meaningful where ``has_ordering``; ``exact``: it is no lower
+    bound.
+    """
 
     row: Int64Array
     location: Int32Array
@@ -46,9 +57,9 @@ class OutRows:
 
 @dataclass(frozen=True)
 class TaggedBatch:
-    """``data`` has `DataOp`s, ``index`` has `IndexOp`s, ``tombstones`` end at ``expires_ms``.
+    """``data`` has `DataOp`s, ``index`` has `IndexOp`s; ``tombstones`` end at ``expires_ms`` (since 1970).
 
-    ``staged``: per lane what its index must hold from the moment the transaction is under way.
+    ``staged``: per lane the changes that its index must show before the next batch is tagged.
     """
 
     batch: KeyedBatch
@@ -62,7 +73,11 @@ class TaggedBatch:
 
 @dataclass(frozen=True)
 class _Judged:
-    """One lane's keys, one element per key; ``row`` in the whole batch, ``location`` before the batch."""
+    """One lane's decisions, one element per key.
+
+    ``row``: position in the whole batch. ``location``: before the batch. ``deleted_from``: of an absent
+    key, the location that its tombstone names.
+    """
 
     lane: int
     row: Int64Array
@@ -76,15 +91,15 @@ class _Judged:
 
 
 def _is_one_of(tag: Int8Array, tags: tuple[Tag, ...]) -> BoolArray:
-    # numpy's own isin sorts: for a few rows that costs more than all comparisons.
-    found: BoolArray = tag == tags[0]
-    for each in tags[1:]:
-        found |= tag == each
-    return found
+    # numpy's isin sorts, which for small batches costs more than one comparison per tag.
+    matches: BoolArray = tag == tags[0]
+    for other in tags[1:]:
+        matches |= tag == other
+    return matches
 
 
 class BatchTagger:
-    """For one thread, the one that owns the index. Changes nothing in the index but its caches."""
+    """Tags batches, on the thread that owns the index. Changes nothing in the index except its caches."""
 
     def __init__(
         self,
@@ -103,20 +118,22 @@ class BatchTagger:
         self._tombstone_ttl_ms = tombstone_ttl_ms
 
     def tag(self, batch: KeyedBatch) -> TaggedBatch:
-        """Errors as `KeyIndex.lookup`, `KeyIndex.exact_ordering` and `Placement.place`."""
+        """Tags the batch. Raises what `KeyIndex.lookup`, `KeyIndex.exact_ordering` and `Placement.place`
+        raise.
+        """
         judged = [self._judge(batch, span) for span in batch.lanes]
         placed = self._place(batch, judged)
         expires_ms = self._clock.now_ms() + self._tombstone_ttl_ms
         keys, shards = batch.rows.column(KEY), _int32(batch.rows.column(SHARD))
         staged = {
-            each.lane: _staged(each, after, keys, shards, expires_ms, self._ordered)
-            for each, after in zip(judged, placed, strict=True)
+            of_lane.lane: _staged(of_lane, after, keys, shards, expires_ms, self._ordered)
+            for of_lane, after in zip(judged, placed, strict=True)
         }
         return TaggedBatch(
             batch=batch,
             data=_concat([_data_rows(j, after) for j, after in zip(judged, placed, strict=True)]),
             index=_concat([_index_rows(j, a, self._ordered) for j, a in zip(judged, placed, strict=True)]),
-            tombstones=_concat([_tombstone_rows(each, self._ordered) for each in judged]),
+            tombstones=_concat([_tombstone_rows(j, self._ordered) for j in judged]),
             expires_ms=expires_ms,
             counts=_counts(batch, judged),
             staged=staged,
@@ -132,7 +149,7 @@ class BatchTagger:
         stored = answer.stored
         deletes = deletes[events.rows]
         partitions = batch.partitions[span.start : span.end][events.rows]
-        # A delete's own partition says nothing: the key is deleted where it lives.
+        # A delete's partition is ignored: the key is deleted in the partition where the index has it.
         moves = stored.present & ~deletes & (self._locations.partitions_of(stored.location) != partitions)
         stored = self._with_exact(span.lane, unique, events, deletes, moves, stored)
         return _Judged(
@@ -163,27 +180,33 @@ class BatchTagger:
         return replace(stored, ordering=ordering, has_ordering=has_ordering, exact=exact)
 
     def _place(self, batch: KeyedBatch, judged: list[_Judged]) -> list[Int32Array]:
-        """Per lane the keys' locations after the batch; `NO_LOCATION` where the key is gone."""
-        goes = [each.where(Tag.INSERT, Tag.MOVE) for each in judged]
-        rows = _joined([each.row[at] for each, at in zip(judged, goes, strict=True)], np.int64)
+        """Returns per lane the keys' locations after the batch, `NO_LOCATION` for deleted keys.
+
+        The inserts of all lanes are placed together, so that the coordinator is asked once.
+        """
+        goes = [of_lane.where(Tag.INSERT, Tag.MOVE) for of_lane in judged]
+        rows = _joined([of_lane.row[at] for of_lane, at in zip(judged, goes, strict=True)], np.int64)
         wanted = batch.partitions[rows]
         placed = self._placement.place(wanted, batch.rows.nbytes // max(len(batch), 1))
         if self._ordered:
-            ordering = [each.tagged.ordering[at] for each, at in zip(judged, goes, strict=True)]
+            ordering = [of_lane.tagged.ordering[at] for of_lane, at in zip(judged, goes, strict=True)]
             keys = batch.rows.column(KEY).take(pa.array(rows))
             self._keep_apart(keys, _joined(ordering, np.int64), wanted, placed)
         after = []
-        for each, at in zip(judged, goes, strict=True):
-            location = each.location.copy()
+        for of_lane, at in zip(judged, goes, strict=True):
+            location = of_lane.location.copy()
             location[at], placed = placed[: len(at)], placed[len(at) :]
-            location[each.where(Tag.DELETE)] = NO_LOCATION
+            location[of_lane.where(Tag.DELETE)] = NO_LOCATION
             after.append(location)
         return after
 
     def _keep_apart(
         self, keys: pa.StringArray, ordering: Int64Array, partitions: Int32Array, placed: Int32Array
     ) -> None:
-        """Places rows anew that a delete in their file group would hide; in a new one nothing does."""
+        """Moves rows, in ``placed``, that a delete in their file group would hide, to a file group apart.
+
+        If a delete in that one hides rows as well, those go to a fresh one, which has no deletes.
+        """
         at = np.flatnonzero(self._index.hides(keys, placed, ordering))
         for fresh in (False, True):
             if not len(at):
@@ -236,7 +259,9 @@ def _staged(
     expires_ms: int,
     ordered: bool,
 ) -> StagedChanges:
-    """What the lane's index and tombstone rows say, so that a successor who reads them knows the same."""
+    """The changes that the lane's index stages: the same as a later owner reads from index and tombstone
+    rows.
+    """
     changed = [Tag.INSERT, Tag.MOVE, Tag.DELETE, *([Tag.UPDATE] if ordered else [])]
     at = np.union1d(judged.where(*changed), _with_tombstone(judged, ordered))
     row, tagged = judged.row[at], judged.tagged
@@ -254,14 +279,14 @@ def _staged(
 
 
 def _counts(batch: KeyedBatch, judged: list[_Judged]) -> Counts:
-    tags = np.bincount(_joined([each.tagged.tag for each in judged], np.int8), minlength=len(Tag)).tolist()
+    tags = np.bincount(_joined([j.tagged.tag for j in judged], np.int8), minlength=len(Tag)).tolist()
     return Counts(
         input=batch.records,
         inserts=tags[Tag.INSERT],
         updates=tags[Tag.UPDATE] + tags[Tag.MOVE],
         deletes=tags[Tag.DELETE],
         moves=tags[Tag.MOVE],
-        superseded=tags[Tag.SUPERSEDED] + sum(each.superseded for each in judged),
+        superseded=tags[Tag.SUPERSEDED] + sum(j.superseded for j in judged),
         no_ops=tags[Tag.NO_OP],
         dead_letters=batch.dead_letters,
     )

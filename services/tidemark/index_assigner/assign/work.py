@@ -1,8 +1,9 @@
 """The assign stage in one slot: a `StageWork` of the transaction loop.
 
-What the fold takes is followed entry by entry, in its order: the own transaction counts before the epoch that
-covers it is promoted, and a lane that another claims is closed before anything later is applied to it.
-RocksDB would otherwise be stamped with an epoch whose entries it does not hold, and keys be inserted twice.
+The stage follows the fold entry by entry, in the ledger's order. So an own transaction counts before the
+epoch that covers it is promoted, and a lane that another process claims is closed before later entries are
+applied. In another order RocksDB would get the stamp of an epoch whose entries it does not hold, and a key
+could be inserted twice.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _FAILURES_MAX: Final = 200
 _FAILURE_WAIT_S: Final = 0.1
 _ASK_EVERY_FAILURES: Final = 20
 _FIGURES_EVERY_S: Final = 1.0
-# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+# After so long without input the transaction is not kept open for more: a lone record is tagged at once.
 _QUIET_S: Final = 0.02
 _log = logging.getLogger("tidemark.assigner")
 
 
 @dataclass(frozen=True)
 class AssignParts:
-    """What the stage is made of; `assign_stage.assign_work` puts it together for a service."""
+    """The parts of the stage; `assign_stage.assign_work` makes them for a service."""
 
     topics: TopicNames
     schema: TableSchema
@@ -76,15 +77,17 @@ class AssignParts:
     clock: Clock
     uncommitted_entries_max: int
     want_rewind: Callable[[str, int, int], None]
-    """Tells the coordinator why tags of a generation cannot be read back, and the last committed epoch that
-    was known when they were looked for.
+    """(reason, generation, epoch): asks the coordinator to rewind, because tags of that generation cannot
+    be read back; ``epoch``: the last committed one that the fold knew at that time.
     """
     close_index: Callable[[], None] = lambda: None
 
 
 @dataclass
 class _InFlight:
-    """The one transaction whose verdict is awaited."""
+    """The one transaction whose entry has not been read back yet. ``tombstones_next``: per lane the
+    position in the tombstones topic behind its batches.
+    """
 
     nonce: str
     lanes: set[int]
@@ -126,18 +129,20 @@ class AssignWork:
         for lane in numbers:
             self._to_open.pop(lane, None)
         self._open -= numbers
-        self._slices = [each for each in self._slices if int(each.lane) not in numbers]
+        self._slices = [slice_ for slice_ in self._slices if int(slice_.lane) not in numbers]
         if self._in_flight is not None:
             self._in_flight.lanes -= numbers
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
-        # Others may wait to be opened still.
+        # The suspects of earlier calls are kept: their lanes may not be open yet.
         self._suspects = (self._suspects - lanes.keys()) | frozenset(suspects)
         self._to_open.update({int(lane): position for lane, position in lanes.items()})
         self._open_lanes()
 
     def _open_lanes(self) -> None:
-        """Opens what was started; what cannot be opened now is tried again with the next `gather`."""
+        """Opens the lanes that were started. The next `gather` tries those again that cannot
+        be opened now.
+        """
         if not self._to_open:
             return
         lanes = sorted(self._to_open)
@@ -167,8 +172,11 @@ class AssignWork:
             self._parts.index.close_lane(lane)
 
     def _wait_for_rewind(self, error: Exception) -> None:
-        """What counting entries name is not there, or another engine built the index anew with other shards:
-        no retry cures that. The coordinator lets it be tagged anew, or says what keeps it from that.
+        """Asks the coordinator for a rewind, since no retry helps: batches that counting entries name are
+        gone, or another engine built the index anew with another number of shards.
+
+        The coordinator has the input tagged anew, or reports what keeps it from that. Raises the error after
+        200 failures.
         """
         self._failures += 1
         if self._failures >= _FAILURES_MAX:
@@ -179,11 +187,11 @@ class AssignWork:
             self._parts.want_rewind(str(error), state.generation, state.committed.epoch)
         self._parts.clock.sleep(_FAILURE_WAIT_S)
 
-    # ------------------------------------------------------------ what the fold takes
+    # ------------------------------------------------------------ entries of the ledger and the decisions
 
     def observe(self, applied: Sequence[Applied]) -> None:
-        for each in applied:
-            self._follow(each)
+        for entry in applied:
+            self._follow(entry)
         self._planned = self._parts.folds.fold.state.planned
         self._parts.lookups.answer(self._parts.index, self._open)
 
@@ -216,21 +224,21 @@ class AssignWork:
         if self._parts.index.uncommitted_entries() >= self._parts.uncommitted_entries_max:
             clock.sleep(timeout_s)
             return self._gathered(drained=False)
-        if any(each.ends_transaction for each in self._slices):
+        if any(slice_.ends_transaction for slice_ in self._slices):
             return self._gathered(drained=True)
         if self._slices:
             timeout_s = min(timeout_s, _QUIET_S)
         asked_s = clock.monotonic_s()
-        found = self._parts.source.poll(budget, timeout_s)
-        self._slices += found
-        # A source that returns sooner has something that it cannot hand out yet.
-        return self._gathered(drained=not found and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
+        polled = self._parts.source.poll(budget, timeout_s)
+        self._slices += polled
+        # A source that returns early without a slice has messages that it cannot judge yet: more will come.
+        return self._gathered(drained=not polled and clock.monotonic_s() - asked_s >= _QUIET_S * 0.9)
 
     def _gathered(self, drained: bool) -> Gathered:
-        # What is about no row waits as well: its lane would not move on.
-        records = sum(each.records + each.passed_over for each in self._slices)
-        size = sum(batch.nbytes for each in self._slices for batch in each.batches)
-        letters = sum(len(m.value or b"") for each in self._slices for m in each.dead_letters)
+        # Records about no row count as well: without a transaction their lane would not move on.
+        records = sum(slice_.records + slice_.passed_over for slice_ in self._slices)
+        size = sum(batch.nbytes for slice_ in self._slices for batch in slice_.batches)
+        letters = sum(len(m.value or b"") for slice_ in self._slices for m in slice_.dead_letters)
         return Gathered(records, size + letters, drained and records > 0)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
@@ -246,18 +254,18 @@ class AssignWork:
             self._start_over()
             return None
         except Exception as error:
-            # Nothing is staged yet: the same slices are tagged again with the next call.
+            # Nothing was staged, so the next call tags the same slices again.
             self._failed("tagging", error)
             return None
         self._failures = 0
         slices, self._slices = self._slices, []
         for lane, changes in tagged.staged.items():
             parts.index.stage(lane, changes)
-        letters = [letter for each in slices for letter in each.dead_letters]
+        letters = [letter for slice_ in slices for letter in slice_.dead_letters]
         reasons = Counter(map(reason_of, letters))
-        lanes = {int(each.lane) for each in slices}
-        passed_over = sum(each.passed_over for each in slices)
-        dropped = sum((each.dropped for each in slices), Counter[tuple[str, str]]())
+        lanes = {int(slice_.lane) for slice_ in slices}
+        passed_over = sum(slice_.passed_over for slice_ in slices)
+        dropped = sum((slice_.dropped for slice_ in slices), Counter[tuple[str, str]]())
         in_flight = _InFlight(nonce, lanes, tagged.counts, reasons, passed_over, dropped)
         self._in_flight = in_flight
         consumed = consumed_ranges(slices)
@@ -275,14 +283,17 @@ class AssignWork:
         return PreparedTransaction(nonce, consumed, [*messages, *letters], build_entry)
 
     def _start_over(self) -> None:
-        """The index could not follow the table's files and closed a lane; nothing is in flight."""
+        """Drops all open lanes and opens them again, after the index closed one that it could not reload.
+
+        No transaction is in flight then.
+        """
         states = self._parts.folds.fold.state.assign_lanes
         lanes = [str(lane) for lane in sorted(self._open)]
         self.drop(lanes)
         self._to_open = {int(lane): states[lane].next for lane in lanes}
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
-        """`observe` has seen the entry before: nothing is left to do."""
+        """Only checks that `observe` has handled the entry: it came with the entries of the fold."""
         assert self._in_flight is None or self._in_flight.nonce != prepared.nonce, prepared.nonce
 
     def _take_counted(self, in_flight: _InFlight, offset: int) -> None:
@@ -294,7 +305,7 @@ class AssignWork:
         self._in_flight = None
 
     def _failed(self, what: str, error: Exception) -> None:
-        """Waits before the next try, or raises what no retry cures."""
+        """Waits before the next try. Raises the error when no retry cures it, or after 200 failures."""
         self._failures += 1
         if kind_of(error) not in (ErrorKind.RETRYABLE, ErrorKind.CONFLICT) or self._failures >= _FAILURES_MAX:
             raise error
@@ -333,7 +344,7 @@ class AssignWork:
         try:
             lags = self._parts.source.lags()
         except KafkaError as error:
-            # Only a figure: what the stage itself needs of the broker says what to do about it.
+            # A lag is only a figure. When the broker is away the stage's own reads report it.
             _log.debug("no lags: %s", error)
             return {}
         self._figures = {name: n for name, n in self._figures.items() if not name.startswith("lag_lane_")}

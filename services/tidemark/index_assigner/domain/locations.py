@@ -1,7 +1,7 @@
-"""Record locations as small integers, so that whole batches of them are numpy arrays.
+"""Record locations as small integers, so that the locations of a batch are one numpy array.
 
-Ids are of this process only: they never leave it. Interned locations are not forgotten; a process holds as
-many as the table has file groups.
+The integers are valid in this process only and never leave it. Interned locations are never forgotten: a
+process holds at most as many as the table has had file groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ Int32Array = npt.NDArray[np.int32]
 
 
 class Locations:
-    """Interns (partition path, file id) and partition paths."""
+    """Gives ids to file groups, (partition path, file id), and to table partitions. For one thread.
+
+    Both are numbered 0, 1, 2 … in order of first mention. ``partition_paths`` and ``file_ids`` are indexed by
+    location id, ``partition_names`` by partition id.
+    """
 
     def __init__(self, data_partitions: int) -> None:
         self._data_partitions = data_partitions
@@ -36,13 +40,15 @@ class Locations:
     def intern(self, partition_path: str, file_id: str) -> int:
         """The id of the location, new or known."""
         name = (partition_path, file_id)
-        found = self._by_name.get(name)
-        if found is not None:
-            return found
+        known = self._by_name.get(name)
+        if known is not None:
+            return known
         location = len(self.file_ids)
         self._by_name[name] = location
         self.partition_paths.append(partition_path)
         self.file_ids.append(file_id)
+        # Both arrays are indexed by location, so that a batch is one numpy lookup: with partitions [0, 0,
+        # 1] of locations 0 to 2, `partitions_of([2, 0])` is [1, 0]. They double when they are full.
         if location == len(self._partition_of):
             self._partition_of = np.concatenate([self._partition_of, np.empty_like(self._partition_of)])
             self._topic_partition_of = np.concatenate(
@@ -54,21 +60,21 @@ class Locations:
 
     def intern_partition(self, partition_path: str) -> int:
         """The id of a table partition, new or known."""
-        found = self._partition_ids.get(partition_path)
-        if found is None:
-            found = self._partition_ids[partition_path] = len(self.partition_names)
+        known = self._partition_ids.get(partition_path)
+        if known is None:
+            known = self._partition_ids[partition_path] = len(self.partition_names)
             self.partition_names.append(partition_path)
-        return found
+        return known
 
     def partitions_of(self, locations: Int32Array) -> Int32Array:
-        """Partition id per location id; undefined for NO_LOCATION."""
+        """The id of the table partition of each location; undefined for NO_LOCATION."""
         return self._partition_of[locations]
 
     def topic_partitions_of(self, locations: Int32Array) -> Int32Array:
-        """Partition of the data topic per location id; undefined for NO_LOCATION."""
+        """The partition of the data topic of each location; undefined for NO_LOCATION."""
         return self._topic_partition_of[locations]
 
 
 def data_partition(partition_path: str, file_id: str, partitions: int) -> int:
-    """Which partition of the data topic a file group's rows travel through."""
+    """The partition of the data topic to which all rows of the file group go (ARCHITECTURE.md, "Assign")."""
     return zlib.crc32(f"{partition_path}\0{file_id}".encode()) % partitions

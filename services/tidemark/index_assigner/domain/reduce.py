@@ -1,10 +1,17 @@
-"""One effective event per key out of a batch in arrival order (ARCHITECTURE.md, "Assign", step 1).
+"""Reduces a batch in arrival order to one effective event per key (ARCHITECTURE.md, "Assign", step 1).
 
-The state of a key after a batch depends on one of its events alone: the last one without an ordering field,
-else the one with the greatest ordering value (ties to the later). A delete without a value (a *null-value
-delete*) takes the greatest value before it; when there is none in the batch, the stored one, which only the
-caller knows. If the winner is stale against the stored value, a null-value delete of the same batch deletes
-the stored row all the same: hence `had_null_delete`.
+Only one event of a key decides its state after the batch:
+
+* Without an ordering field: the last one.
+* With an ordering field: the one with the greatest ordering value; of equal ones the later.
+
+A delete without an ordering value (a *null-value delete*) gets the greatest value before it in the batch.
+If there is none, it gets the stored value, which only the caller knows. If the winner is stale against the
+stored value, a null-value delete of the same batch still deletes the stored row: therefore the result has
+`had_null_delete`.
+
+Example, key k: upsert with value 5, null-value delete, upsert with value 3. The delete gets 5 and wins over
+the first upsert as the later of equals; the upsert with 3 loses. Effective event: delete with value 5.
 """
 
 from __future__ import annotations
@@ -22,11 +29,11 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class EffectiveEvents:
-    """One entry per distinct key, in order of its winner's arrival.
+    """Arrays with one element per distinct key, in order of the winners' arrival.
 
     ``rows``: the winner's row in the batch. ``ordering``: its effective ordering value, meaningful where
-    ``has_ordering``. ``had_null_delete``: any event of the key was a null-value delete. ``superseded``:
-    events of the batch that lost against another one of the same batch.
+    ``has_ordering``. ``had_null_delete``: whether any event of the key was a null-value delete.
+    ``superseded``: number of events of the batch that lost against another one of it.
     """
 
     rows: Int64Array
@@ -39,11 +46,13 @@ class EffectiveEvents:
 def reduce_batch(
     keys: pa.StringArray, ordering: pa.Int64Array, deletes: BoolArray, ordered: bool
 ) -> EffectiveEvents:
-    """Reduces rows given in arrival order.
+    """Reduces rows in arrival order; all arrays have one element per row.
 
-    ``ordering`` null: no value given (only deletes may lack one when ``ordered``). ``ordered``: the table has
-    an ordering field.
+    ``ordering``: null where the event has no value (when ``ordered``, only deletes may lack one).
+    ``ordered``: the table has an ordering field.
     """
+    # Integers instead of keys: "a", "b", "a" become the codes 0, 1, 0. A stable sort by code puts the rows
+    # of a key next to each other, in order of arrival: rows 0, 2, 1; groups start at positions 0 and 2.
     codes = pc.dictionary_encode(keys).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     values = pc.fill_null(ordering, 0).to_numpy(zero_copy_only=False)
     typed = ordering.is_valid().to_numpy(zero_copy_only=False)
@@ -70,10 +79,15 @@ def _last_of_each(
 def _greatest_of_each(
     order: Int64Array, starts: Int64Array, values: Int64Array, typed: BoolArray, null_deletes: BoolArray
 ) -> EffectiveEvents:
-    """Per group the last row with the greatest effective value.
+    """Finds in each group the last row with the greatest effective value.
 
-    Values become ranks (0: none), and the group's number times the rank range is added, so that one running
-    maximum over all rows is a running maximum within each group.
+    A loop over groups would be slow, so one running maximum over all rows does it. Values become ranks (0: no
+    value), and each group adds its number times the number of ranks, so a later group's are always greater.
+
+    Example: group 0 has the values 7, null-value delete; group 1 has 5. Ranks: [2, 0, 1]; with 3 ranks the
+    base is [0, 0, 3], the sum [2, 0, 4], and the running maximum [2, 2, 4]. So the delete's effective value
+    is 2, that of value 7; it is the greatest of group 0, and the delete is the last row that has it: it
+    wins.
     """
     size = len(order)
     lengths = np.diff(np.append(starts, size))

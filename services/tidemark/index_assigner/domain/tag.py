@@ -1,7 +1,9 @@
-"""What becomes of each effective event, given what is stored of its key (ARCHITECTURE.md, "Assign").
+"""Decides what each effective event does, given what the index stores of its key (ARCHITECTURE.md, "Assign").
 
-Pure and columnar: arrays in, arrays out, one element per key. `needs_exact` says for which keys the stored
-ordering value must be exact before `tag_events` may be asked.
+Pure and columnar: all arrays have one element per key.
+
+1. `needs_exact` says for which keys the stored ordering value has to be exact; the caller looks it up.
+2. `tag_events` decides.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from tidemark.index_assigner.domain.reduce import BoolArray, EffectiveEvents, In
 
 
 class Tag(IntEnum):
-    """What happens to the key."""
+    """What happens to the key. SUPERSEDED: stale against the stored value. NO_OP: delete of
+    an unknown key.
+    """
 
     INSERT = 0
     UPDATE = 1
@@ -29,10 +33,11 @@ class Tag(IntEnum):
 
 @dataclass(frozen=True)
 class StoredKeys:
-    """What the index knows of each key: of present ones the location, of absent ones the tombstone.
+    """What the index knows of each key: the location of a present one, the tombstone of an absent one.
 
-    ``ordering`` is the stored row's where ``present``, else the tombstone's; meaningful where
-    ``has_ordering``. ``exact``: it is the stored value and not a lower bound (tombstones always are).
+    ``ordering``: of the stored row where ``present``, else of the tombstone; meaningful where
+    ``has_ordering``. ``exact``: ``ordering`` is the stored value itself, and not a lower bound of it (a
+    tombstone's is always exact).
     """
 
     present: BoolArray
@@ -44,7 +49,9 @@ class StoredKeys:
 
 @dataclass(frozen=True)
 class TaggedKeys:
-    """The verdicts. ``ordering`` is what the index stores from now on, of tombstones too."""
+    """The decision per key. ``ordering``, ``has_ordering``, ``exact``: what the index and tombstones store
+    next.
+    """
 
     tag: npt.NDArray[np.int8]
     ordering: Int64Array
@@ -55,9 +62,12 @@ class TaggedKeys:
 def needs_exact(
     events: EffectiveEvents, deletes: BoolArray, moves: BoolArray, stored: StoredKeys, ordered: bool
 ) -> BoolArray:
-    """Keys whose stored ordering value must be exact: a stale move or delete would otherwise double or lose.
+    """Whether each key's stored ordering value must be exact before `tag_events`.
 
-    ``deletes``/``moves``: the event is a delete / an upsert whose partition is not the stored one.
+    ``deletes``, ``moves``: the event is a delete, an upsert into another partition than the stored one. Those
+    need it. Judged by a lower bound, a stale delete would remove a newer row, and a stale move would delete
+    the newer row and insert the older one elsewhere. For a stale update in place the writer's merge keeps
+    the newer row by itself.
     """
     if not ordered:
         return np.zeros(len(deletes), np.bool_)
@@ -67,7 +77,7 @@ def needs_exact(
 def tag_events(
     events: EffectiveEvents, deletes: BoolArray, moves: BoolArray, stored: StoredKeys, ordered: bool
 ) -> TaggedKeys:
-    """The verdict per key; arguments as for `needs_exact`."""
+    """Decides per key; arguments as for `needs_exact`."""
     stale = np.zeros(len(deletes), np.bool_)
     if ordered:
         stale = stored.has_ordering & events.has_ordering & (events.ordering < stored.ordering)

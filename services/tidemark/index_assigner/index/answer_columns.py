@@ -1,4 +1,4 @@
-"""The answer to one lookup while it is being filled, tier by tier."""
+"""The answer to one lookup, as columns that the tiers fill one after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemark.index_assigner.index.ports import LookupAnswer, Tier
 
 
 class AnswerColumns:
-    """n keys; `open` are the positions that no tier has answered yet."""
+    """Answers for n keys; ``open``: the positions that no tier has answered yet."""
 
     def __init__(self, count: int) -> None:
         self.location = np.full(count, NO_LOCATION, np.int32)
@@ -25,7 +25,7 @@ class AnswerColumns:
 
     def open_keys(self, keys: list[bytes]) -> list[bytes]:
         """The keys at the open positions."""
-        return keys if len(self.open) == len(keys) else [keys[each] for each in self.open.tolist()]
+        return keys if len(self.open) == len(keys) else [keys[position] for position in self.open.tolist()]
 
     def close(
         self,
@@ -36,9 +36,11 @@ class AnswerColumns:
         has_ordering: BoolArray,
         exact: BoolArray,
     ) -> Int64Array:
-        """Takes a tier's answers: `answered` is over the open positions, the columns over the answered ones.
+        """Takes a tier's answers, and returns the answered positions.
 
-        Returns the positions answered.
+        ``answered`` has one element per open position; the other columns have one per answered position.
+        Example: positions [1, 4, 5] are open and ``answered`` is [True, False, True]: the columns have two
+        elements, for the positions 1 and 5.
         """
         at = self.open[answered]
         self.tier[at] = tier
@@ -50,8 +52,9 @@ class AnswerColumns:
         return at
 
     def drop_committed(self, left: BoolArray) -> None:
-        """These keys are absent, but for those that an uncommitted entry answered: their committed entries
-        were left behind.
+        """Makes keys absent whose committed entry names a replaced file group (``left``).
+
+        A key that an uncommitted entry answered is not changed.
         """
         at = np.flatnonzero(left & (self.tier != Tier.UNCOMMITTED))
         self.location[at] = NO_LOCATION
@@ -60,18 +63,20 @@ class AnswerColumns:
         self.tier[at] = Tier.NONE
 
     def add_tombstones(self, at: Int64Array, ordering: Int64Array, deleted_from: Int32Array) -> None:
-        """Tombstones of absent keys: the greater one stands."""
+        """Adds stored tombstones of the absent keys at these positions; the greater ordering
+        value is kept.
+        """
         greater = ~self.has_ordering[at] | (ordering > self.ordering[at])
         self.ordering[at] = np.where(greater, ordering, self.ordering[at])
         self.has_ordering[at] = self.exact[at] = True
         self.deleted_from[at] = np.where(self.deleted_from[at] >= 0, self.deleted_from[at], deleted_from)
 
     def absent(self) -> Int64Array:
-        """Positions of the keys that live nowhere."""
+        """Positions of the keys that have no location."""
         return np.flatnonzero(self.location < 0)
 
     def answer(self) -> LookupAnswer:
-        """The whole answer; what is still open is absent."""
+        """The complete answer; keys that are still open are absent."""
         stored = StoredKeys(self.location >= 0, self.location, self.ordering, self.has_ordering, self.exact)
         return LookupAnswer(stored, self.tier, self.deleted_from)
 

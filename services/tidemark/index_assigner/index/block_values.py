@@ -1,6 +1,7 @@
-"""Locations of record index values, each distinct value decoded once while it is remembered.
+"""Decodes the values of record index blocks into location ids, each distinct value once while it is
+remembered.
 
-A value names a location and the instant of the key's insert; the same few stand in block after block.
+A value is a location and the instant of the key's insert, so few distinct values repeat in block after block.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _UNKNOWN: Final = -2
 
 
 class BlockValues:
-    """See the module. Ids are those of `Locations`, -1 for a delete."""
+    """Decoded values of one schema. Ids are those of `Locations`, -1 for a delete."""
 
     def __init__(self, locations: Locations) -> None:
         self._locations = locations
@@ -27,10 +28,12 @@ class BlockValues:
         self._ids: dict[bytes, int] = {}
 
     def locations(self, values: pa.BinaryArray, schema: str, name: str) -> Int32Array:
-        """The location of each value, written under `schema`; errors call the file `name`.
+        """The location id of each value, written under ``schema``.
 
-        Raises CorruptFileError.
+        Raises CorruptFileError, which names the file ``name``.
         """
+        # Only the dictionary is decoded: for values v, w, v that is [v, w], and the codes [0, 1, 0] pick
+        # the ids.
         encoded = values.dictionary_encode()
         if schema != self._schema or len(self._ids) > _REMEMBERED_MAX:
             self._schema, self._ids = schema, {}
@@ -39,8 +42,8 @@ class BlockValues:
         new = np.flatnonzero(ids == _UNKNOWN)
         if new.size:
             which, locations, _ = decode_values(encoded.dictionary.take(pa.array(new)), schema, name)
-            interned = [self._locations.intern(each.partition_path, each.file_id) for each in locations]
+            interned = [self._locations.intern(place.partition_path, place.file_id) for place in locations]
             ids[new] = np.array([*interned, -1], np.int32)[which]
             self._ids.update(zip([distinct[at] for at in new.tolist()], ids[new].tolist(), strict=True))
-        found: Int32Array = ids[encoded.indices.to_numpy()]
-        return found
+        location_ids: Int32Array = ids[encoded.indices.to_numpy()]
+        return location_ids

@@ -1,4 +1,4 @@
-"""Index and tombstone batches of a counting transaction, turned back into what was staged for it."""
+"""Turns the index and tombstone batches of a counting transaction back into the changes staged for it."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ _MISSING: Final = -1
 
 
 class TombstoneRows:
-    """The rows of tombstone batches as columns; repeated keys are kept."""
+    """The rows of tombstone batches as columns of equal length; a key may repeat."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], locations: Locations) -> None:
         parts = list(batches)
-        self.keys: pa.StringArray = _joined([each.column(KEY) for each in parts], pa.string())
-        self.shards: Int32Array = _numbers([each.column(SHARD) for each in parts], np.int32)
+        self.keys: pa.StringArray = _joined([part.column(KEY) for part in parts], pa.string())
+        self.shards: Int32Array = _numbers([part.column(SHARD) for part in parts], np.int32)
         self.rows = np.zeros(len(self.keys), TOMBSTONE)
-        self.rows["ordering"] = _numbers([each.column(ORDERING) for each in parts], np.int64)
-        self.rows["expires_ms"] = _numbers([each.column(EXPIRES) for each in parts], np.int64)
-        ids = [interned(each, locations) for each in parts]
+        self.rows["ordering"] = _numbers([part.column(ORDERING) for part in parts], np.int64)
+        self.rows["expires_ms"] = _numbers([part.column(EXPIRES) for part in parts], np.int64)
+        ids = [interned(part, locations) for part in parts]
         self.rows["location"] = np.concatenate(ids) if ids else 0
 
     def composite(self) -> list[bytes]:
-        """Entry keys."""
+        """The rows' entry keys."""
         return composite_keys(self.keys, self.shards)
 
     def greatest(self) -> Int64Array:
-        """Positions of each key's greatest tombstone."""
+        """The position of the greatest tombstone of each distinct key."""
+        # In ascending order of value the dictionary keeps each key's last position: keys a, b, a with the
+        # values 9, 3, 5 have the order [1, 2, 0], so a keeps position 0.
         order = np.argsort(self.rows["ordering"], kind="stable")
         last = dict(zip(self.keys.take(pa.array(order)).to_pylist(), order.tolist(), strict=True))
         return np.fromiter(last.values(), np.int64, len(last))
@@ -56,13 +58,13 @@ class TombstoneRows:
 def changes_of_rows(
     index_rows: Iterable[pa.RecordBatch], tombstones: TombstoneRows, locations: Locations
 ) -> list[StagedChanges]:
-    """One batch of changes per index batch, and one for the keys that have nothing but a tombstone."""
+    """Returns the changes of each index batch, and those of the keys that have a tombstone row alone."""
     batches = list(index_rows)
     greatest = tombstones.greatest()
     keys = tombstones.keys.take(pa.array(greatest))
     shards, rows = tombstones.shards[greatest], tombstones.rows[greatest]
-    changes = [_of_batch(each, keys, rows, locations) for each in batches]
-    named = _joined([each.column(KEY) for each in batches], pa.string())
+    changes = [_of_batch(batch, keys, rows, locations) for batch in batches]
+    named = _joined([batch.column(KEY) for batch in batches], pa.string())
     alone = np.flatnonzero(~np.asarray(pc.is_in(keys, value_set=named)))
     if alone.size:
         none = np.full(len(alone), NO_LOCATION, np.int32)
@@ -83,7 +85,10 @@ def changes_of_rows(
 
 
 def interned(batch: pa.RecordBatch, locations: Locations) -> Int32Array:
-    """Location ids of a batch's partition and file id columns; NO_LOCATION where they are null."""
+    """The location ids of a batch's partition and file id columns; NO_LOCATION where they are null."""
+    # Each distinct pair is interned once. A pair of dictionary codes becomes one number: with 2 file ids
+    # the pairs (0, 1), (1, 0), (0, 1) are 1, 3, 1. The factor is one more than the file ids, as a null's
+    # code is -1.
     paths, files = batch.column(PARTITION), batch.column(FILE_ID)
     path_of = pc.fill_null(paths.indices, _MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
     file_of = pc.fill_null(files.indices, _MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -134,5 +139,5 @@ def _joined(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
 
 
 def _numbers(arrays: list[pa.Array], kind: type[np.int32] | type[np.int64]) -> npt.NDArray[np.int_]:
-    parts = [each.to_numpy(zero_copy_only=False).astype(kind) for each in arrays]
+    parts = [array.to_numpy(zero_copy_only=False).astype(kind) for array in arrays]
     return np.concatenate(parts) if parts else np.empty(0, kind)

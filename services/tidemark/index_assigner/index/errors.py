@@ -1,4 +1,4 @@
-"""What can go wrong in the tiered index, grouped by what the caller must do."""
+"""Errors of the tiered index; each one's kind says what the caller must do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidemark.index_assigner.errors import AssignerError
 
 
 class LaneNotOpenError(AssignerError):
-    """The lane was asked before `open_lane`, or after it was closed or rewound: open it first."""
+    """The lane was used before `open_lane`, or after it was closed or rewound: open it first."""
 
     kind = ErrorKind.INVALID
 
@@ -19,14 +19,14 @@ class SnapshotBehindError(AssignerError):
 
 
 class IndexRebuiltError(AssignerError):
-    """Another engine built the record index anew with another number of shards: let the coordinator look."""
+    """Another engine built the record index anew with another number of shards: the coordinator decides."""
 
     kind = ErrorKind.CONFLICT
 
 
 class IndexOutdatedError(AssignerError):
-    """Another writer committed what the index, or an uncommitted transaction of ours, does not know: look the
-    keys up anew.
+    """Another writer committed changes that the index, or an uncommitted transaction of ours, does not have:
+    look the keys up anew.
     """
 
     kind = ErrorKind.CONFLICT
@@ -45,7 +45,7 @@ class CacheInUseError(AssignerError):
 
 
 class CacheDiskError(AssignerError):
-    """The disk of the RocksDB folder refuses to write: it is full, or broken. A new process tries again."""
+    """The disk of the RocksDB folder refuses writes: it is full, or broken. A new process tries again."""
 
     kind = ErrorKind.RETRYABLE
 

@@ -1,4 +1,4 @@
-"""The stored ordering value of present keys: the greater one of file slice and uncommitted entries."""
+"""The stored ordering value of present keys: the greater of the file slice's and the uncommitted entry's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def exact_values(
     composite: list[bytes],
     locations: Int32Array,
 ) -> tuple[Int64Array, BoolArray]:
-    """(ordering value per key, whether the key was found where it should be).
+    """Returns per key its ordering value, and whether the key is proven to be at its location.
 
-    A key whose newest uncommitted entry is exact need not be in the slice yet: that entry may have brought
-    it there.
+    A key is proven by a live row in the slice, or by an exact uncommitted entry: that entry may be the key's
+    insert, which is not in the slice yet.
     """
     held = slices.of(keys, locations)
     slots = entries.find(composite)
@@ -37,7 +37,7 @@ def exact_values(
 
 
 def not_where_placed(keys: pa.StringArray, at: Int32Array, proven: BoolArray, locations: Locations) -> str:
-    """Says which keys are not where the index places them."""
+    """The error text for keys that are not where the index has them; names the first."""
     missing = np.flatnonzero(~proven)
     first = int(missing[0])
     location = int(at[first])

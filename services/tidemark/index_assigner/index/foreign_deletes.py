@@ -1,14 +1,17 @@
-"""Deletes that another writer made with an ordering value, which no tombstone of ours tells of.
+"""Makes tombstones for deletes that another writer made with an ordering value.
 
-The record index only says that a key is gone. So catching a shard up notes for each key that its changes
-delete where the key lived. The note is looked at when the key is asked for again, and a little after each
-promotion: when the delete that stands in that file slice has an ordering value, it becomes a tombstone; one
-without (Hudi's DELETE operation) removed what there was, and what comes after it counts. Either way the note
-ends. Deletes of our own are noted, too, since the record index does not tell whose they are; they come to the
-tombstone that they have already.
+The record index tells that a key was deleted, but not with which ordering value; that is in the file slice.
 
-What cannot be told any more leaves no note, or one that ends without a tombstone: the former place is in no
-file of the record index and not in RocksDB, or the data was compacted before anybody looked.
+1. When a shard is caught up, a note is stored for each key that its changes delete: the key's former
+   location.
+2. The note is resolved when the key is looked up again, or after one of the next promotions. If the winning
+   delete in that file slice has an ordering value, it becomes a tombstone. If it has none (Hudi's DELETE
+   operation), every later event of the key counts, so no tombstone is made.
+3. The note is removed.
+
+Our own deletes get notes as well, because the record index does not tell who made a delete; they lead to the
+tombstone that exists already. No tombstone can be made when the former location is neither in the record
+index's files nor in RocksDB, or when the data was compacted before step 2.
 """
 
 from __future__ import annotations
@@ -46,14 +49,16 @@ from tidemark.stream_runtime.clock import Clock
 
 _NOTES_PER_STEP: Final = 2_000
 _SLICES_PER_STEP: Final = 8
-# Keys of one shard whose former place is looked up in its base file, when it is caught up.
+# At most so many keys of a shard are looked up in its base file when it is caught up.
 _BASE_KEYS_MAX: Final = 5_000
 _HEAD: Final = len(FOREIGN_PREFIX)
 _END: Final = FOREIGN_PREFIX[:1] + bytes([FOREIGN_PREFIX[1] + 1])
 
 
 class ForeignDeletes:
-    """See the module. Nothing is noted where `deletes_stay` is not set."""
+    """Stores and resolves the notes. Does nothing for tables whose deletes do not stay in slices
+    (`deletes_stay`).
+    """
 
     def __init__(
         self,
@@ -75,10 +80,10 @@ class ForeignDeletes:
     # ------------------------------------------------------------ notes
 
     def notes(self, shard: ShardSnapshot, number: int, changes: Sequence[RecordIndexEntries] | None) -> Puts:
-        """What to write together with the changes.
+        """Returns the notes to write together with a shard's changes.
 
-        ``changes``: those that are caught up, oldest first; RocksDB must not show them yet. None: the shard
-        is taken over from its slice alone.
+        ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them yet.
+        None: the shard is filled from its file slice alone.
         """
         if not self._parts.deletes_stay:
             return []
@@ -89,7 +94,7 @@ class ForeignDeletes:
         places = (
             shard.log_places()
             if changes is None
-            else RecordIndexEntries.newest_wins([each.live() for each in changes])
+            else RecordIndexEntries.newest_wins([part.live() for part in changes])
         )
         keys = composite_keys(gone, np.full(len(gone), number, np.int32))
         where = self._former(shard, gone, keys, places)
@@ -99,12 +104,12 @@ class ForeignDeletes:
         rows = np.zeros(len(known), FOREIGN_DELETE)
         rows["location"] = self._stored.to_stored(where[known])
         self._in_use[number] = True
-        return [([FOREIGN_PREFIX + keys[each] for each in known.tolist()], pack(rows))]
+        return [([FOREIGN_PREFIX + keys[position] for position in known.tolist()], pack(rows))]
 
     def _former(
         self, shard: ShardSnapshot, gone: pa.StringArray, keys: list[bytes], places: RecordIndexEntries
     ) -> Int32Array:
-        """Where each key lived: by the changes themselves, else by RocksDB, else by the base file."""
+        """The former location of each key: from the changes, else from RocksDB, else from the base file."""
         where = np.full(len(gone), NO_LOCATION, np.int32)
         self._fill(where, gone, places)
         values = self._rocks.get_many(keys)
@@ -120,7 +125,7 @@ class ForeignDeletes:
 
     def _fill(self, where: Int32Array, gone: pa.StringArray, places: RecordIndexEntries) -> None:
         at = positions_in(places.keys, gone)
-        ids = [self._locations.intern(each.partition_path, each.file_id) for each in places.locations]
+        ids = [self._locations.intern(place.partition_path, place.file_id) for place in places.locations]
         hits = np.flatnonzero(at >= 0)
         where[at[hits]] = np.array([*ids, NO_LOCATION], np.int32)[places.location_ids[hits]]
 
@@ -129,21 +134,24 @@ class ForeignDeletes:
     def settle(
         self, keys: list[bytes], names: pa.StringArray, shards: Int32Array, absent: Int64Array
     ) -> None:
-        """Ends the notes of the keys at these positions."""
+        """Resolves the notes of the absent keys at these positions.
+
+        Raises TimelineConflictError when files keep vanishing.
+        """
         used = [number for number in np.unique(shards[absent]).tolist() if self._has_any(number)]
         if not used:
             return
         asked = absent[np.isin(shards[absent], used)].tolist()
         present, rows = unpack(
-            self._rocks.get_many([FOREIGN_PREFIX + keys[each] for each in asked]), FOREIGN_DELETE
+            self._rocks.get_many([FOREIGN_PREFIX + keys[position] for position in asked]), FOREIGN_DELETE
         )
         if present.size:
             at = np.asarray(asked, np.int64)[present]
             where = self._stored.to_local(rows["location"])
-            self._end([keys[each] for each in at.tolist()], names.take(pa.array(at)), where)
+            self._end([keys[position] for position in at.tolist()], names.take(pa.array(at)), where)
 
     def step(self, shards: Collection[int]) -> None:
-        """Looks at some notes of these shards, going round and round; bounded."""
+        """Resolves some notes of these shards; repeated calls go over all notes again and again."""
         if not any(self._has_any(number) for number in shards):
             return
         items = list(islice(self._rocks.items_from(self._cursor, _END), _NOTES_PER_STEP))
@@ -155,11 +163,11 @@ class ForeignDeletes:
         _, rows = unpack([value for _, value in mine], FOREIGN_DELETE)
         where = self._stored.to_local(rows["location"])
         few = np.flatnonzero(np.isin(where, np.unique(where)[:_SLICES_PER_STEP]))
-        keys = [mine[each][0] for each in few.tolist()]
+        keys = [mine[position][0] for position in few.tolist()]
         try:
             self._end(keys, pa.array([key[2:].decode() for key in keys], pa.string()), where[few])
         except TimelineConflictError:
-            return  # files keep vanishing just now; the next round comes by again
+            return  # files keep vanishing just now; a later round resolves these notes
 
     def _end(self, keys: list[bytes], names: pa.StringArray, where: Int32Array) -> None:
         values = self._deletes.values(names, where)
@@ -168,13 +176,13 @@ class ForeignDeletes:
         tombstones["ordering"] = values[typed]
         tombstones["expires_ms"] = self._clock.now_ms() + self._parts.tombstone_ttl_ms
         tombstones["location"] = where[typed]
-        put = self._tombstones.merged([keys[each] for each in typed.tolist()], tombstones)
+        put = self._tombstones.merged([keys[position] for position in typed.tolist()], tombstones)
         self._rocks.write([put], [FOREIGN_PREFIX + key for key in keys])
         self.found += len(typed)
 
     def _has_any(self, number: int) -> bool:
-        """Whether the shard ever had a note: asking costs a read a key."""
+        """Whether the shard ever had a note. Without one, lookups save a read per key."""
         if number not in self._in_use:
-            found = next(self._rocks.items_from(*shard_range(FOREIGN_PREFIX, number)), None)
-            self._in_use[number] = found is not None
+            first = next(self._rocks.items_from(*shard_range(FOREIGN_PREFIX, number)), None)
+            self._in_use[number] = first is not None
         return self._in_use[number]

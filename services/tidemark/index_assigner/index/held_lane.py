@@ -1,4 +1,4 @@
-"""What the index holds of a lane that is open here."""
+"""The index's state of an open lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tidemark.index_assigner.index.uncommitted import LaneEntries
 
 @dataclass(slots=True)
 class HeldLane:
-    """A lane that is open here; ``shown``: of the snapshot that its shards were last brought to."""
+    """An open lane: its shards in RocksDB, and its uncommitted entries in memory.
+
+    ``shown``: the timeline of the snapshot to which the shards were last brought.
+    """
 
     number: int
     shown: ShownTimeline

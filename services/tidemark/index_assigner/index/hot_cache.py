@@ -1,6 +1,7 @@
-"""Committed locations that were used lately, under a limit in bytes: a dictionary of slots into arrays.
+"""The hot cache: committed locations that were used lately, within a limit in bytes.
 
-Only present keys are kept. What is used least recently is given up, an eighth at a time.
+A dictionary maps keys to slots of arrays. Only present keys are kept. When the limit is exceeded, the
+entries used least recently are evicted, an eighth at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ENTRY_OVERHEAD: Final = 200 + HOT.itemsize
 
 
 class HotCache:
-    """See the module. Keys are entry keys (`rocks_layout.composite_keys`)."""
+    """Entry key (`rocks_layout.composite_keys`) -> location and ordering value."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -46,24 +47,24 @@ class HotCache:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, estimated; at most the limit after each call."""
+        """Estimated memory held, in bytes; at most the limit after each call."""
         return self._key_bytes + len(self._slots) * _ENTRY_OVERHEAD
 
     def get(self, keys: list[bytes]) -> tuple[npt.NDArray[np.bool_], HotArray]:
-        """(which keys are held, the entries of those)."""
+        """Returns whether each key is held, and the entries of the held ones, in their order."""
         slots = self._find(keys)
-        found = slots >= 0
+        held = slots >= 0
         self._tick += 1
-        self._used[slots[found]] = self._tick
-        return found, self._rows[slots[found]]
+        self._used[slots[held]] = self._tick
+        return held, self._rows[slots[held]]
 
     def put(self, keys: list[bytes], rows: HotArray) -> None:
-        """Adds or replaces entries; keys are unique."""
+        """Adds or replaces entries. ``keys`` must be unique."""
         self._tick += 1
         slots = self._find(keys)
         new = np.flatnonzero(slots < 0)
         if new.size:
-            new_keys = [keys[each] for each in new.tolist()]
+            new_keys = [keys[position] for position in new.tolist()]
             slots[new] = self._take_slots(len(new))
             self._slots.update(zip(new_keys, slots[new].tolist(), strict=True))
             self._key_of[slots[new]] = _objects(new_keys)
@@ -74,7 +75,7 @@ class HotCache:
             self._evict()
 
     def remove(self, keys: Iterable[bytes]) -> None:
-        """Forgets these keys, where held."""
+        """Forgets these keys; keys that are not held are ignored."""
         slots = [slot for key in keys if (slot := self._slots.pop(key, _NONE)) >= 0]
         self._release(slots)
 
@@ -101,11 +102,13 @@ class HotCache:
         return taken
 
     def _evict(self) -> None:
-        """Down to seven eighths of the limit, by the average size of an entry."""
+        """Evicts down to about seven eighths of the limit, counting each entry with the average size."""
         live = np.fromiter(self._slots.values(), np.int64, len(self._slots))
         average = self.nbytes / len(live)
         excess = self.nbytes - self._bytes_max * 7 // 8
         count = min(len(live), int(excess / average) + 1)
+        # `argpartition` finds the `count` smallest ticks without sorting all: of the ticks [9, 2, 7] with
+        # count 2 it puts the positions 1 and 2 first, in any order.
         oldest = live[np.argpartition(self._used[live], count - 1)[:count]]
         self.remove(self._key_of[oldest].tolist())
         if self.nbytes > self._bytes_max:
@@ -118,6 +121,7 @@ class HotCache:
 
 
 def _objects(items: list[bytes]) -> npt.NDArray[np.object_]:
+    # `np.array(items)` would make an array of fixed-width bytes, which loses trailing zero bytes of keys.
     out = np.empty(len(items), object)
     out[:] = items
     return out

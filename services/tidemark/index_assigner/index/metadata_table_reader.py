@@ -1,8 +1,9 @@
-"""The lowest tier: keys are looked up in the record index's base files, by whole blocks.
+"""The lowest tier: looks keys up in the record index's base files, by whole blocks.
 
-Of the blocks that a lookup reads it takes some over into RocksDB; the rest stays decoded in memory, the least
-recently used given up first, for the next lookups to take over: so no lookup waits for all of them. Where
-`state.disk` has no room for more blocks they are only kept in memory: slower, never wrong.
+A lookup stores only some of the blocks that it read in RocksDB, so that no lookup waits for all of them.
+The others stay decoded in memory, and later lookups store them; the blocks used least recently are dropped
+first. When `state.disk` has no room for more blocks, they are only kept in memory: lookups are slower, but
+answers are the same.
 """
 
 from __future__ import annotations
@@ -19,27 +20,30 @@ import pyarrow.compute as pc
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array
 from tidemark.index_assigner.index.shards import BlockEntries, OpenShard, ShardStore
 
-# The smaller, the earlier the answer; but what memory cannot hold meanwhile is read again by later lookups.
+# Share of the entries read that one lookup stores. A smaller one makes that lookup faster, but blocks for
+# which memory has no room are read again by later lookups.
 _TAKEN_OVER_SHARE: Final = 1 / 4
-# Of the dictionaries here.
+# Memory of the dictionaries here.
 _BYTES_PER_BLOCK: Final = 200
 
 _Block = tuple[str, int]  # base file (name and mark), number
 
 
 class TakeOver:
-    """What one lookup may still take over into RocksDB: some entries, or more when it had to read many."""
+    """How many entries one lookup may still store in RocksDB: ``entries_min``, or a quarter of those it
+    read.
+    """
 
     def __init__(self, entries_min: int) -> None:
         self._min = entries_min
         self._read = self._taken = 0
 
     def read(self, entries: int) -> None:
-        """So many entries were read from files."""
+        """Counts entries that were read from files."""
         self._read += entries
 
     def take(self, entries: int) -> bool:
-        """Whether so many more may be taken over; if so they count as taken."""
+        """Whether a block with so many entries may be stored; if so, counts them as stored."""
         if self._taken >= max(self._min, self._read * _TAKEN_OVER_SHARE):
             return False
         self._taken += entries
@@ -47,25 +51,25 @@ class TakeOver:
 
 
 class MetadataTableReader:
-    """Answers for keys that RocksDB has no entry for."""
+    """Looks up keys for which RocksDB has no entry, with a cache of decoded blocks."""
 
     def __init__(self, store: ShardStore, cache_bytes_max: int) -> None:
         self._store = store
         self._bytes_max = cache_bytes_max
         self._bytes = 0
-        # Blocks that were decoded together stay together, under the first of them.
+        # Blocks that were decoded together are kept together, under the first one's number.
         self._kept: OrderedDict[_Block, BlockEntries] = OrderedDict()
         self._first_of: dict[_Block, _Block] = {}
 
     @property
     def nbytes(self) -> int:
-        """Memory held by decoded blocks; at most the limit."""
+        """Memory held by decoded blocks, in bytes; at most the limit."""
         return self._bytes
 
     def locate(self, shard: OpenShard, keys: pa.StringArray, take_over: TakeOver | None) -> Int32Array:
-        """The location of each key by the base file, NO_LOCATION where it is absent.
+        """The location of each key in the base file, NO_LOCATION where it has none.
 
-        ``take_over``: None where blocks may not be stored. Raises FileMissingError when the base file was
+        ``take_over``: None where no block may be stored. Raises FileMissingError when the base file was
         cleaned away.
         """
         located = np.full(len(keys), NO_LOCATION, np.int32)
@@ -76,8 +80,8 @@ class MetadataTableReader:
         candidates = base.candidate_blocks(keys)
         wanted = np.unique(candidates[candidates >= 0])
         numbers = wanted[~shard.covered[wanted]].tolist()
-        firsts = {self._first_of[name, each] for each in numbers if (name, each) in self._first_of}
-        unread = [each for each in numbers if (name, each) not in self._first_of]
+        firsts = {self._first_of[name, block] for block in numbers if (name, block) in self._first_of}
+        unread = [block for block in numbers if (name, block) not in self._first_of]
         kept = [self._kept[first] for first in sorted(firsts)]
         for blocks in chain(kept, self._read(shard, unread, take_over)):
             _match(blocks, keys, located)
@@ -115,9 +119,11 @@ class MetadataTableReader:
 
 
 def _match(blocks: BlockEntries, keys: pa.StringArray, located: Int32Array) -> None:
+    # For each entry of the block its position among the keys, -1 where it is not asked for: entries a, b, c
+    # and keys c, a give [1, -1, 0], so entry 0 answers key 1, and entry 2 answers key 0.
     at = pc.fill_null(pc.index_in(blocks.keys, value_set=keys), -1).to_numpy(zero_copy_only=False)
-    found = np.flatnonzero(at >= 0)
-    located[at[found]] = blocks.locations[found]
+    hits = np.flatnonzero(at >= 0)
+    located[at[hits]] = blocks.locations[hits]
 
 
 def _nbytes(blocks: BlockEntries) -> int:

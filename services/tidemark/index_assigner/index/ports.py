@@ -1,7 +1,7 @@
-"""What the tiered index is asked and what it answers: columns of unique keys in, columns out.
+"""The interface of the tiered index: columns of unique keys in, columns of answers out.
 
-Three answers, never two: a key is present (HIT), certainly absent (ABSENT), or reading failed (an exception).
-Whatever cannot be told from one tier is asked of the next one, so callers never see a MISS.
+A key has one of three answers: it is present (HIT), it is certainly absent (ABSENT), or reading failed (an
+exception). What one tier does not know (MISS) is asked of the next one, so callers never see a MISS.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemark.index_assigner.domain.tag import StoredKeys
 
 
 class Tier(IntEnum):
-    """Which tier knew the key; NONE: no tier holds anything of it, which proves that it is absent."""
+    """The tier that knew the key. NONE: no tier has anything about it, so it is absent."""
 
     UNCOMMITTED = 0
     HOT = 1
@@ -34,11 +34,10 @@ class Tier(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """Answers for n keys in their order.
+    """Answers for n keys, in the keys' order.
 
-    ``tier`` holds `Tier` values. ``deleted_from``: of an absent key with a tombstone the location that it was
-    deleted from, -1 where unknown (a key goes back into that file group only with an ordering value not below
-    the tombstone's, ARCHITECTURE.md, "Ordering values").
+    ``tier``: `Tier` values. ``deleted_from``: of an absent key with a tombstone, the location from which it
+    was deleted; -1 where that is not known.
     """
 
     stored: StoredKeys
@@ -48,13 +47,13 @@ class LookupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StagedChanges:
-    """What one tagged batch makes of n unique keys.
+    """The changes of n unique keys by one tagged batch.
 
-    ``location``: where the key lives from now on, -1: deleted, or a no-op delete that leaves a tombstone.
-    ``ordering`` is meaningful where ``has_ordering``; ``exact``: it is the stored value, not a lower bound.
-    Of absent keys ``ordering`` is the tombstone's, ``deleted_from`` the location the key was deleted from
-    (-1: it was unknown) and ``expires_ms`` (Unix epoch) when the tombstone ends; both are not read of
-    present ones.
+    ``location``: where the key is from now on; -1: it was deleted, or a delete of an unknown key leaves a
+    tombstone. ``ordering`` is meaningful where ``has_ordering``; ``exact``: it is the stored value, and no
+    lower bound. For absent keys ``ordering`` is the tombstone's, ``deleted_from`` the location from which
+    the key was deleted (-1: not known), and ``expires_ms`` the tombstone's end in ms since 1970. The last
+    two are ignored for present keys.
     """
 
     keys: pa.StringArray
@@ -71,49 +70,51 @@ class StagedChanges:
 
 
 class KeyIndex(Protocol):
-    """The index as the assign stage uses it; `tiered.TieredIndex` is the one there is. For one thread."""
+    """The index as the assign stage uses it, on one thread. Implemented by `tiered.TieredIndex`."""
 
     def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
-        """Brings the lane's shards to the snapshot; before this the lane answers nothing.
+        """Brings the lane's shards to the snapshot; before that the lane answers nothing.
 
-        ``known``: of the fold, read before the snapshot was loaded; one that does not show our last commit is
-        refused (SnapshotBehindError: load a new one). None: all that the snapshot shows counts as seen.
+        ``known``: what the fold had seen before the snapshot was loaded. A snapshot that does not show our
+        last commit is refused with SnapshotBehindError: load a new one. None: everything in the snapshot
+        counts as seen. Raises IndexRebuiltError when the number of shards changed.
         """
 
     def close_lane(self, lane: int) -> None:
-        """Forgets what memory holds of the lane; its RocksDB content stays for a later return."""
+        """Forgets the lane's content in memory; its content in RocksDB is kept for a later opening."""
 
     def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
-        """Where each of the unique keys lives, newest knowledge first."""
+        """Answers where each of the unique keys is. Uncommitted entries come first, then the lower tiers."""
 
     def exact_ordering(self, lane: int, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
         """The stored ordering value of present keys, from their file slices and the uncommitted entries.
 
-        Raises IndexMismatchError (the slice does not hold the key: stop), IndexOutdatedError (another writer
-        committed: look the keys up again).
+        Raises IndexMismatchError when a slice does not hold the key (stop), IndexOutdatedError when another
+        writer committed (look the keys up again).
         """
 
     def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
-        """Which new rows must not go where they are bound for: the file group still holds a delete of the
-        key, below which a reader would not see the row, or see the deleted one in its place.
+        """Whether each new row, with its ordering value, would be hidden by a delete in its file group.
 
-        ``ordering`` is the rows'. All False where the table's deletes leave nothing behind (COPY_ON_WRITE, or
-        no ordering field).
+        A reader would not see a row below such a delete, or would see the deleted row in its place. All False
+        for tables whose deletes leave nothing in the slices (COPY_ON_WRITE, or no ordering field).
         """
 
     def stage(self, lane: int, changes: StagedChanges) -> None:
-        """Entries of a tagged batch: visible to `lookup` at once, not known to count yet."""
+        """Adds the entries of a tagged batch. `lookup` sees them at once; whether they count is not known
+        yet.
+        """
 
     def counted(
         self, lanes: Iterable[int], ledger_offset: int, tombstones_next: Mapping[int, int] | None = None
     ) -> None:
-        """What is staged on the lanes belongs to the transaction whose ledger entry has this offset.
+        """Marks the staged entries of the lanes as those of the counting entry at this ledger offset.
 
-        ``tombstones_next``: per lane the position in the tombstones topic after the transaction's batches.
+        ``tombstones_next``: per lane the position in the tombstones topic behind the transaction's batches.
         """
 
     def drop_staged(self, lane: int) -> None:
-        """Forgets what is staged and not counted; the lane is back at its last counted state exactly."""
+        """Forgets the staged entries that were not counted: the lane is as after the last `counted`."""
 
     def load_counted(
         self,
@@ -123,25 +124,27 @@ class KeyIndex(Protocol):
         tombstone_rows: Iterable[pa.RecordBatch] = (),
         tombstones_next: int | None = None,
     ) -> None:
-        """A counting transaction of a former owner, from its index and tombstone batches in order."""
+        """Adds a counting transaction of a former owner, from its index and tombstone batches, in order."""
 
     def tombstones_position(self, lane: int) -> int:
-        """First offset of the lane's tombstones partition that RocksDB does not reflect (0: none)."""
+        """The first offset of the lane's tombstones partition whose tombstones RocksDB does not have."""
 
     def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
-        """Tombstones of committed transactions, from `tombstones_position` up to ``position``."""
+        """Writes the tombstones of committed transactions to RocksDB, which then has them up to
+        ``position``.
+        """
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
-        """An epoch is committed: entries up to ledger offset ``through`` go to RocksDB, then leave memory.
+        """Moves the entries up to ledger offset ``through`` to RocksDB, because their epoch is committed.
 
-        ``completion``, ``instant``: of its data commit, None for an epoch without rows. Repeatable.
+        ``completion``, ``instant``: of its data commit; None for an epoch without rows. May be repeated.
         """
 
     def rewind(self) -> None:
-        """Forgets everything uncommitted and closes all lanes (a new generation)."""
+        """Forgets everything uncommitted and closes all lanes, because the fold has a new generation."""
 
     def uncommitted_entries(self) -> int:
         """Entries in memory that no committed epoch covers, staged ones included."""
 
     def figures(self) -> dict[str, float]:
-        """Counters and sizes, by name."""
+        """Counters and sizes for the stage's report: name -> value."""

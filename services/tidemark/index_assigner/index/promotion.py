@@ -1,7 +1,10 @@
-"""After a commit: its entries go from memory to RocksDB, each shard's in one batch with its new stamp.
+"""Moves the entries of a committed epoch from memory to RocksDB.
 
-First RocksDB shows them, then memory forgets them. A lane that was opened with a snapshot that shows the
-commit and later ones keeps what it has; only tombstones are written then.
+1. Each shard's entries are written in one batch with the shard's new stamp.
+2. Memory forgets them.
+
+If the lane was opened with a snapshot that shows this commit and later ones, RocksDB has newer entries
+already: then only tombstones are written.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tidemark.index_assigner.index.uncommitted import SlotArray
 
 
 class Promotion:
-    """See the module; also keeps the RocksDB folder to `state.disk`."""
+    """Promotes lanes, and keeps the RocksDB folder to `state.disk`."""
 
     def __init__(
         self,
@@ -34,18 +37,23 @@ class Promotion:
         self._tombstones, self._limits = tombstones, limits
 
     def promote(self, held: HeldLane, through: int, completion: str | None) -> None:
-        """One lane's part. `completion` None: an epoch without rows, the stamps stay."""
+        """Promotes one lane's entries up to ledger offset ``through``.
+
+        ``completion``: of the epoch's data commit; None for an epoch without rows, which changes no stamp.
+        """
         entries, shown = held.entries, held.shown.times
         passed = completion in shown and max(shown) > str(completion)
         end, position = entries.through(through)
         keys, rows = entries.newest_below(end)
+        # Sorted by shard, each shard's entries are one range, found by binary search: shards [4, 2, 4] have
+        # the order [1, 0, 2]; shard 4 is the range [1, 3) of it, the entries 0 and 2.
         order = np.argsort(rows["shard"], kind="stable")
         of_shard = rows["shard"][order]
         for number, shard in held.shards.items():
             first, last = np.searchsorted(of_shard, [number, number + 1]).tolist()
             members = order[first:last]
-            found = [keys[each] for each in members.tolist()]
-            self._promote_shard(shard, found, rows[members], completion, passed)
+            shard_keys = [keys[position] for position in members.tolist()]
+            self._promote_shard(shard, shard_keys, rows[members], completion, passed)
         if position is not None:
             self._rocks.write([self._tombstones.position_put(held.number, position)])
         entries.discard_through(through)
@@ -75,8 +83,8 @@ class Promotion:
         hot = np.empty(len(kept), HOT)
         for name in HOT.names or ():
             hot[name] = rows[name][kept]
-        self._hot.put([keys[each] for each in kept.tolist()], hot)
-        self._hot.remove(keys[each] for each in np.flatnonzero(~present).tolist())
+        self._hot.put([keys[position] for position in kept.tolist()], hot)
+        self._hot.remove(keys[position] for position in np.flatnonzero(~present).tolist())
 
     def _tombstone_puts(self, keys: list[bytes], rows: SlotArray) -> Puts:
         dead = np.flatnonzero((rows["location"] < 0) & rows["has_ordering"])
@@ -86,14 +94,14 @@ class Promotion:
         tombstones["ordering"] = rows["ordering"][dead]
         tombstones["expires_ms"] = rows["expires_ms"][dead]
         tombstones["location"] = rows["deleted_from"][dead]
-        return [self._tombstones.merged([keys[each] for each in dead.tolist()], tombstones)]
+        return [self._tombstones.merged([keys[position] for position in dead.tolist()], tombstones)]
 
     def fits(self) -> bool:
         """Whether the folder is within `state.disk`."""
         return self._rocks.disk_bytes() <= self._limits.disk_bytes
 
     def drop_foreign_shards(self, held: set[int]) -> bool:
-        """Drops shards that are not open here until the folder fits; False when it still does not."""
+        """Drops shards that are not open here until the folder fits; returns False when it still does not."""
         if self.fits():
             return True
         for number in self._store.stored_shards():

@@ -1,14 +1,14 @@
-"""Index entries that another engine left behind when it replaced file groups.
+"""Recognises index entries of replaced file groups, which Hudi leaves behind; their keys count as absent.
 
-Hudi's insert overwrite and delete partition take the entries of replaced file groups out of the record index
-by reading their *base files* (`HoodieBackedTableMetadataWriter.getRecordIndexReplacedRecords` of 1.2.0). A
-row that lies in a log file alone keeps its entry. Example: key k was inserted into a log file of group G, a
-delete partition replaces G: no reader finds a row of k, and the index still says G. An update that went to G
-would be read by nobody.
+Hudi's insert overwrite and delete partition remove the entries of replaced file groups from the record
+index by reading the groups' *base files* (`HoodieBackedTableMetadataWriter.getRecordIndexReplacedRecords`
+of 1.2.0). A row that is only in a log file keeps its entry. Example: key k was inserted into a log file of
+group G, then a delete partition replaces G. No reader finds a row of k, but the index still names G. An
+update of k that was written to G would never be read.
 
-So an entry whose file group was replaced is none: its key is absent. That stays so when the replacecommit is
-archived, and its files are gone long ago. A clustering moves all rows and their entries, whichever file they
-lie in: those of the archive need not be kept.
+The entry stays invalid when the replacecommit is archived and its files are removed, so archived
+replacecommits are read as well. Archived clusterings are not: a clustering moves all rows and their
+entries, also those in log files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidemark.index_assigner.domain.reduce import BoolArray
 
 
 class ReplacedGroups:
-    """Which locations lie in replaced file groups, as of the timeline that was looked at last."""
+    """The replaced file groups of the timeline given last."""
 
     def __init__(self, storage: Storage, locations: Locations) -> None:
         self._storage = storage
@@ -36,8 +36,9 @@ class ReplacedGroups:
         self._replaced = np.zeros(0, np.bool_)
 
     def look(self, timeline: Timeline) -> None:
-        """Takes the data table's timeline over. Raises FileMissingError when it changed meanwhile: list it
-        again.
+        """Reads the replaced file groups of the data table's timeline.
+
+        Raises FileMissingError when the timeline changed meanwhile: list it again.
         """
         if timeline is self._timeline:
             return
@@ -49,14 +50,14 @@ class ReplacedGroups:
         self._timeline = timeline
 
     def hold(self, locations: Int32Array) -> BoolArray:
-        """Per location id whether its file group was replaced; False for NO_LOCATION."""
+        """Whether the file group of each location id was replaced; False for NO_LOCATION."""
         if not self._groups:
             return np.zeros(len(locations), np.bool_)
         known = len(self._replaced)
         if known < len(self._locations):
             paths, ids = self._locations.partition_paths[known:], self._locations.file_ids[known:]
-            found = [each in self._groups for each in zip(paths, ids, strict=True)]
-            self._replaced = np.concatenate([self._replaced, np.array(found, np.bool_)])
+            replaced = [group in self._groups for group in zip(paths, ids, strict=True)]
+            self._replaced = np.concatenate([self._replaced, np.array(replaced, np.bool_)])
         held = locations >= 0
         held[held] = self._replaced[locations[held]]
         return held

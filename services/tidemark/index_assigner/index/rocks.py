@@ -1,7 +1,7 @@
-"""The RocksDB folder of one assigner process: open, read many, write atomically, recover from damage.
+"""The RocksDB folder of one assigner process: opening, batched reads, atomic writes, recovery from damage.
 
-It is a cache. A damaged folder is moved aside and filled anew; reads that fail raise, they never look like
-a key that is not there.
+The folder is a cache: a damaged one is moved aside and filled anew. A failed read raises an error, and is
+never reported as a missing key.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidemark.index_assigner.index.rocks_layout import IDENTITY_KEY, LAYOUT_VERS
 
 _log = logging.getLogger("tidemark.assigner")
 _T = TypeVar("_T")
-# In raw mode rocksdict hands out bytes alone; its type stubs say otherwise.
+# In raw mode rocksdict returns only bytes; its type stubs have more types.
 _Keys: TypeAlias = Iterator[bytes]
 _Items: TypeAlias = Iterator[tuple[bytes, bytes]]
 Puts: TypeAlias = list[tuple[list[bytes], list[bytes]]]
@@ -42,18 +42,21 @@ _BLOCK_BYTES: Final = 16 << 10
 _OPEN_FILES_MAX: Final = 256
 _LOADING_FILE: Final = "loading.sst"
 _DAMAGED_MARK: Final = "TIDEMARK_DAMAGED"
-# Bytes that may be written before the folder is measured again.
+# The folder's size is measured again after so many bytes were written.
 _MEASURE_EVERY: Final = 4 << 20
 
 
 class RocksTier:
-    """See the module. For one thread; `write` is atomic, and what it wrote outlives a killed process."""
+    """An open RocksDB folder, for one thread. A `write` is atomic, and survives the killing
+    of the process.
+    """
 
     def __init__(self, path: Path, identity: str, memory_bytes: int) -> None:
-        """Opens or makes the folder (mode 0700).
+        """Opens the folder, or makes it (mode 0700).
 
-        ``identity`` names table and shard count: content of another one is thrown away. ``memory_bytes``
-        bounds block cache and write buffers. Raises CacheInUseError.
+        ``identity``: names the table and its number of shards; content with another identity is deleted.
+        ``memory_bytes``: limit of block cache and write buffers together. Raises CacheInUseError when another
+        process has the folder, CacheDiskError when the disk is full.
         """
         self.path = path
         self._identity = f"{LAYOUT_VERSION}\0{identity}".encode()
@@ -83,8 +86,8 @@ class RocksTier:
         self.path.mkdir(mode=0o700, exist_ok=True)
         self.path.chmod(0o700)
         database = self._database()
-        found = database.get(IDENTITY_KEY)
-        if found is not None and found != self._identity:
+        stored = database.get(IDENTITY_KEY)
+        if stored is not None and stored != self._identity:
             database.close()
             _log.warning("%s holds the cache of another table or layout: it is emptied", self.path)
             shutil.rmtree(self.path)
@@ -95,7 +98,8 @@ class RocksTier:
 
     def _database(self) -> Rdict:
         options = self._options()
-        # Without column_families an existing database is opened with its stored options: no block cache.
+        # Without column_families rocksdict opens an existing database with its stored options, without our
+        # cache.
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _options(self) -> Options:
@@ -117,7 +121,7 @@ class RocksTier:
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1 << 20)
-        # Each flush and compaction adds to it, and it counts as disk of the cache; the default is 1 GiB.
+        # Each flush and compaction appends to the manifest, which counts as the cache's disk. Default: 1 GiB.
         options.set_max_manifest_file_size(1 << 20)
         return options
 
@@ -128,7 +132,7 @@ class RocksTier:
         _log.error("cache folder %s is damaged (%s): moved to %s, filled anew", self.path, reason, aside)
 
     def close(self) -> None:
-        """Closes the database and lets another process in. Repeatable."""
+        """Closes the database and unlocks the folder. May be repeated."""
         if self._lock >= 0:
             self._db.close()
             os.close(self._lock)
@@ -142,7 +146,7 @@ class RocksTier:
         return self._guarded(lambda: cast(list[bytes | None], self._db.get(asked)))
 
     def get(self, key: bytes) -> bytes | None:
-        """One value."""
+        """The value of one key, None where there is none."""
         return self.get_many([key])[0]
 
     def keys_between(self, first: bytes, end: bytes) -> list[bytes]:
@@ -154,7 +158,7 @@ class RocksTier:
         return self._guarded(lambda: list(self.items_from(first, end)))
 
     def items_from(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """As `items_between`, one by one."""
+        """Yields the items of [first, end) in ascending order, without reading all of them first."""
         return cast(_Items, self._db.items(from_key=first, read_opt=_until(end)))
 
     def write(
@@ -163,7 +167,10 @@ class RocksTier:
         deletes: Iterable[bytes] = (),
         drop_ranges: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
-        """One atomic batch: ranges are dropped, then keys deleted, then (keys, values) put."""
+        """Writes one atomic batch: drops ranges, then deletes keys, then puts (keys, values).
+
+        Raises CacheDiskError, CacheCorruptError.
+        """
         batch = WriteBatch(raw_mode=True)
         for first, end in drop_ranges:
             batch.delete_range(first, end)
@@ -176,10 +183,10 @@ class RocksTier:
         self._guarded(lambda: self._db.write(batch))
 
     def load(self, keys: list[bytes], values: list[bytes]) -> None:
-        """As `write`, of unique keys in ascending order (at least one), as a file that is taken in whole.
+        """Adds unique keys in ascending order, at least one, as a file that RocksDB ingests.
 
-        Cheaper than `write` for many keys. Survives a loss of power, which earlier writes need not: what
-        makes the keys count is to be written afterwards.
+        It costs less than `write` for many keys. The file survives a loss of power, but earlier writes may
+        not. So a record that refers to these keys has to be written afterwards.
         """
         path = self.path / _LOADING_FILE
         path.unlink(missing_ok=True)
@@ -197,17 +204,19 @@ class RocksTier:
         file.finish()
 
     def clear(self, first: bytes, end: bytes) -> None:
-        """Drops all keys in [first, end), when there are any."""
+        """Drops all keys in [first, end); writes nothing when there are none."""
         if self._guarded(lambda: next(self.items_from(first, end), None)) is not None:
             self.write([], [], [(first, end)])
 
     def reclaim(self, first: bytes, end: bytes) -> None:
-        """Gives the disk space of a dropped range back."""
+        """Compacts a dropped range, which frees its disk space."""
         self._guarded(lambda: self._db.compact_range(first, end))
         self._written = _MEASURE_EVERY
 
     def disk_bytes(self) -> int:
-        """Size of the folder: measured every few megabytes written, in between plus what was written."""
+        """Size of the folder in bytes: as measured last, plus the bytes written since. Measured every 4
+        MiB.
+        """
         if self._written >= _MEASURE_EVERY:
             with os.scandir(self.path) as entries:
                 self._measured = sum(_size(entry) for entry in entries)
@@ -215,12 +224,12 @@ class RocksTier:
         return self._measured + self._written
 
     def entries(self) -> int:
-        """How many entries there are, by RocksDB's own estimate."""
+        """The number of entries, by RocksDB's own estimate."""
         return self._guarded(lambda: self._db.property_int_value("rocksdb.estimate-num-keys")) or 0
 
     def _guarded(self, operation: Callable[[], _T]) -> _T:
-        """Turns damage into CacheCorruptError, and marks the folder so that the next start rebuilds it; a
-        disk that does not take more into CacheDiskError.
+        """Runs the operation. Raises CacheDiskError when the disk is full; CacheCorruptError when RocksDB
+        reports damage, and marks the folder so that the next start rebuilds it.
         """
         try:
             return operation()
@@ -232,7 +241,7 @@ class RocksTier:
             raise self.damaged(str(error)) from error
 
     def damaged(self, why: str) -> CacheCorruptError:
-        """To be raised; marks the folder, so that the next start rebuilds it."""
+        """Marks the folder, so that the next start rebuilds it; returns the error for the caller to raise."""
         (self.path / _DAMAGED_MARK).touch()
         return CacheCorruptError(
             f"cache folder {self.path}: {why}; start again: it is rebuilt from the metadata table"
@@ -240,7 +249,9 @@ class RocksTier:
 
 
 def _disk_error(path: Path, error: Exception) -> CacheDiskError | None:
-    """Not damage: what was there is whole, and worth keeping."""
+    """The error for a disk that is full; None for other errors. The folder is not damaged then, so it is
+    kept.
+    """
     text = str(error)
     if "No space left" not in text and "Writer has previous error" not in text:
         return None
@@ -264,7 +275,7 @@ def _size(entry: os.DirEntry[str]) -> int:
 
 
 def check_not_in_use(path: Path) -> None:
-    """Whether a process could open the folder now; makes nothing. Raises CacheInUseError, OSError."""
+    """Raises CacheInUseError when another process has the folder, OSError. Creates no file."""
     lock = _lock_file(path)
     if lock.exists():
         os.close(_locked(lock))

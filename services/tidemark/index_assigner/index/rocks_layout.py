@@ -1,4 +1,4 @@
-"""Keys and values in RocksDB.
+"""Layout of keys and values in RocksDB.
 
 ====================================== =====================================================================
 key                                    value
@@ -13,7 +13,7 @@ shard (2 bytes, big-endian), key       an entry (`ENTRY`); location -1: ABSENT
 ``ff 06`` shard, key                   a delete that was caught up and not looked at (`FOREIGN_DELETE`)
 ====================================== =====================================================================
 
-Keys are UTF-8, so that a shard's entries lie in the order of the HFile blocks they come from.
+Keys are UTF-8, so a shard's entries have the order of the HFile blocks that they come from.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ FOREIGN_PREFIX: Final = b"\xff\x06"
 
 
 class ShardRecord(msgspec.Struct, frozen=True):
-    """What is kept of a shard beside its entries.
+    """What is stored of a shard beside its entries.
 
-    ``stamp``: completion time of the data instant that the entries reflect ("0": nothing was committed).
-    ``generation``: entries of older ones hold lower bounds. ``base_name``: the base file whose blocks the
-    coverage is about, with ``blocks`` blocks; ``base_mark``: what tells it from another file of that name
-    (an index that was built anew has the names of the one before; former versions kept no mark).
-    ``fold_generation``: of the fold under which the stamp was written. ``unseen``: identities of commits of
-    other writers that were on the timeline then, and not in the fold: the entries may hold what they did.
+    ``stamp``: completion time of the newest data instant that the entries include ("0": nothing was
+    committed). ``generation``: entries with a smaller one have lower bounds as ordering values.
+    ``base_name``, ``blocks``: the base file that the coverage bit map describes, and its number of blocks.
+    ``base_mark``: tells that file from another of the same name, since an index that was built anew reuses
+    names (earlier versions stored no mark). ``fold_generation``: of the fold when the stamp was written.
+    ``unseen``: identities of other writers' commits that were on the timeline then, but not in the fold:
+    the entries may include their changes.
     """
 
     stamp: str
@@ -65,27 +66,30 @@ class ShardRecord(msgspec.Struct, frozen=True):
 
 
 def shard_bytes(shard: int) -> bytes:
-    """Prefix of a shard's entries."""
+    """The prefix of all entries of a shard."""
     return shard.to_bytes(2, "big")
 
 
 def shard_range(prefix: bytes, shard: int) -> tuple[bytes, bytes]:
-    """Half-open range of all keys of a shard below `prefix` (empty: its entries)."""
+    """The half-open range of a shard's keys with this prefix (b"": its entries)."""
     return prefix + shard_bytes(shard), prefix + shard_bytes(shard + 1)
 
 
 def composite_keys(keys: pa.StringArray, shards: Int32Array) -> list[bytes]:
-    """Entry keys of a batch: shard, then key."""
+    """The entry keys of a batch: shard (2 bytes, big-endian), then key."""
+    # The shards' bytes are taken as one column of 2-byte values, which Arrow joins with the keys without a
+    # loop in Python: shards [1, 258] and keys ["a", "b"] give b"\x00\x01a", b"\x01\x02b".
     prefixes = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(2), len(shards), [None, pa.py_buffer(np.ascontiguousarray(shards.astype(">u2")))]
     )
     joined = pc.binary_join_element_wise(prefixes.cast(pa.binary()), keys.cast(pa.binary()), b"")
-    found: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
-    return found
+    entry_keys: list[bytes] = joined.to_numpy(zero_copy_only=False).tolist()
+    return entry_keys
 
 
 def pack(values: npt.NDArray[np.void]) -> list[bytes]:
-    """Each element of a structured array as its bytes."""
+    """The bytes of each element of a structured array."""
+    # Viewed as opaque values of the element's size, so that `tolist` returns bytes without a loop in Python.
     packed: list[bytes] = values.view(f"V{values.dtype.itemsize}").tolist()
     return packed
 
@@ -93,7 +97,10 @@ def pack(values: npt.NDArray[np.void]) -> list[bytes]:
 def unpack(
     values: list[bytes | None], dtype: np.dtype[np.void]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.void]]:
-    """Positions of the values that are there, and those decoded."""
+    """Decodes values read by `RocksTier.get_many`.
+
+    Returns the positions of the values that are not None, and those values as an array of ``dtype``.
+    """
     present = np.flatnonzero(np.fromiter((value is not None for value in values), np.bool_, len(values)))
     joined = b"".join(value for value in values if value is not None)
     return present, np.frombuffer(joined, dtype)

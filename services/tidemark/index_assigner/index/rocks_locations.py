@@ -1,4 +1,4 @@
-"""File groups as small numbers that stay the same across restarts: what RocksDB entries point to."""
+"""Numbers of file groups that stay the same across restarts, for entries in RocksDB."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _RANGE_END = LOCATION_PREFIX[:1] + bytes([LOCATION_PREFIX[1] + 1])
 
 
 class StoredLocations:
-    """Maps this process's location ids to the stored ones and back; NO_LOCATION stays what it is.
+    """Maps this process's location ids to the stored ones and back; NO_LOCATION maps to itself.
 
-    A location is written before the first entry that points to it. Locations are never removed: there are
-    as many as the table had file groups.
+    A location is written before the first entry that refers to it, and never removed: there are at most as
+    many as the table has had file groups.
     """
 
     def __init__(self, rocks: RocksTier, locations: Locations) -> None:
@@ -30,7 +30,7 @@ class StoredLocations:
             self._count = max(self._count, number + 1)
 
     def to_stored(self, local: Int32Array) -> Int32Array:
-        """Stored ids; new locations get one, on disk when this returns."""
+        """The stored ids. New locations get one, which is on disk when this returns."""
         distinct = np.unique(local)
         distinct = distinct[distinct >= 0]
         if distinct.size:
@@ -39,7 +39,7 @@ class StoredLocations:
         return np.where(local >= 0, self._stored_of[local], NO_LOCATION).astype(np.int32)
 
     def to_local(self, stored: Int32Array) -> Int32Array:
-        """This process's ids."""
+        """This process's ids of stored ids."""
         return np.where(stored >= 0, self._local_of[stored], NO_LOCATION).astype(np.int32)
 
     def _add(self, new: list[int]) -> None:
@@ -47,8 +47,8 @@ class StoredLocations:
             return
         numbers = range(self._count, self._count + len(new))
         names = [
-            f"{self._locations.partition_paths[each]}\0{self._locations.file_ids[each]}".encode()
-            for each in new
+            f"{self._locations.partition_paths[local]}\0{self._locations.file_ids[local]}".encode()
+            for local in new
         ]
         self._rocks.write([([LOCATION_PREFIX + number.to_bytes(4, "big") for number in numbers], names)])
         for number, local in zip(numbers, new, strict=True):
@@ -63,7 +63,9 @@ class StoredLocations:
 
 
 def _grown(numbers: Int32Array, index: int) -> Int32Array:
-    """At least `index` + 1 long, new cells NO_LOCATION."""
+    """The array, at least ``index`` + 1 long; new cells are NO_LOCATION. It doubles, so
+    growing stays rare.
+    """
     if index < len(numbers):
         return numbers
     grown = np.full(max(index + 1, 2 * len(numbers)), NO_LOCATION, np.int32)

@@ -1,10 +1,16 @@
-"""What RocksDB holds of each record index shard, and how it is brought and kept up to date.
+"""The content of each record index shard in RocksDB, and how it is kept up to date.
 
-Invariant of an open shard with stamp S, read through a snapshot whose base file is B: a key that has an entry
-here is where the entry says as of S; a key that has none is, as of S, where B says; and it is absent when its
-block of B was taken over whole. It holds because the log files' changes are taken over when a shard is first
-used, because every later change is written here together with its stamp, because no entry is ever removed on
-its own, and because a block never overwrites an entry (entries are newer than base files).
+Invariant of an open shard with stamp S and a snapshot whose base file is B; all as of S:
+
+* A key that has an entry in RocksDB is where the entry says.
+* A key that has no entry is where B says. If its block of B was stored as a whole, it is absent.
+
+The invariant holds because
+
+* the changes in log files are stored when a shard is first used;
+* every later change is stored in one batch with the new stamp;
+* single entries are never removed;
+* storing a block never overwrites an entry, since entries are newer than base files.
 """
 
 from __future__ import annotations
@@ -47,7 +53,7 @@ _STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
 
 @dataclass(slots=True)
 class OpenShard:
-    """A shard in use. `covered[i]`: block i of the snapshot's base file was taken over whole."""
+    """A shard in use. ``covered[i]``: block i of the snapshot's base file is stored as a whole."""
 
     number: int
     snapshot: ShardSnapshot
@@ -58,7 +64,7 @@ class OpenShard:
     unseen: tuple[str, ...] = ()
 
     def record(self) -> ShardRecord:
-        """As it is stored."""
+        """The record that RocksDB keeps of the shard."""
         return ShardRecord(
             self.stamp,
             self.generation,
@@ -72,8 +78,10 @@ class OpenShard:
 
 @dataclass(frozen=True, slots=True)
 class BlockEntries:
-    """Blocks of a base file, by ascending numbers, and all of their entries: key i is where
-    ``locations[i]``, an id of this process, says.
+    """Blocks of a base file and all of their entries.
+
+    ``numbers``: of the blocks, ascending. ``locations[i]``: the location of ``keys[i]``, an id of this
+    process.
     """
 
     numbers: Sequence[int]
@@ -85,12 +93,12 @@ class BlockEntries:
 
     @property
     def nbytes(self) -> int:
-        """Memory held by the entries."""
+        """Memory held by the entries, in bytes."""
         return int(self.keys.nbytes) + self.locations.nbytes
 
     @property
     def are_dense(self) -> bool:
-        """Whether they are half of the blocks from the first to the last of them, or more."""
+        """Whether they are at least half of all blocks from the first to the last of them."""
         return self.numbers[-1] - self.numbers[0] < 2 * len(self.numbers)
 
 
@@ -107,7 +115,10 @@ class ShardStore:
         self.shards_dropped = 0
 
     def open(self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
-        """Brings the shard to the snapshot: from its stamp by the changes since, or from nothing."""
+        """Brings the shard to the snapshot: by the changes since its stamp, or filled anew if it cannot be.
+
+        Raises FileMissingError when index files were cleaned away, CacheCorruptError for a damaged record.
+        """
         value = self._rocks.get(STATE_PREFIX + shard_bytes(number))
         if value is None:
             return self._take_over(number, snapshot, shown, 0)
@@ -129,7 +140,7 @@ class ShardStore:
             shown.unseen,
         )
         if shard.record() != record or changes:
-            parts = [each for _, each in changes]
+            parts = [entries for _, entries in changes]
             notes = self._foreign.notes(fresh, number, parts)
             entries = self._located(number, RecordIndexEntries.newest_wins(parts))
             self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
@@ -142,25 +153,28 @@ class ShardStore:
             raise self._rocks.damaged(f"the record of shard {number} cannot be read: {error}") from error
 
     def drop(self, number: int) -> None:
-        """Gives the shard up for want of space; `shards_dropped` counts it."""
+        """Removes the shard to free disk space; `shards_dropped` counts it."""
         self._forget(number)
         self.shards_dropped += 1
 
     def _forget(self, number: int) -> None:
-        """Removes all that is stored of it, its stamp and coverage included; space is given back."""
+        """Removes the shard's entries, record and coverage, and frees their disk space."""
         key = shard_bytes(number)
         first, end = shard_range(b"", number)
         self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
         self._rocks.reclaim(first, end)
 
     def stored_shards(self) -> list[int]:
-        """Shards that RocksDB holds something of."""
+        """The numbers of the shards that RocksDB has a record of."""
         return [int.from_bytes(key[2:], "big") for key in self._rocks.keys_between(STATE_PREFIX, _STATE_END)]
 
     def promote(
         self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
     ) -> None:
-        """Writes committed entries (`ENTRY`, with local location ids) and the new stamp in one batch."""
+        """Writes committed entries and the shard's new stamp in one batch.
+
+        ``rows``: `ENTRY`, with this process's location ids. ``extra``: written in the same batch.
+        """
         values = rows.copy()
         values["location"] = self._stored.to_stored(rows["location"])
         values["generation"] = shard.generation
@@ -168,7 +182,9 @@ class ShardStore:
         self._rocks.write([(keys, pack(values)), *extra, *self._state(shard)])
 
     def read_blocks(self, shard: OpenShard, numbers: Sequence[int]) -> Iterator[BlockEntries]:
-        """The entries of blocks of the base file (ascending numbers), many blocks at a time."""
+        """Yields the entries of these blocks of the base file (ascending numbers), several blocks at a
+        time.
+        """
         base = shard.snapshot.base
         assert base is not None
         for run in base.runs(numbers):
@@ -177,7 +193,7 @@ class ShardStore:
             yield BlockEntries(run.numbers, run.content.keys, locations)
 
     def take_over_blocks(self, shard: OpenShard, blocks: BlockEntries) -> None:
-        """Stores whole blocks of the shard's base file and, in the same batch, that they are covered."""
+        """Stores whole blocks of the base file, and in the same batch marks them as covered."""
         covered = shard.covered.copy()
         covered[blocks.numbers] = True
         puts = self._new_entries(shard.number, blocks)
@@ -186,13 +202,17 @@ class ShardStore:
 
     def _local_ids(self, entries: RecordIndexEntries) -> Int32Array:
         """The entries' locations as this process's ids, -1 for deletes."""
-        ids = [self._locations.intern(each.partition_path, each.file_id) for each in entries.locations]
+        ids = [self._locations.intern(place.partition_path, place.file_id) for place in entries.locations]
+        # A delete has the id -1, which picks the last cell: ids [7, 9] and location ids [1, -1] give [9, -1].
         return np.array([*ids, -1], np.int32)[entries.location_ids]
 
     def _take_over(
         self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
     ) -> OpenShard:
-        """Starts with the changes of the slice's log files; the record comes last and makes them count."""
+        """Fills the shard with the changes in the log files of its slice.
+
+        The record is written last: without it an interrupted filling starts over.
+        """
         first = snapshot.shard(number)
         changes = first.log_changes().sorted_by_key()
         self._rocks.clear(*shard_range(b"", number))
@@ -201,7 +221,7 @@ class ShardStore:
             part = changes.take(np.arange(at, min(at + _ENTRIES_PER_FILE, len(changes))))
             for keys, values in self._located(number, part):
                 self._rocks.load(keys, values)
-        # Another view of the shard: the first one holds on to the merged log files.
+        # The shard is loaded again, because the first snapshot keeps the merged log files in memory.
         fresh = snapshot.shard(number)
         uncovered = np.zeros(fresh.block_count, np.bool_)
         shard = OpenShard(
@@ -229,7 +249,7 @@ class ShardStore:
         return [COVERAGE_PREFIX + shard_bytes(number)], [np.packbits(covered).tobytes()]
 
     def _located(self, number: int, entries: RecordIndexEntries) -> Puts:
-        """Entries of the record index: a location, or absent; the ordering value is not known."""
+        """The puts of record index entries: a location or absent, without an ordering value."""
         if not len(entries):
             return []
         keys = composite_keys(entries.keys, np.full(len(entries), number, np.int32))
@@ -241,7 +261,9 @@ class ShardStore:
         return pack(rows)
 
     def _new_entries(self, number: int, blocks: BlockEntries) -> Puts:
-        """Those of the blocks' entries that RocksDB has no (hence newer) entry for."""
+        """The puts of those entries of the blocks for which RocksDB has no entry; one it has would be
+        newer.
+        """
         if not len(blocks):
             return []
         keys = composite_keys(blocks.keys, np.full(len(blocks), number, np.int32))
@@ -249,28 +271,34 @@ class ShardStore:
         new = self._new_keys(keys, blocks.are_dense)
         if len(new) == len(keys):
             return [(keys, values)]
-        return [([keys[each] for each in new], [values[each] for each in new])]
+        return [([keys[position] for position in new], [values[position] for position in new])]
 
     def _new_keys(self, keys: list[bytes], are_dense: bool) -> list[int]:
-        """Positions of the keys that RocksDB has no entry for; dense: few others lie between them."""
+        """Positions of the keys for which RocksDB has no entry.
+
+        ``are_dense``: few other keys are between them, so one range scan is faster than a read per key.
+        """
         if not are_dense:
-            return [each for each, value in enumerate(self._rocks.get_many(keys)) if value is None]
+            return [position for position, value in enumerate(self._rocks.get_many(keys)) if value is None]
         known = set(self._rocks.keys_between(min(keys), max(keys) + b"\0"))
-        return [each for each, key in enumerate(keys) if key not in known]
+        return [position for position, key in enumerate(keys) if key not in known]
 
 
 def _changes_since(
     record: ShardRecord, fresh: ShardSnapshot, shown: ShownTimeline
 ) -> list[tuple[str, RecordIndexEntries]] | None:
-    """What the shard does not reflect yet; None when that cannot be told."""
+    """The changes that the shard lacks; None when they cannot be known, and the shard has to be filled
+    anew.
+    """
     if not shown.can_catch_up(record.stamp, record.fold_generation):
         return None
     if shown.lacks(record.unseen):
-        # Undone before the coordinator ever saw it: no rewind names it, and its changes are in our entries.
+        # A commit was undone before the coordinator saw it. No rewind came for it, and our entries may
+        # include it.
         return None
     if _base_instant(fresh.base_name) < _base_instant(record.base_name):
-        # A restore took the base file away that our entries reach back to: what was folded into it, and came
-        # after the older one, would be in neither.
+        # A restore removed the base file on which our entries build, and an older one is the newest again.
+        # Changes that were compacted into the removed file are neither in the older one nor in our entries.
         return None
     newest = shown.stamp if shown.known is None else None
     return [] if record.stamp == newest else fresh.changes_after(record.stamp)

@@ -1,8 +1,9 @@
-"""What a snapshot's data timeline shows, against what the fold has seen of it; both by identity.
+"""Compares the instants that a snapshot's data timeline shows with those that the fold has seen.
 
-A shard's stamp is the newest completion that is shown *and* seen: everything seen up to it is in the shard.
-What is shown and not seen yet may be in the shard as well: the next opening reads it again, which changes
-nothing. Where that is not enough, because it completed at or before the stamp, the shard is filled anew.
+Instants are compared by identity (`epoch_protocol.seen`). A shard's stamp is the newest completion that is
+shown *and* seen: the shard has all changes that were seen up to it. It may also have changes that are shown
+and not seen yet. The next opening reads those again, which changes nothing, since they completed after the
+stamp. If one completed at or before the stamp, it would not be read again; then the shard is filled anew.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ from tidemark.epoch_protocol.seen import (
 from tidemark.hudi_format.timeline import Action, Timeline
 from tidemark.hudi_format.timeline.identity import completions, judged_instants
 
-# Actions that leave every record where it is, and its ordering value as it is.
+# Actions that change no record's location and no ordering value.
 _KEEPING = frozenset({Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.SAVEPOINT})
 _ROLLBACK = Action.ROLLBACK.completed_word
 
 
 @dataclass(frozen=True)
 class ShownTimeline:
-    """``known`` None: all that is shown counts as seen. ``promoted``: completion times of our own commits
-    that the index took over since ``known`` was taken.
+    """A timeline, and what was seen of it.
+
+    ``known``: of the fold; None: everything shown counts as seen. ``promoted``: completion times of our own
+    commits that were promoted since ``known`` was taken.
     """
 
     timeline: Timeline
@@ -44,12 +47,12 @@ class ShownTimeline:
 
     @cached_property
     def times(self) -> frozenset[str]:
-        """Completion times."""
+        """Completion times of all shown instants."""
         return frozenset(self.names.values())
 
     @cached_property
     def stamp(self) -> str:
-        """What a shard reflects that is brought to this timeline."""
+        """The stamp of a shard that is brought to this timeline."""
         if self.known is None:
             return self.timeline.newest_completion() or BEGINNING
         archived = {
@@ -62,11 +65,11 @@ class ShownTimeline:
 
     @cached_property
     def lacks_seen(self) -> bool:
-        """Whether something that was seen is gone from the timeline: it was undone."""
+        """Whether an instant that was seen is gone from the timeline, so it was undone."""
         return self.lacks((self.known.names if self.known is not None else None) or ())
 
     def lacks(self, names: Iterable[str]) -> bool:
-        """Whether one of these identities is gone from the timeline, and not into its archive."""
+        """Whether one of these identities is neither on the timeline nor in its archive (rollbacks aside)."""
         return any(
             name not in self.names
             and action_of(name) != _ROLLBACK
@@ -75,12 +78,14 @@ class ShownTimeline:
         )
 
     def shows(self, instant: str | None) -> bool:
-        """Whether our last commit is in what is shown."""
+        """Whether the timeline shows our last commit; True when there is none."""
         return instant is None or self.timeline.is_committed(instant)
 
     def can_catch_up(self, stamp: str, generation: int) -> bool:
-        """Whether all that a shard with that stamp, written under that generation, does not reflect completed
-        after the stamp, and nothing that it reflects was undone.
+        """Whether a shard with this stamp, written under this generation of the fold, can be caught up.
+
+        It can if all instants whose changes it lacks completed after the stamp, and none of those whose
+        changes it has was undone.
         """
         if self.known is None:
             return True
@@ -90,29 +95,33 @@ class ShownTimeline:
 
     @cached_property
     def unseen(self) -> tuple[str, ...]:
-        """Identities of what other writers committed that is shown and not seen yet: a shard that is brought
-        to this timeline may hold it. Sorted.
+        """Identities, sorted, of other writers' commits that are shown and not seen yet.
+
+        A shard that is brought to this timeline may have their changes.
         """
         known = self.known
         if known is None:
             return ()
         changing = _changing(self.timeline)
-        found = [n for n in changing if not known.has_seen(n) and self.names[n] not in self.promoted]
-        return tuple(sorted(found))
+        names = [n for n in changing if not known.has_seen(n) and self.names[n] not in self.promoted]
+        return tuple(sorted(names))
 
     def differs_from(self, timeline: Timeline, promoted: Collection[str]) -> bool:
-        """Whether another listing has commits of other writers that this one has not, or lacks some."""
-        found = completions(timeline)
+        """Whether ``timeline`` has commits of other writers that this one lacks, or lacks some of this
+        one's.
+        """
+        times = completions(timeline)
         here, there = _changing(self.timeline), _changing(timeline)
-        came = [name for name in there - here if found[name] not in promoted]
+        came = [name for name in there - here if times[name] not in promoted]
         gone = [name for name in here - there if not timeline.is_archived(requested_of(name))]
         return bool(came or gone)
 
 
 def _changing(timeline: Timeline) -> set[str]:
-    return {name for name, each in judged_instants(timeline).items() if each.action not in _KEEPING}
+    return {name for name, instant in judged_instants(timeline).items() if instant.action not in _KEEPING}
 
 
 def commits_after(timeline: Timeline, stamp: str) -> bool:
     """Whether instants that change records completed after the stamp."""
-    return any(str(each.completion) > stamp for each in timeline.completed() if each.action not in _KEEPING)
+    changing = (instant for instant in timeline.completed() if instant.action not in _KEEPING)
+    return any(str(instant.completion) > stamp for instant in changing)

@@ -1,18 +1,21 @@
-"""Which keys the slices of file groups still hold deletes of: a new row may not go below one (MERGE_ON_READ
-with an ordering field, ARCHITECTURE.md, "Where a new row may go").
+"""Finds new rows that a delete in their file group would hide (MERGE_ON_READ with an ordering field,
+ARCHITECTURE.md, "Where a new row may go").
 
-Only deletes in log files matter. A base row without one is live, hence in the record index, and no new row.
-A delete without an ordering value counts as above everything: below it lies, perhaps, a base row that is
-newer than the new row and would come back. So base files are never read here, nor data blocks as a rule.
+Example: the slice of group G has a delete of key k with value 90 in a log file. An insert of k with value
+80 must not go to G, because Hudi's readers apply that delete to it.
 
-The same deletes tell what other writers' deletes were worth (`foreign_deletes`).
+Only deletes in log files matter: a key that has a base row and no delete is live, so it is in the record
+index and its row is no new row. A delete without an ordering value counts as greater than every value,
+because a base row with a greater value than the new row may be below it, and would become visible again. So
+this module never reads base files, and data blocks only as an exception. The same deletes give the ordering
+values of other writers' deletes (`foreign_deletes`).
 
-What a slice was found to hold is kept for half of the tombstones' life. Deletes that came since are younger
-than that, and tombstones (or the stored values of keys that are there) tell of them; those of other writers
-end in a rewind, which forgets all this. Then only the log files that were appended since are read, so a short
-life of tombstones costs a look at the slice and no file twice. Example: with `tombstone_ttl: 2s` a slice of
-500 log files is looked at every second, and the one or two that came in that second are read. A slice whose
-older files are others than before (it was compacted, or a file came between them) is read as a whole.
+The deletes of a slice are cached for half of `tombstone_ttl`. Newer deletes do not get lost meanwhile:
+tombstones (or the stored values of present keys) know of them, and another writer's delete leads to a
+rewind, which forgets the cache. After that time only the log files that were appended since are read.
+Example: with `tombstone_ttl: 2s` a slice of 500 log files is listed every second, and the one or two new
+files are read. A slice whose earlier files changed (it was compacted, or a file was added between them) is
+read as a whole.
 """
 
 from __future__ import annotations
@@ -40,16 +43,18 @@ from tidemark.index_assigner.index.slice_values import OrderingParts, SliceValue
 from tidemark.stream_runtime.clock import Clock
 
 _ATTEMPTS_MAX: Final = 4
-# Beside the columns themselves.
+# Bytes per file group beside its columns.
 _GROUP_OVERHEAD: Final = 400
 _ABOVE_ALL: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedKeys:
-    """Distinct keys that a slice's log files delete. ``floor``: the ordering value that a new row of the key
-    must reach, `_ABOVE_ALL` where none does. ``stands``: that of the delete which stands while the key is
-    not live, `NO_ORDERING` where it has none. ``logs``: how many log files were read, ``digest``: which.
+    """The distinct keys that a slice's log files delete.
+
+    ``floor``: per key the ordering value that a new row must reach to be visible, `_ABOVE_ALL` where none
+    is great enough. ``stands``: the value of the delete that wins while the key is not live, `NO_ORDERING`
+    where it has none. ``logs``, ``digest``: number and names of the log files that were read.
     """
 
     keys: pa.StringArray
@@ -61,20 +66,22 @@ class DeletedKeys:
 
     @classmethod
     def of(cls, parts: Sequence[Deletes], read_ms: int) -> DeletedKeys:
-        """From the deletes of all log files of a slice, in their order."""
-        changes = [Changes.of_deletes(each) for each in parts if len(each)]
+        """Reduces the deletes of all log files of a slice, given in the files' order, to one per key."""
+        changes = [Changes.of_deletes(part) for part in parts if len(part)]
         every = Changes.concat(changes, [0] * len(changes))
         last = every.reduce(MergeMode.EVENT_TIME_ORDERING)
         floor = np.full(len(last), NO_ORDERING)
+        # The greatest value per key. `maximum.at` also handles repeated positions: positions [0, 1, 0] with
+        # the values 5, 7, 9 give the floors [9, 7].
         values = np.where(every.unconditional, _ABOVE_ALL, every.ordering)
         np.maximum.at(floor, positions_in(every.keys, last.keys), values)
         return cls(last.keys, floor, np.where(last.unconditional, NO_ORDERING, last.ordering), read_ms)
 
     def with_later(self, parts: Sequence[Deletes], read_ms: int) -> DeletedKeys:
-        """As `of` would answer for the log files of this one and, behind them, those of ``parts``."""
+        """Adds the deletes of later log files, with the same result as `of` for all files together."""
         if not any(map(len, parts)):
             return replace(self, read_ms=read_ms)
-        # One delete a key stands for all before: reducing goes from left to right.
+        # Reducing goes from left to right, so the one winning delete per key replaces all earlier ones.
         merged = DeletedKeys.of([Deletes.with_ordering(self.keys, self.stands), *parts], read_ms)
         at = positions_in(self.keys, merged.keys)
         merged.floor[at] = np.maximum(merged.floor[at], self.floor)
@@ -86,7 +93,7 @@ class DeletedKeys:
         return int(self.keys.nbytes) + self.floor.nbytes + self.stands.nbytes + _GROUP_OVERHEAD
 
     def hide(self, keys: pa.StringArray, ordering: Int64Array) -> BoolArray:
-        """Which rows, of distinct keys, lie below a delete of their key."""
+        """Whether each row, of distinct keys, is below a delete of its key."""
         hidden = np.zeros(len(keys), np.bool_)
         at = positions_in(self.keys, keys)
         known = np.flatnonzero(at >= 0)
@@ -95,7 +102,9 @@ class DeletedKeys:
 
 
 class SliceDeletes:
-    """See the module. For one thread; holds at most `bytes_max`, the least recently asked given up first."""
+    """The deleted keys by file group, for one thread. Holds at most ``bytes_max``, and evicts the group
+    that was used least recently first.
+    """
 
     def __init__(
         self, storage: Storage, slices: SliceValues, parts: OrderingParts, bytes_max: int, clock: Clock
@@ -109,16 +118,19 @@ class SliceDeletes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Memory held, in bytes."""
         return self._bytes
 
     def forget(self) -> None:
-        """Another writer may have deleted since: all slices are read anew."""
+        """Forgets all slices, because another writer may have added deletes."""
         self._groups.clear()
         self._bytes = 0
 
     def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
-        """As `KeyIndex.hides`. Raises TimelineConflictError when files keep vanishing."""
+        """Whether a delete in its file group would hide each row, given its location and ordering value.
+
+        Raises TimelineConflictError when files keep vanishing.
+        """
         hidden = np.zeros(len(keys), np.bool_)
         if not self._parts.deletes_stay:
             return hidden
@@ -130,8 +142,10 @@ class SliceDeletes:
         return hidden
 
     def values(self, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
-        """Of keys that are not live the ordering value of the delete that stands in the file group where each
-        lived; NO_ORDERING where it has none, or there is none. Raises as `hides`.
+        """The ordering value of the winning delete of each key in the file group at its former location.
+
+        For keys that are not live. NO_ORDERING: the delete has no value, or there is no delete. Raises
+        TimelineConflictError when files keep vanishing.
         """
         values = np.full(len(keys), NO_ORDERING)
         for location, deleted in self._of(np.unique(locations).tolist()).items():
@@ -144,21 +158,21 @@ class SliceDeletes:
     def _of(self, locations: list[int]) -> dict[int, DeletedKeys]:
         now_ms = self._clock.now_ms()
         oldest_ms = now_ms - self._parts.tombstone_ttl_ms // 2
-        found: dict[int, DeletedKeys] = {}
+        current: dict[int, DeletedKeys] = {}
         for location in locations:
             held = self._groups.get(location)
             if held is not None and held.read_ms >= oldest_ms:
                 self._groups.move_to_end(location)
-                found[location] = held
-        due = [each for each in locations if each not in found]
+                current[location] = held
+        due = [location for location in locations if location not in current]
         for location, deleted in self._read(due, now_ms).items():
-            found[location] = deleted
+            current[location] = deleted
             self._drop(location)
             self._groups[location] = deleted
             self._bytes += deleted.nbytes
         while self._bytes > self._bytes_max:
             self._drop(next(iter(self._groups)))
-        return found
+        return current
 
     def _drop(self, location: int) -> None:
         dropped = self._groups.pop(location, None)
@@ -185,7 +199,7 @@ class SliceDeletes:
         begun = 0 if held is None else held.logs
         if held is None or held.digest != _digest(names[:begun]):
             held, begun = DeletedKeys.of([], now_ms), 0
-        parts = [] if file_slice is None else [self._deletes_of(file_slice, each) for each in names[begun:]]
+        parts = [] if file_slice is None else [self._deletes_of(file_slice, name) for name in names[begun:]]
         return replace(held.with_later(parts, now_ms), logs=len(names), digest=_digest(names))
 
     def _deletes_of(self, file_slice: FileSlice, name: str) -> Deletes:
@@ -197,5 +211,7 @@ class SliceDeletes:
 
 
 def _digest(names: Sequence[str]) -> bytes:
-    """Which log files, in their order: a slice may have thousands, and their names would have to be held."""
+    """A hash of the log files' names, in order. A slice may have thousands of files: their names would cost
+    memory.
+    """
     return hashlib.sha256("\n".join(names).encode()).digest()

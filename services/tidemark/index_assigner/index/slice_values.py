@@ -1,8 +1,8 @@
-"""Stored ordering values from the file slices of the data table, as of its newest committed instant.
+"""Reads stored ordering values from the file slices of the data table, as of its newest committed instant.
 
-All counted entries after that instant are in the memory of whoever owns the key's lane, so the greater one
-of the two is the stored value. The view (timeline, slices by partition) is kept until `forget`. A location
-in a file group that was replaced holds nothing: readers do not look there either.
+The owner of the key's lane has all counted entries after that instant in memory, so the greater of both is
+the stored value. The view (timeline, slices by partition) is kept until `forget`. A replaced file group has
+no rows here, as for Hudi's readers.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _REMOVING: Final = frozenset({Action.CLEAN, Action.ROLLBACK, Action.RESTORE})
 
 @dataclass(frozen=True, slots=True)
 class OrderingParts:
-    """What is needed to read stored ordering values and deletes from file slices.
+    """The properties of a table that reading ordering values and deletes from file slices needs.
 
-    ``deletes_stay``: the table is MERGE_ON_READ and has an ordering field, so that a delete lies in its slice
-    until compaction. ``tombstone_ttl_ms``: how long an older event is held against a delete.
+    ``deletes_stay``: the table is MERGE_ON_READ and has an ordering field, so a delete stays in its slice
+    until compaction. ``tombstone_ttl_ms``: how long a delete is remembered against older events.
     """
 
     schema: TableSchema
@@ -49,8 +49,10 @@ class OrderingParts:
 
 @dataclass(frozen=True, slots=True)
 class HeldValues:
-    """Per key: whether its slice has a row or a delete of it (`known`), whether a row that is live (`live`),
-    and the ordering value to reach.
+    """Arrays with one element per key.
+
+    ``known``: the slice has a row or a delete of the key. ``live``: it has a live row. ``ordering``: the
+    value of that row or delete, `NO_ORDERING` where there is none.
     """
 
     known: BoolArray
@@ -59,7 +61,7 @@ class HeldValues:
 
 
 class SliceValues:
-    """See the module. `schema` may be replaced when the table's evolves."""
+    """Reads slices, with a cache. ``schema`` may be replaced when the table's schema evolves."""
 
     def __init__(
         self,
@@ -79,20 +81,20 @@ class SliceValues:
         self._slices: dict[str, dict[str, FileSlice]] = {}
 
     def forget(self) -> None:
-        """The next question loads timeline and listings anew."""
+        """Makes the next read load timeline and listings anew."""
         self._former, self._view = self._view or self._former, None
         self._slices = {}
 
     def changed_since(self, shown: ShownTimeline, promoted: Collection[str]) -> bool:
-        """Whether the view shows what other writers did since that one was listed."""
+        """Whether the view's timeline has or lacks commits of other writers, compared with ``shown``."""
         return shown.differs_from(self._loaded().timeline, promoted)
 
     def shown_times(self) -> frozenset[str]:
-        """Completion times on the active timeline, as it is now."""
+        """Completion times on the active timeline, listed now."""
         return frozenset(completions(load_timeline(self._storage, DATA_ROOT)).values())
 
     def of(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
-        """What the slice at each key's location holds of it. No location: nothing.
+        """Returns what the slice at each key's location has of the key; nothing for NO_LOCATION.
 
         Raises TimelineConflictError when files keep vanishing.
         """
@@ -106,8 +108,10 @@ class SliceValues:
         )
 
     def reach(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
-        """Whether the slice at each key's location holds a row or a delete of it with that value, or a
-        greater one. Raises as `of`.
+        """Whether the slice at each key's location has a row or delete of it with that value or a greater
+        one.
+
+        Raises TimelineConflictError when files keep vanishing.
         """
         held = self.of(keys, locations)
         return held.known & (held.ordering >= ordering)
@@ -115,13 +119,13 @@ class SliceValues:
     def slices_at(self, locations: Sequence[int]) -> list[FileSlice | None]:
         """The newest slice of each file group; None where nothing of it is committed.
 
-        Raises FileMissingError when files were removed meanwhile: `forget`, and ask again.
+        Raises FileMissingError when files were removed meanwhile: call `forget`, then ask again.
         """
-        paths = [self._locations.partition_paths[each] for each in locations]
+        paths = [self._locations.partition_paths[location] for location in locations]
         self._list(set(paths) - self._slices.keys())
         return [
-            self._slices[path].get(self._locations.file_ids[each])
-            for path, each in zip(paths, locations, strict=True)
+            self._slices[path].get(self._locations.file_ids[location])
+            for path, location in zip(paths, locations, strict=True)
         ]
 
     def _read(self, keys: pa.StringArray, locations: Int32Array) -> HeldValues:
@@ -129,6 +133,9 @@ class SliceValues:
         held = HeldValues(
             np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.full(count, NO_ORDERING, np.int64)
         )
+        # Positions by location, so that each slice is read once for all of its keys: locations [5, -1, 5]
+        # have the order [1, 0, 2], the groups [-1, 5], and the positions [1] and [0, 2]. The group -1 is
+        # left out.
         order = np.argsort(locations, kind="stable")
         groups, starts = np.unique(locations[order], return_index=True)
         of_groups = np.split(order, starts[1:])
@@ -137,7 +144,7 @@ class SliceValues:
         for file_slice, members in zip(self.slices_at(groups.tolist()), of_groups, strict=True):
             if file_slice is None:
                 continue
-            found = slice_ordering(
+            values = slice_ordering(
                 self._storage,
                 file_slice,
                 self.schema,
@@ -146,9 +153,9 @@ class SliceValues:
                 self._ordering,
                 self._cache,
             )
-            held.known[members] = found.found
-            held.live[members] = found.found & ~found.is_deleted
-            held.ordering[members] = found.ordering
+            held.known[members] = values.found
+            held.live[members] = values.found & ~values.is_deleted
+            held.ordering[members] = values.ordering
         return held
 
     def _loaded(self) -> TableView:
@@ -157,19 +164,23 @@ class SliceValues:
         return self._view
 
     def _list(self, partition_paths: set[str]) -> None:
-        """Slices of these partitions. A clean or rollback that began meanwhile may have torn the listing."""
+        """Lists the slices of these partitions.
+
+        Raises FileMissingError when a clean, rollback or restore began meanwhile: the listing may lack some
+        of its files, and not all.
+        """
         if not partition_paths:
             return
         view = self._loaded()
-        # In order, so that a simulated run does the same whatever the process's hashes are.
-        names = {path: [each.name for each in self._storage.list(path)] for path in sorted(partition_paths)}
+        # Sorted, so that a simulated run lists in the same order whatever the process's hash seed is.
+        names = {path: [file.name for file in self._storage.list(path)] for path in sorted(partition_paths)}
         if _removals(load_timeline(self._storage, DATA_ROOT)) != _removals(view.timeline):
             raise FileMissingError(f"{self._storage.base_uri}: files were removed while they were listed")
         for path in partition_paths:
             self._slices[path] = {}
-        for each in view.slices(names):
-            self._slices[each.partition_path][each.file_id] = each
+        for file_slice in view.slices(names):
+            self._slices[file_slice.partition_path][file_slice.file_id] = file_slice
 
 
 def _removals(timeline: Timeline) -> frozenset[str]:
-    return frozenset(each.requested for each in timeline.instants if each.action in _REMOVING)
+    return frozenset(instant.requested for instant in timeline.instants if instant.action in _REMOVING)

@@ -1,4 +1,4 @@
-"""One method per tier: each answers what it knows of the keys that are still open."""
+"""Asks the tiers: one method per tier, which answers what that tier knows of the keys still open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidemark.stream_runtime.clock import Clock
 
 
 class TierReads:
-    """See the module. Answers of lower tiers about present keys go to the hot cache."""
+    """Reads of all tiers. Present keys that RocksDB or the metadata table answers go to the hot cache."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class TierReads:
         clock: Clock,
         tier_read: Callable[[str, float], None],
     ) -> None:
-        """``tier_read`` is told each look: which tier, how many seconds."""
+        """``tier_read`` is called after each read with the tier's name and the seconds it took."""
         self._rocks, self._stored, self._store, self._hot = rocks, stored, store, hot
         self._mdt, self._tombstones, self._slices = mdt, tombstones, slices
         self._limits, self._clock = limits, clock
@@ -49,11 +49,11 @@ class TierReads:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def seconds(self) -> dict[str, float]:
-        """Time spent in each tier."""
+        """Seconds spent in each tier, by the name of the figure."""
         return {f"{name}_seconds": spent for name, spent in self._seconds.items()}
 
     def uncommitted(self, entries: LaneEntries, keys: list[bytes], columns: AnswerColumns) -> None:
-        """The lane's entries in memory; deleted keys are absent here, with their tombstone."""
+        """Answers from the lane's entries in memory. A deleted key is absent there, and has its tombstone."""
         started = self._clock.monotonic_s()
         slots = entries.find(keys)
         known = slots >= 0
@@ -70,7 +70,7 @@ class TierReads:
         self._spent("uncommitted", started)
 
     def hot(self, keys: list[bytes], columns: AnswerColumns) -> None:
-        """Committed locations that were used lately."""
+        """Answers from the hot cache."""
         if not columns.open.size:
             return
         started = self._clock.monotonic_s()
@@ -83,25 +83,30 @@ class TierReads:
     def rocksdb(
         self, held: Mapping[int, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
     ) -> None:
-        """Committed locations on local disk; ABSENT is an entry, too."""
+        """Answers from RocksDB, where an entry may also say that the key is absent.
+
+        A stored ordering value is exact only if the entry was written in the shard's present generation.
+        """
         if not columns.open.size:
             return
         started = self._clock.monotonic_s()
         values = self._rocks.get_many(columns.open_keys(keys))
-        present, found = unpack(values, ENTRY)
+        present, stored = unpack(values, ENTRY)
         known = np.zeros(len(values), np.bool_)
         known[present] = True
         of_shard = shards[columns.open[present]]
+        # A small array indexed by shard instead of a lookup per key: with generation 2 of shard 0 and 7 of
+        # shard 3 it is [2, 0, 0, 7], and the keys of shards [3, 0] get [7, 2].
         generations = np.zeros(int(of_shard.max(initial=0)) + 1, np.uint32)
         for number in np.unique(of_shard).tolist():
             generations[number] = held[number].generation
-        exact = ((found["flags"] & EXACT) > 0) & (found["generation"] == generations[of_shard])
+        exact = ((stored["flags"] & EXACT) > 0) & (stored["generation"] == generations[of_shard])
         at = columns.close(
             known,
             Tier.ROCKSDB,
-            self._stored.to_local(found["location"]),
-            found["ordering"],
-            (found["flags"] & HAS_ORDERING) > 0,
+            self._stored.to_local(stored["location"]),
+            stored["ordering"],
+            (stored["flags"] & HAS_ORDERING) > 0,
             exact,
         )
         self._to_hot(at, keys, shards, columns)
@@ -116,7 +121,7 @@ class TierReads:
         columns: AnswerColumns,
         held_shards: set[int],
     ) -> None:
-        """The record index's base files, by blocks. What is found nowhere stays open: absent."""
+        """Answers from blocks of the record index's base files. Keys that are not there stay open: absent."""
         if not columns.open.size:
             return
         started = self._clock.monotonic_s()
@@ -136,9 +141,11 @@ class TierReads:
         self._spent("mdt", started)
 
     def tombstones(self, composite: list[bytes], keys: pa.StringArray, columns: AnswerColumns) -> None:
-        """Ordering values of absent keys. Expired ones count as long as a slice still holds the delete."""
+        """Adds the tombstones of absent keys. An expired one counts while its slice still
+        holds the delete.
+        """
         absent = columns.absent()
-        known, rows = self._tombstones.get([composite[each] for each in absent.tolist()])
+        known, rows = self._tombstones.get([composite[position] for position in absent.tolist()])
         expired = np.flatnonzero(known & (rows["expires_ms"] <= self._clock.now_ms()))
         if expired.size:
             ended = rows[expired]
@@ -149,7 +156,7 @@ class TierReads:
             )
             over = expired[~held]
             known[over] = False
-            self._tombstones.remove(composite[each] for each in absent[over].tolist())
+            self._tombstones.remove(composite[position] for position in absent[over].tolist())
         columns.add_tombstones(absent[known], rows["ordering"][known], rows["location"][known])
 
     def _spent(self, tier: str, started_s: float) -> None:
@@ -163,4 +170,4 @@ class TierReads:
         rows["shard"] = shards[at]
         for name in ("location", "ordering", "has_ordering", "exact"):
             rows[name] = getattr(columns, name)[at]
-        self._hot.put([keys[each] for each in at.tolist()], rows)
+        self._hot.put([keys[position] for position in at.tolist()], rows)

@@ -1,11 +1,11 @@
 """The tiered index of one assigner process: uncommitted → hot cache → RocksDB → metadata table.
 
-What each tier may be asked for, and why the order is sound, is in ARCHITECTURE.md, "Assign" and "Cache
-tiers"; `shards` states RocksDB's invariant. Here the tiers are asked one after the other, and lanes are
-opened, promoted and given up.
+This module asks the tiers one after the other, and opens, promotes and gives up lanes. What each tier
+holds, and why the order is sound, is in ARCHITECTURE.md, "Assign" and "Cache tiers"; `shards` states
+RocksDB's invariant.
 
-Invariant of an open lane: its shards reflect the snapshot that it was brought to and what was promoted since;
-every counted change after that is in the lane's memory.
+Invariant of an open lane: its shards in RocksDB have all changes of the snapshot that they were brought to
+and of the epochs promoted since. Every counted change after those is in the lane's memory.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from tidemark.stream_runtime.clock import Clock
 _log = logging.getLogger("tidemark.assigner")
 _RELOADS_MAX: Final = 4
 PROMOTED_MIN: Final = 1_000
-"""Promoted commits that are remembered before anybody looks which of them are archived."""
+"""So many promoted commits are remembered before the timeline is listed to forget the archived ones."""
 
 
 class TieredIndex:
-    """See the module and `ports.KeyIndex`. For one thread."""
+    """`ports.KeyIndex` over all tiers. For one thread."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class TieredIndex:
     # ------------------------------------------------------------------ lanes
 
     def open_lane(self, lane: int, snapshot: MetadataTableSnapshot, known: Known | None = None) -> None:
-        """See `ports.KeyIndex`. Uncommitted entries of an earlier opening are forgotten."""
+        """Brings the lane's shards to the snapshot, and forgets uncommitted entries of an earlier opening."""
         if known is not None:
             self._known, self._promoted = known, set()
             self._required = known.committed or self._required
@@ -131,19 +131,19 @@ class TieredIndex:
         self._held[lane] = held
 
     def close_lane(self, lane: int) -> None:
-        """As `KeyIndex`."""
+        """Forgets the lane's entries in memory and in the hot cache; RocksDB keeps its shards."""
         held = self._held.pop(lane, None)
         if held is not None:
             self._hot.drop_shards(held.shards)
 
     def rewind(self) -> None:
-        """As `KeyIndex`."""
+        """Closes all lanes, and forgets what was read of file slices: another writer may have committed."""
         self._held.clear()
         self._slices.forget()
         self._deletes.forget()
 
     def _bring_to(self, held: HeldLane, snapshot: MetadataTableSnapshot) -> None:
-        """All shards of the lane to the snapshot, or to a newer one when its files vanished."""
+        """Brings all shards of the lane to the snapshot, or to a newer one if its files were cleaned away."""
         for _ in range(_RELOADS_MAX):
             shown = ShownTimeline(snapshot.data_timeline, self._known, frozenset(self._promoted))
             if not shown.shows(self._required):
@@ -162,7 +162,7 @@ class TieredIndex:
             self._hot.drop_shards(numbers)
             try:
                 self._replaced.look(snapshot.data_timeline)
-                held.shards.update({each: self._store.open(each, snapshot, shown) for each in numbers})
+                held.shards.update({shard: self._store.open(shard, snapshot, shown) for shard in numbers})
                 held.shown = shown
                 return
             except FileMissingError:
@@ -170,7 +170,7 @@ class TieredIndex:
         raise self._vanishing(held)
 
     def _reload(self, held: HeldLane) -> None:
-        """The lane to the newest snapshot; a lane for which that fails is closed."""
+        """Brings the lane to the newest snapshot. If that fails, the lane is closed and the error raised."""
         try:
             self._bring_to(held, MetadataTableSnapshot.load(self._storage))
         except BaseException:
@@ -191,7 +191,10 @@ class TieredIndex:
     # ------------------------------------------------------------------ questions
 
     def lookup(self, lane: int, keys: pa.StringArray, shards: Int32Array) -> LookupAnswer:
-        """As `KeyIndex`."""
+        """Asks the tiers in turn where each key is; the lane is reloaded if index files vanish meanwhile.
+
+        Raises LaneNotOpenError, TimelineConflictError when files keep vanishing.
+        """
         held = self._lane(lane)
         composite = composite_keys(keys, shards)
         for _ in range(_RELOADS_MAX):
@@ -213,7 +216,7 @@ class TieredIndex:
         raise self._vanishing(held)
 
     def exact_ordering(self, lane: int, keys: pa.StringArray, locations: Int32Array) -> Int64Array:
-        """As `KeyIndex`."""
+        """Reads the keys' stored ordering values from file slices and uncommitted entries."""
         held = self._lane(lane)
         started = self._clock.monotonic_s()
         composite = composite_keys(keys, record_index_shard(keys, self._num_shards))
@@ -231,30 +234,30 @@ class TieredIndex:
                     f"{keys_elsewhere}. Index and data disagree: run `tidemark verify`, then rebuild the "
                     "record index"
                 )
-            # Otherwise our uncommitted entries place keys as they were before the other writer's commit. The
-            # coordinator has not seen that commit yet; once it has, it rewinds the lane.
+            # Otherwise our uncommitted entries have the keys' places from before the other writer's commit.
+            # The coordinator has not seen that commit yet; once it has, it rewinds the lane.
             raise IndexOutdatedError(f"another writer committed meanwhile: {keys_elsewhere}")
         return ordering
 
     def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
-        """As `KeyIndex`."""
+        """Whether a delete in each row's file group would hide the row."""
         return self._deletes.hides(keys, locations, ordering)
 
     # ------------------------------------------------------------------ changes
 
     def stage(self, lane: int, changes: StagedChanges) -> None:
-        """As `KeyIndex`."""
+        """Adds the changes to the lane's memory."""
         self._lane(lane).entries.stage(composite_keys(changes.keys, changes.shards), changes)
 
     def counted(
         self, lanes: Iterable[int], ledger_offset: int, tombstones_next: Mapping[int, int] | None = None
     ) -> None:
-        """As `KeyIndex`."""
+        """Marks the lanes' staged changes as those of the transaction at this ledger offset."""
         for lane in lanes:
             self._lane(lane).entries.counted(ledger_offset, (tombstones_next or {}).get(lane))
 
     def drop_staged(self, lane: int) -> None:
-        """As `KeyIndex`."""
+        """Takes the lane's staged changes back that were not counted."""
         self._lane(lane).entries.drop_staged()
 
     def load_counted(
@@ -265,24 +268,24 @@ class TieredIndex:
         tombstone_rows: Iterable[pa.RecordBatch] = (),
         tombstones_next: int | None = None,
     ) -> None:
-        """As `KeyIndex`."""
+        """Stages and counts a former owner's transaction from its rows."""
         tombstones = TombstoneRows(tombstone_rows, self._locations)
         for changes in changes_of_rows(index_rows, tombstones, self._locations):
             self.stage(lane, changes)
         self._lane(lane).entries.counted(ledger_offset, tombstones_next)
 
     def tombstones_position(self, lane: int) -> int:
-        """As `KeyIndex`."""
+        """The first offset of the lane's tombstones partition that RocksDB does not have."""
         return self._tombstones.position(lane)
 
     def load_tombstones(self, lane: int, rows: Iterable[pa.RecordBatch], position: int) -> None:
-        """As `KeyIndex`."""
-        found = TombstoneRows(rows, self._locations)
-        put = self._tombstones.merged(found.composite(), found.rows)
+        """Writes committed tombstones and their new position to RocksDB, in one batch."""
+        loaded = TombstoneRows(rows, self._locations)
+        put = self._tombstones.merged(loaded.composite(), loaded.rows)
         self._rocks.write([put, self._tombstones.position_put(lane, position)])
 
     def promote(self, through: int, completion: str | None, epoch: int, instant: str | None = None) -> None:
-        """As `KeyIndex`."""
+        """Moves committed entries from memory to RocksDB, then sweeps a little and keeps to `state.disk`."""
         for held in self._held.values():
             self._promotion.promote(held, through, completion)
         if completion is not None:
@@ -298,14 +301,16 @@ class TieredIndex:
         self._keep_to_disk_limit()
 
     def _forget_archived(self) -> None:
-        """Of what was promoted only commits matter that a listing of the timeline may show: those that are
-        archived are never asked for. So the set is at most twice as large as the active timeline.
+        """Forgets promoted commits that are archived: only those matter that a listing of the active timeline
+        shows. So the set is at most twice as large as the active timeline, or `PROMOTED_MIN`.
         """
         self._promoted &= self._slices.shown_times()
         self._promoted_max = max(PROMOTED_MIN, 2 * len(self._promoted))
 
     def _keep_to_disk_limit(self) -> None:
-        """Other lanes' shards go first; then ours start anew from a snapshot that shows all promoted."""
+        """Gives shards up until RocksDB fits into `state.disk`: first those of lanes that are not open
+        here, then ours, which start anew from the newest snapshot.
+        """
         if self._promotion.drop_foreign_shards(self._held_shards()):
             return
         for held in list(self._held.values()):
@@ -327,11 +332,11 @@ class TieredIndex:
     # ------------------------------------------------------------------ figures
 
     def uncommitted_entries(self) -> int:
-        """As `KeyIndex`."""
+        """Entries in memory that no committed epoch covers, of all open lanes."""
         return sum(len(held.entries) for held in self._held.values())
 
     def figures(self) -> dict[str, float]:
-        """As `KeyIndex`."""
+        """Counters, times and sizes of all tiers: name -> value."""
         return {
             **{f"keys_{name}": float(count) for name, count in self._answered.items()},
             **self._reads.seconds(),

@@ -1,6 +1,6 @@
-"""Gives the space of ended tombstones back, a little after each promotion.
+"""Removes expired tombstones from RocksDB, some after each promotion.
 
-A tombstone that is asked for ends by itself; this is for the keys that never come back.
+A lookup removes the expired tombstone of its key. The sweep is for keys that never come back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD: Final = len(TOMBSTONE_PREFIX)
 
 
 class TombstoneSweep:
-    """Goes round and round over all tombstones, bounded in each step."""
+    """Goes over all tombstones again and again, in steps of limited size."""
 
     def __init__(
         self,
@@ -43,7 +43,9 @@ class TombstoneSweep:
         self.removed = 0
 
     def step(self, shards: Collection[int]) -> None:
-        """Looks at some tombstones; of these shards it removes those that ended."""
+        """Checks the next tombstones; removes those of ``shards`` that expired and whose slice has no such
+        delete.
+        """
         items = list(islice(self._rocks.items_from(self._cursor, _END), _TOMBSTONES_PER_STEP))
         full = len(items) == _TOMBSTONES_PER_STEP
         self._cursor = items[-1][0] + b"\0" if full else TOMBSTONE_PREFIX
@@ -58,12 +60,12 @@ class TombstoneSweep:
         expired, located = expired[looked_at], located[looked_at]
         if not expired.size:
             return
-        keys = [items[each][0][_HEAD:] for each in expired.tolist()]
+        keys = [items[position][0][_HEAD:] for position in expired.tolist()]
         try:
             names = pa.array([key[2:].decode() for key in keys], pa.string())
             held = self._slices.reach(names, located, rows["ordering"][expired])
         except TimelineConflictError:
-            return  # files keep vanishing just now; the next round comes by again
+            return  # files keep vanishing just now; a later round checks these tombstones again
         gone = [key for key, holds in zip(keys, held.tolist(), strict=True) if not holds]
         self._tombstones.remove(gone)
         self.removed += len(gone)

@@ -1,14 +1,15 @@
-"""Tombstones in RocksDB: the ordering value at which an absent key was deleted.
+"""Tombstones in RocksDB: the ordering value with which an absent key was deleted.
 
-A tombstone is the greatest over the records of its key in committed transactions that held when the last of
-them was made, and is asked only for absent keys. It ends at `expires_ms`, but not while a file slice still
-holds the delete.
+There is one tombstone per key, and it matters only while the key is absent. It ends at ``expires_ms``, but
+not while a file slice still holds the delete. Two tombstones of one key become one by this rule:
 
-What ended stays ended: a row that came after the end may be below the former delete, and be deleted itself.
-The later delete's tombstone alone tells of that. Example, with a life of a week: a delete at 90, ten days
-later a row at 49, and a delete at 79. A row at 80 counts, on a disk that never saw the first one and on
-a new one, for which the topic is read from its start. Of two that held at one time the greater stays, until
-the later one ends.
+* They were made less than ``ttl_ms`` apart, so both held at one time: the greater ordering value is kept.
+* They were made further apart: the later one replaces the earlier, whose time was over.
+
+In both cases the later end is kept. Example for the second case, with a ttl of a week: a delete with value
+90; ten days later a row with 49 and a delete with 79. A row with 80 then counts. That must be so on every
+disk: on one that removed the first tombstone when it ended, and on a new one, for which the topic is read
+from its start.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ TombstoneArray = npt.NDArray[np.void]
 
 
 class TombstoneStore:
-    """See the module. Keys are entry keys; rows are `TOMBSTONE` with this process's location ids. ``ttl_ms``:
-    how long a tombstone holds, so that its end tells when it was made.
+    """Reads and merges tombstones. Keys are entry keys; rows are `TOMBSTONE` with this process's location
+    ids.
+
+    ``ttl_ms``: how long each tombstone holds, so that its end also tells when it was made.
     """
 
     def __init__(self, rocks: RocksTier, stored: StoredLocations, ttl_ms: int) -> None:
@@ -44,21 +47,25 @@ class TombstoneStore:
         self._in_use: dict[int, bool] = {}
 
     def get(self, keys: list[bytes]) -> tuple[BoolArray, TombstoneArray]:
-        """(which keys have a tombstone, a row per key)."""
+        """Returns whether each key has a tombstone, and one row per key (location -1 where it has none)."""
         rows = np.zeros(len(keys), TOMBSTONE)
         rows["location"] = -1
         known = np.zeros(len(keys), np.bool_)
-        asked = [each for each, key in enumerate(keys) if self._has_any(key[:2])]
-        values = self._rocks.get_many([TOMBSTONE_PREFIX + keys[each] for each in asked])
-        present, found = unpack(values, TOMBSTONE)
+        asked = [position for position, key in enumerate(keys) if self._has_any(key[:2])]
+        values = self._rocks.get_many([TOMBSTONE_PREFIX + keys[position] for position in asked])
+        present, stored = unpack(values, TOMBSTONE)
         at = np.asarray(asked, np.int64)[present]
-        rows[at] = found
-        rows["location"][at] = self._stored.to_local(found["location"])
+        rows[at] = stored
+        rows["location"][at] = self._stored.to_local(stored["location"])
         known[at] = True
         return known, rows
 
     def merged(self, keys: list[bytes], rows: TombstoneArray) -> tuple[list[bytes], list[bytes]]:
-        """What to write so that each key keeps its tombstone; keys may repeat, in their order."""
+        """Returns the keys and values to write: new tombstones merged with each other and with the stored
+        ones.
+
+        ``keys`` may repeat.
+        """
         distinct, rows = self._one_of_each(keys, rows)
         known, stored = self.get(distinct)
         rows[known] = self._one_of(stored[known], rows[known])
@@ -72,25 +79,31 @@ class TombstoneStore:
         self._rocks.write([], [TOMBSTONE_PREFIX + key for key in keys])
 
     def position(self, lane: int) -> int:
-        """First offset of the lane's tombstones partition that is not reflected here."""
+        """The first offset of the lane's tombstones partition whose tombstones are not stored here."""
         value = self._rocks.get(POSITION_PREFIX + lane.to_bytes(4, "big"))
         return 0 if value is None else int.from_bytes(value, "big")
 
     def position_put(self, lane: int, position: int) -> tuple[list[bytes], list[bytes]]:
-        """Writes the position; it never goes back."""
+        """Returns the key and value to write for the lane's position, which never goes back."""
         position = max(position, self.position(lane))
         return [POSITION_PREFIX + lane.to_bytes(4, "big")], [position.to_bytes(8, "big")]
 
     def _has_any(self, shard: bytes) -> bool:
-        """Whether the shard ever had a tombstone: most streams have few, and asking costs a read a key."""
+        """Whether the shard ever had a tombstone. Most streams have few, and each lookup costs a read per
+        key.
+        """
         number = int.from_bytes(shard, "big")
         if number not in self._in_use:
-            found = next(self._rocks.items_from(*shard_range(TOMBSTONE_PREFIX, number)), None)
-            self._in_use[number] = found is not None
+            first = next(self._rocks.items_from(*shard_range(TOMBSTONE_PREFIX, number)), None)
+            self._in_use[number] = first is not None
         return self._in_use[number]
 
     def _one_of_each(self, keys: list[bytes], rows: TombstoneArray) -> tuple[list[bytes], TombstoneArray]:
-        """(distinct keys, what the records of each come to)."""
+        """Merges the rows of each key; returns the distinct keys, and one row for each.
+
+        Rows are merged round by round, because numpy handles a position once per assignment: for the keys
+        a, b, a the first round has the rows 0 and 1, the second one row 2, which is merged into a's.
+        """
         seen: Counter[bytes] = Counter()
         rounds: list[list[int]] = [[]]
         for at, key in enumerate(keys):
@@ -98,19 +111,19 @@ class TombstoneStore:
                 rounds.append([])
             rounds[seen[key]].append(at)
             seen[key] += 1
-        found, place = rows[rounds[0]], {key: at for at, key in enumerate(seen)}
+        merged, place = rows[rounds[0]], {key: at for at, key in enumerate(seen)}
         for again in rounds[1:]:
-            members = [place[keys[each]] for each in again]
-            found[members] = self._one_of(found[members], rows[again])
-        return list(seen), found
+            members = [place[keys[position]] for position in again]
+            merged[members] = self._one_of(merged[members], rows[again])
+        return list(seen), merged
 
     def _one_of(self, first: TombstoneArray, second: TombstoneArray) -> TombstoneArray:
-        """Per key what two tombstones come to. Either may be the later one: a topic may be read again."""
+        """Merges two tombstones per key. Either may be the later one, because a topic may be read again."""
         apart = np.abs(second["expires_ms"] - first["expires_ms"]) >= self._ttl_ms
         is_later = second["expires_ms"] > first["expires_ms"]
         is_greater = second["ordering"] >= first["ordering"]
         stays = np.where(apart, is_later, is_greater)
-        found, other = np.where(stays, second, first), np.where(stays, first, second)
-        found["expires_ms"] = np.maximum(first["expires_ms"], second["expires_ms"])
-        found["location"] = np.where(found["location"] >= 0, found["location"], other["location"])
-        return found
+        kept, other = np.where(stays, second, first), np.where(stays, first, second)
+        kept["expires_ms"] = np.maximum(first["expires_ms"], second["expires_ms"])
+        kept["location"] = np.where(kept["location"] >= 0, kept["location"], other["location"])
+        return kept

@@ -1,9 +1,10 @@
-"""Entries of one lane that no committed epoch covers: the newest tier, in memory alone.
+"""Entries of one lane that no committed epoch covers: the uppermost tier, in memory only.
 
-Entries are appended in the order of tagging and numbered upwards for good (`slot`). Each knows the slot
-that it replaced as its key's newest, so that what was staged last can be taken back exactly.
+Entries are appended in the order of tagging. Their numbers (`slot`) ascend for the life of the lane, also
+after older entries were discarded. Each entry has the slot that was its key's newest before it, so that the
+entries staged last can be taken back.
 
-Invariant: `_newest` holds a key if and only if a kept slot has it, with the greatest such slot.
+Invariant: `_newest` has exactly the keys of the kept slots, each with its greatest slot.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ SLOT: Final = np.dtype(
 )
 SlotArray = npt.NDArray[np.void]
 _NONE: Final = -1
-# A key's bytes object, its dictionary cell and number, beside the key's own length.
+# Bytes per entry beside the key's own: its bytes object, dictionary cell, number and row.
 _ENTRY_OVERHEAD: Final = 200 + SLOT.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Slots below `end` (and above the mark before) belong to the transaction at this ledger offset."""
+    """Slots from the previous mark's end up to ``end`` belong to the transaction at this ledger offset."""
 
     end: int
     ledger_offset: int
@@ -47,7 +48,7 @@ class _Mark:
 
 
 class LaneEntries:
-    """See the module."""
+    """The uncommitted entries of one lane, by slot and by key."""
 
     def __init__(self) -> None:
         self._base = 0
@@ -62,7 +63,7 @@ class LaneEntries:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, estimated."""
+        """Estimated memory held, in bytes."""
         return self._key_bytes + len(self._keys) * _ENTRY_OVERHEAD
 
     def find(self, keys: list[bytes]) -> Int64Array:
@@ -71,11 +72,11 @@ class LaneEntries:
 
     def rows(self, slots: Int64Array) -> SlotArray:
         """The entries in these slots."""
-        found: SlotArray = self._rows[slots - self._base]
-        return found
+        rows: SlotArray = self._rows[slots - self._base]
+        return rows
 
     def stage(self, keys: list[bytes], changes: StagedChanges) -> None:
-        """Appends a batch; keys are unique."""
+        """Appends a batch of changes. ``keys`` must be unique."""
         count, kept = len(keys), len(self._keys)
         rows = np.empty(count, SLOT)
         for name in SLOT.names or ():
@@ -93,7 +94,9 @@ class LaneEntries:
         self._key_bytes += sum(map(len, keys))
 
     def _inherit_tombstones(self, rows: SlotArray) -> None:
-        """An absent key that stays absent keeps the greater tombstone and where it was deleted from."""
+        """Gives a key that was absent and stays absent the greater of both tombstones, and its former
+        location.
+        """
         again = np.flatnonzero((rows["location"] < 0) & (rows["previous"] >= 0))
         before = self.rows(rows["previous"][again])
         both = before["location"] < 0
@@ -108,11 +111,11 @@ class LaneEntries:
         rows[again] = after
 
     def counted(self, ledger_offset: int, tombstones_next: int | None) -> None:
-        """What was staged since the last call belongs to the transaction at this ledger offset."""
+        """Assigns the changes staged since the last call to the transaction at this ledger offset."""
         self._marks.append(_Mark(self._end, ledger_offset, tombstones_next))
 
     def drop_staged(self) -> None:
-        """Takes back what was staged since the last `counted`."""
+        """Takes back the changes staged since the last `counted`, newest first."""
         start = self._marks[-1].end if self._marks else self._base
         kept = start - self._base
         dropped = self._keys[kept:]
@@ -126,7 +129,9 @@ class LaneEntries:
         del self._keys[kept:]
 
     def through(self, ledger_offset: int) -> tuple[int, int | None]:
-        """(first slot after the transactions up to that offset, their last tombstones position if any)."""
+        """Returns the slot behind the transactions up to that ledger offset, and their last tombstones
+        position (None: they have none).
+        """
         end, position = self._base, None
         for mark in self._marks:
             if mark.ledger_offset > ledger_offset:
@@ -136,17 +141,18 @@ class LaneEntries:
         return end, position
 
     def newest_below(self, end: int) -> tuple[list[bytes], SlotArray]:
-        """Keys with entries below that slot, each with the newest of those entries."""
+        """Returns the keys that have entries below that slot, and for each the newest of those entries."""
         count = end - self._base
         last = dict(zip(self._keys[:count], range(count), strict=True))
         slots = np.fromiter(last.values(), np.int64, len(last))
         return list(last), self._rows[slots]
 
     def discard_through(self, ledger_offset: int) -> None:
-        """Forgets the transactions up to that offset; call it only once a lower tier shows them.
+        """Forgets the transactions up to that ledger offset. To be called only when RocksDB has their
+        entries.
 
-        A transaction without entries of this lane ends where the one before it does, and stays: its position
-        in the tombstones is not reached yet.
+        Marks of later transactions are kept even if they end at the same slot, having no entries of this
+        lane: their position in the tombstones topic is still needed.
         """
         end, _ = self.through(ledger_offset)
         count = end - self._base

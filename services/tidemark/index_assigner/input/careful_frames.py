@@ -1,8 +1,8 @@
-"""What a careful reader (`careful_child`) and its parent (`careful_lanes`) say to each other, over pipes.
+"""The messages between the child process that reads a suspect lane (`careful_child`) and its parent
+(`careful_lanes`), over pipes.
 
-Frames: four bytes of length, big endian, then MessagePack. The parent sends one `Setup`, then one `Task`
-after the other; the child sends `Answer`s, the last one of a task is not READING, FETCHED,
-DECODING or TAKEN.
+A frame is its length (four bytes, big endian), then MessagePack. The parent sends one `Setup`, then
+`Task`s, one at a time. The child sends `Answer`s; DONE, UNREADABLE or FAILED is the last answer to a task.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ _Frame = TypeVar("_Frame")
 
 
 class CarefulSettings(msgspec.Struct, frozen=True):
-    """Of consumers: ``ahead`` fetches few record batches at a time, ``alone`` one, and the next one late."""
+    """Settings of Kafka consumers: ``ahead`` fetches few record batches at a time; ``alone`` fetches one, and
+    the next one late.
+    """
 
     ahead: dict[str, Any]
     alone: dict[str, Any]
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """``config``: the table's file. ``memory_bytes``: what the child may take."""
+    """What a child needs before its first task.
+
+    ``config``: path of the table's configuration file. ``memory_bytes``: the child's limit of memory.
+    """
 
     settings: CarefulSettings
     config: str
@@ -38,10 +43,10 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """Read a partition from ``first`` on, about ``bytes_max`` of keys and values or to its end.
+    """Read a partition from offset ``first`` on, up to its end or about ``bytes_max`` of keys and values.
 
-    ``records_alone``: for so many records one batch is fetched at a time, and nothing while its records are
-    decoded, each by itself.
+    ``records_alone``: for so many records, fetch one batch at a time, fetch nothing while its records are
+    decoded, and decode each record by itself.
     """
 
     topic: str
@@ -52,26 +57,30 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Kind(StrEnum):
-    """What an answer says."""
+    """What the child reports."""
 
     READING = "reading"
-    """There is room for an ordinary batch, and fetching begins: who dies before that died of no record."""
+    """There is memory for an ordinary batch, and fetching begins. A child that dies before died of no
+    record.
+    """
     FETCHED = "fetched"
-    """A batch was fetched alone; the client ends. Who dies now died of what the client fetched behind it."""
+    """A batch was fetched alone, and the client is being closed. A child that dies now died of what its
+    client
+    fetched behind that batch."""
     DECODING = "decoding"
     """The record at ``offset`` was fetched alone, and is decoded next."""
     TAKEN = "taken"
     """``records`` were fetched and decoded."""
     DONE = "done"
-    """Enough, or the end; ``offset`` is where to go on."""
+    """The task's bytes were read, or the partition's end was reached; ``offset`` is where to go on."""
     UNREADABLE = "unreadable"
-    """The client refuses the batch that begins at ``offset``; ``text`` says why."""
+    """The client refuses the record batch that begins at ``offset``; ``text`` says why."""
     FAILED = "failed"
-    """Nothing that has to do with a record, as ``text`` says; it may be tried again."""
+    """The task failed for a reason that no record led to (``text``); it may be tried again."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """See `Kind`."""
+    """One report of the child. `Kind` says which of the fields it sets."""
 
     kind: Kind
     offset: int = 0
@@ -80,11 +89,11 @@ class Answer(msgspec.Struct, frozen=True):
 
     @classmethod
     def taken(cls, messages: Sequence[Message]) -> Answer:
-        """The messages as records."""
+        """A TAKEN answer with these messages as its records."""
         return cls(Kind.TAKEN, records=[tuple(message) for message in messages])
 
     def messages(self) -> list[Message]:
-        """The records as messages."""
+        """The records of a TAKEN answer as messages."""
         return [
             Message._make((*record[:5], tuple((name, value) for name, value in record[5]), *record[6:]))
             for record in self.records
@@ -92,16 +101,20 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def write_frame(stream: IO[bytes], frame: Setup | Task | Answer) -> None:
-    """Sends it at once."""
+    """Writes the frame and flushes the stream."""
     content = msgspec.msgpack.encode(frame)
-    # Apart: a large record is copied often enough.
+    # Length and content are written one after the other, because joining them would copy a large record
+    # again.
     stream.write(_LENGTH.pack(len(content)))
     stream.write(content)
     stream.flush()
 
 
 def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame | None:
-    """The next one; None when the other side is gone, in the middle of a frame or not."""
+    """Reads the next frame; None when the other side is gone, also in the middle of a frame.
+
+    Raises msgspec.MsgspecError when the bytes are no frame of this kind.
+    """
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None

@@ -1,13 +1,15 @@
-"""Lanes that are read in a process of their own, since who read them before died (`careful_child`).
+"""Reads suspect lanes in a child process (`careful_child`), because earlier readers of them died.
 
-One lane after the other, on a thread that talks to the child. What comes out is handed to the stage like what
-any reader reads; where the child dies again and again (`careful_rule`), the lane is deadly there. A lane is
-read so until its end, or until more bytes came than a reader has fetched ahead and not yet published: then
-what killed the former readers did not lie in it, or is gone.
+A thread talks to the child, and reads one lane after the other. It hands the child's messages to the stage
+like those of any reader. Reading a lane this way ends
 
-A child that says nothing for minutes is ended. While it decodes one record alone it hangs in that record,
-which counts like a death; while it fetches, it may wait for a disk as well, so that stops no lane. (600 KB of
-gzip that unpack to 600 MB took it a minute on a busy machine.)
+* at a deadly record: the child died there twice in a row (`careful_rule`); or
+* at the partition's end, or after more bytes than an ordinary reader fetches ahead of what it has published:
+  the earlier readers did not die of a record of this lane, or the record is gone.
+
+The parent ends a child that says nothing for three minutes. If it was decoding one record alone, it hangs in
+that record, and the silence counts like a death. If it was fetching, it may have waited for the broker's
+disk, so that stops no lane. (600 KB of gzip that unpack to 600 MB took it a minute on a busy machine.)
 """
 
 from __future__ import annotations
@@ -44,9 +46,12 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a lane's reading: messages, or an end. ``next``: where to go on once it is over.
+    """A result of reading a suspect lane; exactly one of these:
 
-    ``hangs``: deadly, as whoever decodes what lies there never ends.
+    * ``messages``: read, and proven harmless;
+    * ``is_over``: the lane is read with the others from ``next`` on;
+    * ``is_deadly``: the record at ``next`` ends its readers (``hangs``: they never end by themselves);
+    * ``error``: the client refuses a record batch.
     """
 
     place: TopicPartition
@@ -59,33 +64,37 @@ class Found:
 
 
 class CarefulLanes(Protocol):
-    """Owned by the stage's thread. `found` never waits."""
+    """Reads suspect partitions. Owned by the stage's thread; no method but `close` waits."""
 
     def start(self, place: TopicPartition, first: int) -> None:
-        """Reads the partition from here on, when its turn comes."""
+        """Reads the partition from offset ``first`` on, after those that were started before."""
         ...
 
     def forget(self, place: TopicPartition) -> None:
-        """Nothing of the partition is wanted any more."""
+        """Stops reading the partition; its results are dropped from now on."""
         ...
 
     def found(self) -> Found | None:
-        """The next thing that is found."""
+        """Returns the next result; None when there is none yet."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends all reading."""
+        ...
 
 
 @dataclass
 class _Reading:
+    """A partition that is read in the child. ``left_bytes``: of keys and values, until it is over."""
+
     place: TopicPartition
     state: rule.CarefulLane
     left_bytes: int
     failures: int = 0
     may_die: bool = False
-    """Whether the child does now what a record of the lane may end it in."""
+    """Whether a record of the lane could end the child in what it does now."""
     decodes_alone: bool = False
-    """Whether the child decodes now the record at the state's next offset, and does nothing else."""
+    """Whether the child decodes the record at ``state.next`` now, and does nothing else."""
     is_done: bool = False
     forgotten: threading.Event = field(default_factory=threading.Event)
 
@@ -96,8 +105,10 @@ class ChildReader:
     def __init__(
         self, setup: Setup, bytes_max: int, clock: Clock | None = None, module: str = _CHILD
     ) -> None:
-        """``setup``: its memory is set anew for each child. ``bytes_max``: of keys and values of a lane.
-        ``module``: what the child runs.
+        """``setup``: sent to each child, with the memory that is spare when the child starts.
+
+        ``bytes_max``: how many bytes of keys and values to read of a lane. ``module``: the child's main
+        module.
         """
         self._setup = setup
         self._clock = clock or SystemClock()
@@ -147,7 +158,7 @@ class ChildReader:
         if self._thread is not None:
             self._thread.join(_RETRY_S + 10.0)
 
-    # ------------------------------------------------------------ the thread
+    # ------------------------------------------------------------ on the thread that talks to the child
 
     def _work(self) -> None:
         try:
@@ -163,7 +174,7 @@ class ChildReader:
         return reading.is_done or reading.forgotten.is_set() or self._stopped.is_set()
 
     def _step(self, reading: _Reading) -> None:
-        """One task of the child, as far as it comes."""
+        """Gives the child one task, and follows its answers until the task or the child ends."""
         child, state = self._started(), reading.state
         reading.may_die = reading.decodes_alone = False
         assert child.stdin is not None
@@ -178,22 +189,22 @@ class ChildReader:
                 return
             if not self._follow(reading, answer):
                 return
-        # The child may be in the middle of what nobody wants any more.
+        # The reading was forgotten, and the child may be in the middle of it.
         self._end_child()
 
     def _heard(self, stream: IO[bytes]) -> Answer | None:
-        """The child's next answer; None: it has ended, or has to."""
+        """The child's next answer; None when the child has ended, or sent bytes that are no answer."""
         self._silent_from_s = self._clock.monotonic_s()
         try:
             return read_frame(stream, Answer)
         except msgspec.MsgspecError as error:
-            _log.warning("the process that reads lanes apart says what is no answer: %s", error)
+            _log.warning("the process that reads lanes apart sent bytes that are no answer: %s", error)
             return None
         finally:
             self._silent_from_s = math.inf
 
     def _follow(self, reading: _Reading, answer: Answer) -> bool:
-        """Whether the child's task goes on."""
+        """Acts on an answer; returns whether the child's task goes on."""
         reading.decodes_alone = answer.kind is Kind.DECODING
         if answer.kind in (Kind.READING, Kind.FETCHED):
             reading.may_die = answer.kind is Kind.READING
@@ -201,7 +212,7 @@ class ChildReader:
         if answer.kind is Kind.TAKEN:
             messages = answer.messages()
             reading.failures = 0
-            reading.left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in messages)
+            reading.left_bytes -= sum(len(one.value or b"") + len(one.key or b"") for one in messages)
             reading.state = rule.taken(reading.state, messages[-1].offset + 1, len(messages))
             self._say(reading, Found(reading.place, messages))
             return True
@@ -219,7 +230,11 @@ class ChildReader:
         return False
 
     def _ended(self, reading: _Reading, child: subprocess.Popen[bytes]) -> None:
-        """The child is gone: by a signal while it read, it may have died of that; else it could not work."""
+        """Judges why the child ended.
+
+        By a signal that a record can lead to, while it read: that counts as a death of the lane's next
+        record. Otherwise something else kept the child from working.
+        """
         try:
             code = child.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -245,7 +260,7 @@ class ChildReader:
         self._stop_if_deadly(reading)
 
     def _was_silent(self, reading: _Reading) -> None:
-        """The child was ended, since it said nothing."""
+        """The parent ended the child because it said nothing for three minutes."""
         state = reading.state
         if not reading.decodes_alone:
             if reading.may_die and not state.alone:
@@ -272,7 +287,9 @@ class ChildReader:
             reading.is_done = True
 
     def _failed(self, reading: _Reading, text: str) -> None:
-        """Nothing that a record did. A lane does not wait for ever for what is only a precaution."""
+        """Counts a failure that no record led to. After 20 of them the lane is read with the others again:
+        reading it apart is a precaution, and the lane must not wait for it for ever.
+        """
         reading.failures += 1
         topic, partition = reading.place
         _log.warning("%s[%d] cannot be read apart: %s", topic, partition, text)

@@ -1,4 +1,4 @@
-"""When a lane that is read apart stops, and where; pure.
+"""Decides when a suspect lane stops, and at which offset. Pure.
 
 ::
 
@@ -6,15 +6,18 @@
       ▲                      │ ▲                              │
       └──enough were alone───┘ └──────a record was taken──────┘
 
-Ahead, what is behind the next record may be fetched already: a death says no more than that it is near.
-Alone, nothing but the next record's batch is fetched, and nothing is fetched while its records are decoded,
-one by one.
-Only two deaths alone at one offset name it, so nobody who kills processes by hand stops a healthy lane. And
-only a signal that a record can lead to is a death: SIGTERM and the like come from who ends a service.
+1. AHEAD: the child fetches several record batches at a time. If it dies, any of the fetched records may be
+   the cause. So from then on the lane is read alone.
+2. ALONE: the child fetches one record batch, ends its client, and decodes the records one by one. If it
+   dies, the record at the offset may be the cause, or somebody killed the process by hand.
+3. A second death at the same offset makes the record deadly: the lane stops there.
 
-Who decodes one record alone, and says nothing for minutes, hangs: its parent ends it, and that is a death,
-too. Who says nothing while it fetches may wait for a network or a disk: that names no offset, but from then
-on the lane is read alone, which tells.
+Only signals that a record can lead to count as a death. SIGTERM and the like come from whoever ends a
+service.
+
+A child that says nothing for minutes while it decodes one record alone hangs in it. Its parent ends it, and
+that counts as a death. A child that says nothing while it fetches may wait for a network or a disk. That
+names no offset; but from then on the lane is read alone, which shows whether a record is the cause.
 """
 
 from __future__ import annotations
@@ -25,13 +28,17 @@ from typing import Final, NamedTuple
 _BY_A_RECORD: Final = frozenset({SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGKILL, SIGSEGV})
 
 RECORDS_ALONE: Final = 300
-"""How many are read alone after a death, before the lane is read ahead again."""
+"""How many records are read alone after a death, before the lane is read ahead again."""
 DEATHS_MAX: Final = 2
+"""How many deaths at one offset, while it was read alone, make its record deadly."""
 
 
 class CarefulLane(NamedTuple):
-    """``next``: the first offset that is not proven to be harmless. ``alone``: records still to be read
-    alone. ``deaths``: alone, at ``next``; ``hangs``: those of them that were none until somebody ended them.
+    """State of a suspect lane.
+
+    ``next``: the first offset that is not proven harmless. ``alone``: how many records are still to be read
+    alone; 0: AHEAD. ``deaths``: of children that read ``next`` alone. ``hangs``: how many of those the parent
+    ended, because they said nothing.
     """
 
     next: int
@@ -41,37 +48,40 @@ class CarefulLane(NamedTuple):
 
     @property
     def is_deadly(self) -> bool:
-        """Whether what lies at ``next`` ends whoever reads it."""
+        """Whether the record at ``next`` ends the processes that read it."""
         return self.deaths >= DEATHS_MAX
 
     @property
     def is_hanging(self) -> bool:
-        """Whether whoever decodes what lies at ``next`` never ends."""
+        """Whether decoding the record at ``next`` never ends: all deaths there were hangs."""
         return self.is_deadly and self.hangs == self.deaths
 
 
 def taken(lane: CarefulLane, after: int, records: int) -> CarefulLane:
-    """Records up to ``after`` came out of the reader."""
+    """The state after the child decoded ``records`` records; ``after`` is the offset behind the last."""
     return CarefulLane(after, max(lane.alone - records, 0))
 
 
 def decoding(lane: CarefulLane, offset: int) -> CarefulLane:
-    """The next record was fetched alone, and lies at the offset: no record lies before it."""
+    """The state once the next record was fetched alone and is at ``offset``: no record lies before it.
+
+    When that is another offset than ``next``, deaths at ``next`` are forgotten: no record is there.
+    """
     return lane if lane.next == offset else CarefulLane(offset, lane.alone)
 
 
 def is_death(exit_code: int) -> bool:
-    """Whether a record may have ended the process; negative codes are signals, as `subprocess` has it."""
+    """Whether a record may have ended the process. A negative code is a signal, as in `subprocess`."""
     return -exit_code in _BY_A_RECORD
 
 
 def died(lane: CarefulLane) -> CarefulLane:
-    """The reader died."""
+    """The state after the child died of a signal that a record can lead to."""
     if not lane.alone:
         return CarefulLane(lane.next, RECORDS_ALONE)
     return CarefulLane(lane.next, RECORDS_ALONE, lane.deaths + 1, lane.hangs)
 
 
 def hung(lane: CarefulLane) -> CarefulLane:
-    """The reader was ended, since it said nothing while it decoded the record at ``next`` alone."""
+    """The state after the parent ended a child that said nothing while it decoded ``next`` alone."""
     return CarefulLane(lane.next, RECORDS_ALONE, lane.deaths + 1, lane.hangs + 1)

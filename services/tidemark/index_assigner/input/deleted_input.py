@@ -1,7 +1,7 @@
-"""Lanes whose next records were deleted before they were read, by the topic's retention or delete-records.
+"""Stops lanes whose next records were deleted before they were read, by retention or delete-records.
 
-A reader hears once that an offset is out of range, and of one partition where several are. So the positions
-of all lanes are compared with where their partitions start:
+A Kafka client reports an offset out of range once, and for one partition even where several are. So after
+such a report the positions of all lanes are compared with their partitions' start offsets:
 
 ::
 
@@ -11,8 +11,11 @@ of all lanes are compared with where their partitions start:
                            DOUBTED ──the ledger is read as far as it went then──► STOPPED
                               └──the lane is given up──► (nothing was lost)
 
-An owner that slept asks for what its successor read, and retention deleted behind it. The successor's claim
-is in the ledger: only who has read that and holds the lane still has lost something.
+A lane does not stop at once, because an out-of-date owner sees the same. Example: owner A is frozen at
+offset 100; owner B claims the lane and reads up to 500; retention deletes the first 400 records; A wakes up
+and asks for
+100. Nothing was lost. B's claim is in the ledger, so A reads the ledger up to its end of that moment: if it
+     holds the lane after that, nobody has read the records.
 """
 
 from __future__ import annotations
@@ -31,16 +34,18 @@ from tidemark.stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, T
 _log = logging.getLogger("tidemark.assigner")
 
 LedgerRead: TypeAlias = Callable[[], Callable[[], bool]]
-"""Called at a moment; what it returns tells whether all that was in the ledger then is read by now."""
+"""Takes the ledger's end now; the function that it returns tells whether the ledger has been read up to
+there.
+"""
 
 
 def always_read() -> Callable[[], bool]:
-    """Where nobody else takes lanes over."""
+    """A `LedgerRead` that is always true, for tests in which no other owner exists."""
     return lambda: True
 
 
 def read_by(folds: FoldReader, client: KafkaClient, ledger: TopicPartition) -> LedgerRead:
-    """By the reader that the lanes' claims are taken from."""
+    """A `LedgerRead` of ``folds``, the reader that shows the lanes' claims to this process."""
 
     def now() -> Callable[[], bool]:
         admin = client.admin()
@@ -61,7 +66,7 @@ class _Doubt(NamedTuple):
 
 
 class DeletedInput:
-    """Owned by the stage's thread. Lanes are named as the stage names them."""
+    """Owned by the stage's thread. Lane names are the stage's own."""
 
     def __init__(self, reader: InputReader, admin: Admin, stops: LaneStops, ledger_read: LedgerRead) -> None:
         self._reader = reader
@@ -72,18 +77,19 @@ class DeletedInput:
         self._doubts: dict[str, _Doubt] = {}
 
     def out_of_range(self) -> None:
-        """The reader said it, of one partition at least."""
+        """The reader reported an offset out of range, of at least one partition."""
         self._is_out_of_range = True
 
     def forget(self, lanes: Iterable[str]) -> None:
-        """The lanes are given up, or start anew."""
+        """Forgets doubts about lanes that are given up, or start anew."""
         for lane in lanes:
             self._doubts.pop(lane, None)
 
     def follow(self, lanes: Mapping[str, TopicPartition]) -> None:
-        """Stops those lanes of which it is certain by now. To be called before each read.
+        """Stops the lanes whose records are certainly deleted. To be called before each read.
 
-        Raises InputLostError where a partition ends before the position, KafkaError: it is asked again then.
+        Raises InputLostError when a partition ends before its lane's position; KafkaError when Kafka does not
+        answer, and then the next call asks again.
         """
         if self._is_out_of_range:
             self._look(lanes)
@@ -99,7 +105,7 @@ class DeletedInput:
             try:
                 position = self._reader.position(place)
             except KeyError:
-                # It rests.
+                # The lane is not being read now, so it has no position.
                 continue
             start = self._admin.start_offset(place)
             if position < start:
@@ -119,12 +125,12 @@ class DeletedInput:
             f"offset {doubt.start} (its low watermark)"
         )
         self._stops.stop(lane, doubt.place, doubt.position, StopReason.DELETED, detail)
-        _log.error("lane %s stands still at offset %d, the others go on: %s", lane, doubt.position, detail)
+        _log.error("lane %s is stopped at offset %d, the others go on: %s", lane, doubt.position, detail)
 
 
 def _ends_before(place: TopicPartition, position: int, end: int) -> InputLostError:
     return InputLostError(
-        f"{place.topic}[{place.partition}] ends at offset {end}, and was read up to {position}: Kafka lost "
+        f"{place.topic}[{place.partition}] ends at offset {end}, but was read up to {position}: Kafka lost "
         "the newest records (an unclean leader election), or it is another topic. `tidemark table adopt "
         "--new-ledger` starts over"
     )

@@ -1,14 +1,13 @@
-"""Orders to move a stopped lane past what it stands at, a record batch or what was deleted: the owner's part.
+"""Carries out orders to move a stopped lane on: past an unreadable record batch, or past deleted records.
 
-::
+1. Find the last offset to skip: the end of the record batch, or the offset before the partition's start.
+2. The next transaction consumes the range up to there, with one dead letter for it; the lane is read on.
+3. If the transaction counts, the order is done. If not, the lane stops there again, and the order starts
+   over.
 
-    ordered ──its end is found──► ready ──in a transaction──► (lane goes on) ──it counts──► the order ends
-                                                                 │ it does not count
-                                                                 └► the lane stands still again, and so on
-
-Finding the end reads from Kafka and takes seconds, and hours for a batch of many records whose readers die.
-So a thread for each stopped lane does it, and the process does not wait for it when it ends; the other lanes
-go on meanwhile.
+Step 1 reads from Kafka. It takes seconds, or hours for a batch of many records whose readers die. So each
+stopped lane has a thread for it, and the other lanes go on. The process does not wait for these threads when
+it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient, Message, TopicParti
 
 _log = logging.getLogger("tidemark.assigner")
 LastToSkip = Callable[[TopicPartition, int], int]
-"""(partition, offset at which it stands) -> the last offset to be skipped."""
+"""(partition, offset at which its lane is stopped) -> the last offset to skip."""
 _RESULTS_MAX: Final = 100
 
 
@@ -43,12 +42,15 @@ class LaneSkips:
         self._results: dict[str, SkipResult] = {}
 
     def follow(self, orders: Sequence[SkipOrder]) -> None:
-        """What the coordinator wants now. Orders of lanes that do not stand at the offset are passed over."""
+        """Starts or goes on with the coordinator's orders. An order is ignored unless its lane is stopped
+        at the order's offset.
+        """
         for order in orders:
             stopped = self._stops.get(order.lane)
             if stopped is None or stopped.offset != order.offset or order.lane in self._ready:
                 continue
-            # By what is looked for: who asks again, since it took long, gets what was found meanwhile.
+            # The key leaves the order's id out: when the operator asks again because it takes long, the new
+            # order gets the result of the search that is under way.
             wanted = (order.lane, order.offset, stopped.reason)
             if wanted not in self._searches:
                 place = TopicPartition(stopped.topic, stopped.partition)
@@ -64,7 +66,7 @@ class LaneSkips:
             self._ready[order.lane] = result
             _log.warning("lane %s moves past offsets %d to %d, as asked", order.lane, *result[1:3])
         except Exception as error:
-            # Kafka does not answer, or the child cannot be started: whoever asks may ask again.
+            # Kafka does not answer, or the child process cannot be started. The operator may ask again.
             result = SkipResult(
                 order.id, order.offset, order.offset, f"how far to skip is not known: {error}"
             )
@@ -73,12 +75,15 @@ class LaneSkips:
             del self._results[next(iter(self._results))]
 
     def waiting(self) -> list[str]:
-        """Lanes that the next transaction is to move."""
+        """Lanes whose range is known, and is to be consumed by the next transaction."""
         return list(self._ready)
 
     def take(self, lane: str) -> tuple[SkipResult, Message, Refusal] | None:
-        """The range that a transaction is to consume now, the record that stands for it, and why it is
-        refused (at position 0); None when there is none. The lane stands still no longer.
+        """Takes the lane's range for a transaction; the lane is not stopped any more. None when there is
+        none.
+
+        Returns the range, a record without key and value at its first offset for the dead letter, and the
+        dead letter's reason (at position 0 of that one record).
         """
         result, stopped = self._ready.pop(lane, None), self._stops.get(lane)
         if result is None or stopped is None:
@@ -89,31 +94,31 @@ class LaneSkips:
         return result, record, Refusal(0, Reason.SKIPPED, detail)
 
     def forget(self, lanes: Sequence[str]) -> None:
-        """The lanes are given up: who holds them next gets the orders."""
+        """Forgets the ranges of lanes that are given up: their next owner gets the orders."""
         for lane in lanes:
             self._ready.pop(lane, None)
 
     def results(self) -> list[SkipResult]:
-        """Of the latest orders."""
+        """The results of the latest orders, at most 100."""
         return list(self._results.values())
 
 
 def in_background(work: LastToSkip, place: TopicPartition, offset: int) -> Future[int]:
-    """What the work comes to, done on a thread that nobody waits for."""
-    found: Future[int] = Future()
+    """Runs ``work`` on a daemon thread; the future gets its result or error."""
+    result: Future[int] = Future()
 
     def search() -> None:
         try:
-            found.set_result(work(place, offset))
+            result.set_result(work(place, offset))
         except Exception as error:
-            found.set_exception(error)
+            result.set_exception(error)
 
     threading.Thread(target=search, name="batch-end", daemon=True).start()
-    return found
+    return result
 
 
 def last_deleted(client: KafkaClient, place: TopicPartition, offset: int) -> int:
-    """The last offset before the partition's start of now."""
+    """The offset before the partition's present start. Raises SetupError when ``offset`` is not deleted."""
     admin = client.admin()
     try:
         start = admin.start_offset(place)

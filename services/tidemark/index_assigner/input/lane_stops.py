@@ -1,11 +1,11 @@
-"""Which lanes of an input reader stand still, and when a failing one does (`epoch_protocol.stopped_lanes`).
+"""Which lanes of an input reader are stopped, and when a failing lane stops (`epoch_protocol.stopped_lanes`).
 
-A batch that cannot be read once may be read the next time (the damage came over the network), so a lane stops
-when the same batch failed several times over some seconds, and no sooner. The reader of all lanes goes on:
+A batch that cannot be read may be readable the next time, if the network damaged it. So a lane stops only
+when the same batch failed at least 4 times within at least 2 seconds. The other lanes go on:
 
 ::
 
-    READ ──batch fails──► FAILING ──fails again and again──► STOPPED ──skipped, or given up──► READ
+    READ ──batch fails──► FAILING ──fails 4 times, over 2 s──► STOPPED ──skipped, or given up──► READ
       ▲                      │ a record of the lane came
       └──────────────────────┘
 """
@@ -45,20 +45,23 @@ class LaneStops:
         self._stopped: dict[str, StoppedLane] = {}
 
     def current(self) -> list[StoppedLane]:
-        """The lanes that stand still."""
+        """The stopped lanes."""
         return list(self._stopped.values())
 
     def get(self, lane: str) -> StoppedLane | None:
-        """Where and why the lane stands still; None when it does not."""
+        """Where and why the lane is stopped; None when it is not."""
         return self._stopped.get(lane)
 
     def read(self, lanes: Iterable[str]) -> None:
-        """Records of these lanes came."""
+        """Records of these lanes were read: they are not failing any more."""
         for lane in lanes:
             self._failing.pop(lane, None)
 
     def failed(self, lane: str, position: int, error: UnreadableBatchError) -> bool:
-        """A batch of the lane cannot be read; whether the lane stops with that, at the reader's position."""
+        """Counts a failure to read a batch of the lane; returns whether the lane stops now.
+
+        It stops at ``position``, the reader's, or at the batch's base offset where that is greater.
+        """
         now_s = self._clock.monotonic_s()
         failing = self._failing.get(lane)
         if failing is None or failing.base_offset != error.base_offset:
@@ -71,20 +74,20 @@ class LaneStops:
         return True
 
     def deadly(self, lane: str, error: DeadlyRecordError) -> None:
-        """Who reads on at the offset dies or hangs: the lane stops there at once."""
+        """Stops the lane at once at a record of which reading processes die or hang."""
         reason = StopReason.HANGS if error.hangs else StopReason.DEADLY
         self.stop(lane, error.place, error.offset, reason, str(error))
-        _log.error("lane %s stands still, the others go on: %s", lane, error)
+        _log.error("lane %s is stopped, the others go on: %s", lane, error)
 
     def stop(self, lane: str, place: TopicPartition, offset: int, reason: StopReason, detail: str) -> None:
-        """The lane stands still at the offset."""
+        """Stops the lane at the offset."""
         self._failing.pop(lane, None)
         self._stopped[lane] = StoppedLane(
             self._stage, lane, *place, offset, reason, detail, self._clock.now_ms()
         )
 
     def forget(self, lanes: Iterable[str]) -> None:
-        """The lanes are given up, or go on."""
+        """Forgets lanes that are given up, or go on."""
         for lane in lanes:
             self._failing.pop(lane, None)
             self._stopped.pop(lane, None)

@@ -1,4 +1,4 @@
-"""Where reading an input topic starts."""
+"""Where reading an input lane starts, as long as no transaction of the lane has counted (`input.start`)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 
 StartOf = Callable[[Admin, str], int]
-"""The first position of an input lane (``topic:partition``) that never counted."""
+"""(admin, input lane ``topic:partition``) -> the offset of its first record to read."""
 
 # Written by the coordinator when the ledger began: input lane -> offset.
 INPUT_STARTS_RECORD: Final = ".hoodie/.aux/tidemark/input-starts.json"
 
 
 def earliest(admin: Admin, lane: str) -> int:
-    """`input.start: earliest`: all that retention has left."""
+    """`input.start: earliest`: the first offset that the topic's retention has left."""
     return admin.start_offset(TopicPartition(*parse_shuffle_lane(lane)))
 
 
 def start_of(start: InputStart, storage: Storage) -> StartOf:
-    """`input.start`. With `latest` the positions that the coordinator recorded when the ledger began.
+    """The `StartOf` of the configured ``input.start``.
 
-    The end of now would pass what arrived before an owner that died without a counting transaction.
+    `latest` means the partitions' ends when the ledger began, as the coordinator recorded them, and not their
+    ends now. Example: an owner starts reading at the end, 100; ten records come; the owner dies before a
+    transaction of it counts. The next owner would start at 110 and lose the ten.
+
+    The function raises SetupError for a lane whose position is not recorded.
     """
     if start is InputStart.EARLIEST:
         return earliest
@@ -46,7 +50,10 @@ def start_of(start: InputStart, storage: Storage) -> StartOf:
 
 
 def recorded_starts(storage: Storage) -> dict[str, int]:
-    """First position by input lane; empty before the coordinator recorded any. Raises SetupError."""
+    """Offset by input lane, as recorded; empty before the coordinator recorded any.
+
+    Raises SetupError when the record is damaged.
+    """
     try:
         return read_document(storage, INPUT_STARTS_RECORD, dict[str, int])
     except FileMissingError:

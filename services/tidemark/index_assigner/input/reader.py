@@ -1,9 +1,13 @@
-"""Reads partitions of input topics: most of them together, suspect ones apart (`careful_lanes`).
+"""Reads partitions of input topics: most of them with one consumer, suspect ones in a child process.
 
-To a stage both look alike. A partition is suspect when its lane is
-(`commit_coordinator.domain.reader_deaths`), or when it was deadly before: behind what was skipped the next
-record may be deadly as well. Once nothing was found in it, it is read with the others. One without a record
-to read killed nobody: an idle lane's position stays for ever, and so does what was counted there.
+Both give the stage the same messages. A partition is read in the child process (`careful_lanes`) when
+
+* the coordinator calls its lane suspect (`commit_coordinator.domain.reader_deaths`), or
+* it stopped at a deadly record before: the record behind the skipped ones may be deadly as well.
+
+When the child process has found nothing deadly, the partition is read with the others again. A suspect
+partition without a record to read never goes to the child process: its readers cannot have died of a
+record, and the coordinator's count of deaths stays as long as the idle lane's position does.
 """
 
 from __future__ import annotations
@@ -17,8 +21,9 @@ from tidemark.stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, M
 
 
 class DeadlyRecordError(KafkaError):
-    """Who reads on at the offset dies, or never ends (``hangs``). The partition is read no further; the
-    others go on.
+    """Processes that read on at the offset die, or never end (``hangs``).
+
+    The partition is read no further; the others go on.
     """
 
     kind = ErrorKind.CORRUPT
@@ -39,7 +44,7 @@ class InputReader:
     """Owned by the stage's thread."""
 
     def __init__(self, client: KafkaClient, admin: Admin, careful: CarefulLanes | None = None) -> None:
-        """``admin`` stays the caller's. Without ``careful`` suspects are read like all others."""
+        """``admin`` is not closed here. Without ``careful`` suspect partitions are read like all others."""
         self._reader = client.partition_reader(Isolation.READ_COMMITTED)
         self._admin = admin
         self._careful = careful
@@ -47,7 +52,10 @@ class InputReader:
         self._deadly: set[TopicPartition] = set()
 
     def add(self, positions: Mapping[TopicPartition, int], suspects: Collection[TopicPartition] = ()) -> None:
-        """Adds partitions at offsets (real ones); those that it has already go on there."""
+        """Reads each partition from its offset on, a real one (no logical one such as "earliest").
+
+        A partition that is read already goes on at the new offset.
+        """
         careful = self._careful
         if careful is None:
             self._reader.add(positions)
@@ -73,7 +81,7 @@ class InputReader:
             return True
 
     def remove(self, places: Iterable[TopicPartition]) -> None:
-        """Reads them no further; unknown ones are fine."""
+        """Stops reading the partitions. Partitions that are not read are ignored."""
         together = []
         for place in places:
             if self._apart.pop(place, None) is None:
@@ -83,14 +91,20 @@ class InputReader:
         self._reader.remove(together)
 
     def again(self, places: Iterable[TopicPartition]) -> None:
-        """Reads these on from where they are: a client says once that an offset is out of range, and reads no
-        more of its partition. What is read apart goes on by itself.
+        """Adds the partitions anew at their present positions.
+
+        A Kafka client reports once that an offset is out of range, and then reads no more of that partition
+        until it is added anew. Partitions in the child process need nothing: it makes new clients itself.
         """
         together = [place for place in places if place not in self._apart]
         self._reader.add({place: self._reader.position(place) for place in together})
 
     def poll(self, max_messages: int, timeout_s: float, max_bytes: int) -> list[Message]:
-        """As `PartitionReader.poll`. Raises DeadlyRecordError as well."""
+        """Returns messages, as `PartitionReader.poll`: from the child process first, if it has any.
+
+        Raises DeadlyRecordError when the child process found a deadly record, and what `PartitionReader.poll`
+        raises.
+        """
         found = self._careful.found() if self._careful is not None and self._apart else None
         if found is not None:
             return self._take(found)
@@ -112,12 +126,12 @@ class InputReader:
         return list(found.messages)
 
     def position(self, place: TopicPartition) -> int:
-        """As `PartitionReader.position`. Raises KeyError for one that is not read."""
+        """The offset of the next message of the partition. Raises KeyError when it is not read."""
         apart = self._apart.get(place)
         return self._reader.position(place) if apart is None else apart
 
     def close(self) -> None:
-        """Ends the child, if there is one."""
+        """Closes the consumer, and ends the child process if there is one."""
         if self._careful is not None:
             self._careful.close()
         self._reader.close()

@@ -1,9 +1,10 @@
-"""Whether the input topics are still those that the table's positions are about.
+"""Checks that the input topics are still the ones that the table's positions belong to.
 
-A reader that goes on at offset 300 of a topic that was deleted and made again would skip the new one's first
-300 records. Kafka gives each topic an id when it is made (KIP-516), ids never come back, and the coordinator
-keeps those of the input topics with the table. So the ids are looked at after records were read and before
-they are published: records read before a look that finds the recorded id came from the recorded topic.
+Example: a topic is deleted and created again. A reader that goes on at offset 300 would skip the first 300
+records of the new topic. Kafka gives each topic an id when it is created (KIP-516) and never uses an id
+twice; the coordinator keeps the ids of the input topics with the table. A stage compares the ids *after* it
+has read records and before it publishes them: if the id is still the recorded one, what was read before
+came from the recorded topic.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from tidemark.hudi_format.storage.documents import read_document
 from tidemark.stream_runtime.kafka.ports import Admin
 
 StaleLogs: TypeAlias = Callable[[Admin, Iterable[str]], frozenset[str]]
-"""(admin, input logs) -> those that are gone, or not the recorded ones. Raises KafkaError."""
+"""(admin, input logs) -> those whose topic is gone or has another id than recorded. Raises KafkaError."""
 
 
 def none_stale(_: Admin, __: Iterable[str]) -> frozenset[str]:
-    """Where nothing is recorded."""
+    """A `StaleLogs` that finds none, for tests without a record."""
     return frozenset()
 
 
 def stale_by_record(storage: Storage) -> StaleLogs:
-    """By the record in the table's folder as it stands at the time of the question: an operator's `tidemark
-    input accept-topic` changes it.
+    """A `StaleLogs` that compares with the record in the table's folder.
+
+    The record is read at each call, because an operator's `tidemark input accept-topic` changes it.
     """
 
-    def found(admin: Admin, logs: Iterable[str]) -> frozenset[str]:
+    def stale(admin: Admin, logs: Iterable[str]) -> frozenset[str]:
         try:
             record = read_document(storage, INPUT_TOPICS_PATH, InputTopics)
         except FileMissingError:
@@ -41,4 +43,4 @@ def stale_by_record(storage: Storage) -> StaleLogs:
         states = admin.topic_states(sorted({parse_input_log(log)[0] for log in asked}))
         return stale_logs(record.topics, asked, {name: state.id for name, state in states.items()})
 
-    return found
+    return stale

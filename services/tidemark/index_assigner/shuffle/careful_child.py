@@ -1,8 +1,8 @@
-"""The process that reads suspect lanes, and that may die of what it reads (`python -m` this module).
+"""The child process that reads suspect lanes, and may die of a record (`python -m` this module).
 
-It fetches and decodes every record before it hands it to its parent, under a limit of memory. What comes out
-at the other end of the pipe has ended nobody. After a death it fetches one batch, ends its Kafka client, and
-decodes one record after the other, so that its parent can tell what ends it.
+It fetches and decodes every record, under a limit of memory, before it sends the record to its parent. So
+every record that the parent gets is harmless. After a death it fetches one record batch, closes its Kafka
+client, and decodes the records one by one, so that the parent can tell which record ends it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NO_ROOM: Final = Answer(Kind.FAILED, text="there is too little memory for a pro
 
 
 class _Reading:
-    """One task."""
+    """Carries out one task."""
 
     def __init__(self, settings: CarefulSettings, keyer: RecordKeyer, task: Task, out: IO[bytes]) -> None:
         self._settings, self._keyer, self._out = settings, keyer, out
@@ -54,29 +54,29 @@ class _Reading:
         self._next, self._left_bytes, self._alone = task.first, task.bytes_max, task.records_alone
 
     def run(self) -> Answer:
-        """The last answer of the task."""
+        """Works on the task, and returns the last answer to it."""
         while self._alone > 0 and self._left_bytes > 0:
-            found = self._fetched_alone()
-            if isinstance(found, Answer):
-                return found
-            for message in found:
+            fetched = self._fetched_alone()
+            if isinstance(fetched, Answer):
+                return fetched
+            for message in fetched:
                 write_frame(self._out, Answer(Kind.DECODING, message.offset))
                 self._take([message])
-            self._alone -= len(found)
+            self._alone -= len(fetched)
         return self._read_ahead()
 
     def _fetched_alone(self) -> Sequence[Message] | Answer:
-        """Records of the next batch, once nothing is fetched any more; or why there are none.
+        """Returns the records of the next batch, after the client was closed; or why there are none.
 
-        The client fetches on whatever it is told, so only its end makes sure that who dies from then on died
-        of these records, and not of the batch behind them.
+        A Kafka client fetches ahead whatever its settings are. Only when it is closed is it certain that a
+        death from then on is due to these records, and not to the batch behind them.
         """
         consumer = self._consumer(self._settings.alone)
         try:
-            found = self._begun(consumer) or self._polled(consumer)
-            if not isinstance(found, Answer):
+            fetched = self._begun(consumer) or self._polled(consumer)
+            if not isinstance(fetched, Answer):
                 write_frame(self._out, Answer(Kind.FETCHED))
-            return found
+            return fetched
         finally:
             consumer.close()
 
@@ -86,10 +86,10 @@ class _Reading:
             if (failed := self._begun(consumer)) is not None:
                 return failed
             while self._left_bytes > 0:
-                found = self._polled(consumer)
-                if isinstance(found, Answer):
-                    return found
-                self._take(found)
+                fetched = self._polled(consumer)
+                if isinstance(fetched, Answer):
+                    return fetched
+                self._take(fetched)
             return Answer(Kind.DONE, self._next)
         finally:
             consumer.close()
@@ -98,7 +98,7 @@ class _Reading:
         return AssignedConsumer(settings, "careful")
 
     def _begun(self, consumer: AssignedConsumer) -> Answer | None:
-        """Begins to fetch; not without room."""
+        """Starts fetching, unless there is too little memory for an ordinary batch; then the answer."""
         consumer.check_exists([self._place])
         if not _has_room():
             return _NO_ROOM
@@ -107,7 +107,7 @@ class _Reading:
         return None
 
     def _polled(self, consumer: AssignedConsumer) -> Sequence[Message] | Answer:
-        """Records, or why none come any more."""
+        """Returns the next records, or the answer that says why there are none."""
         for _ in range(_SILENT_POLLS_MAX):
             messages, ends, failure = consumer.poll(_MESSAGES, _POLL_S, _BYTES)
             if messages:
@@ -121,19 +121,23 @@ class _Reading:
         return Answer(Kind.FAILED, text="nothing came")
 
     def _take(self, messages: Sequence[Message]) -> None:
-        """Raises InputWaitsError behind those that were handed on."""
+        """Decodes the messages and sends them to the parent, as many at a time as the keyer takes.
+
+        Raises InputWaitsError at the first that cannot be decoded now; those before it have been sent.
+        """
         left = messages
         while left:
             done = left[: self._keyer.key_records(left).records]
             write_frame(self._out, Answer.taken(done))
-            self._left_bytes -= sum(len(each.value or b"") + len(each.key or b"") for each in done)
+            self._left_bytes -= sum(len(one.value or b"") + len(one.key or b"") for one in done)
             self._next = done[-1].offset + 1
             left = left[len(done) :]
 
 
 def _has_room() -> bool:
-    """Whether an ordinary batch can be read at all: who has no memory would die of any record. Written, since
-    memory that nobody wrote to is not there yet.
+    """Whether there is memory for an ordinary batch: a process without it would die of any record.
+
+    The block is written to, because the kernel provides memory only when it is written.
     """
     try:
         return len(b"\1" * _ROOM_BYTES) == _ROOM_BYTES
@@ -142,7 +146,7 @@ def _has_room() -> bool:
 
 
 def main() -> None:
-    """Works until its parent is gone."""
+    """Carries out tasks until the parent is gone."""
     end_with_parent()
     source, out = sys.stdin.buffer, sys.stdout.buffer
     setup = read_frame(source, Setup)
@@ -163,8 +167,8 @@ def main() -> None:
         except (KafkaError, InputWaitsError, OSError) as error:
             answer = Answer(Kind.FAILED, text=str(error))
         except Exception:
-            # No memory, in whatever guise, or a record that nothing was made for: it would end whoever reads
-            # it, and that is what this process is for.
+            # Memory ran out, or decoding raised an error that is handled nowhere. An ordinary reader would
+            # end here as well. This process dies of a signal instead, which its parent counts as a death.
             traceback.print_exc()
             os.abort()
         write_frame(out, answer)

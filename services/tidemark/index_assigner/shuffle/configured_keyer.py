@@ -1,4 +1,4 @@
-"""The record keyer that a table and its configuration ask for."""
+"""Makes the record keyer from the table's properties and the configuration."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tidemark.record_formats.decode_bound import DECODING
 from tidemark.stream_runtime.clock import Clock
 
 ROWS_PER_INPUT_BYTE: Final = 4
-"""Rows of one transaction take at most so many times `limits.transaction_bytes`, and what is decoded at a
-time more: a record of a few bytes may be a row of many.
+"""Limit of the memory of one transaction's rows, in bytes per byte of `limits.transaction_bytes`: a record
+of a few bytes may become a row of many. The rows may exceed it by one part, since whole parts are decoded.
 """
 
 
@@ -31,7 +31,7 @@ def configured_keyer(
     lanes: int,
     clock: Clock,
 ) -> RecordKeyer:
-    """``schema`` is the configured one. Raises SetupError, `SchemaError`, RegistrySettingsError."""
+    """``schema``: the configured one. Raises SetupError, SchemaError, RegistrySettingsError."""
     limits = config.limits
     generator = KeyGenerator.from_table_config(table, schema, limits.key_bytes)
     return RecordKeyer(

@@ -1,15 +1,17 @@
 """Refused records as messages for ``<table>.dead-letter``.
 
-Key and value are the record's own bytes, cut where both together are larger than a limit. The headers say why
-it was refused, and where it came from:
-``tm-reason`` (a `Reason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
-``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. The
-record's own headers follow, ``tm-header-`` before their names; when they are too large all of them are left
-out and ``tm-cut-headers`` has their size (-1: the client could not read them). A record that was
-not cut can be produced again as it was; a value that was null stays null.
+Key and value are the record's own bytes, cut where both together exceed a limit. A null value stays null. The
+headers say why the record was refused and where it came from:
 
-A record that was produced again carries ``tm-replays`` (how often). That it was, is noted in this topic: a
-message with the header ``tm-replayed`` and, as its value, the JSON list of the offsets of the letters.
+* ``tm-reason``: a `Reason` value; ``tm-detail``: text;
+* ``tm-topic``, ``tm-partition``, ``tm-offset``, ``tm-timestamp-ms`` (-1: none);
+* ``tm-cut-key``, ``tm-cut-value``: the full size in bytes, if it was cut;
+* ``tm-header-<name>``: the record's own headers. When they are too large all of them are left out, and
+  ``tm-cut-headers`` has their size (-1: the client could not read them).
+
+A record that was not cut can be produced again as it was. A replayed record carries ``tm-replays`` (how
+often). The replay is noted in this topic by a message with the header ``tm-replayed``, whose value is the
+JSON list of the offsets of the replayed dead letters.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _HEADERS_BYTES_MAX: Final = 64 << 10
 def dead_letters(
     messages: Sequence[Message], refused: Sequence[Refusal], topic: str, value_bytes_max: int
 ) -> list[OutgoingMessage]:
-    """One message per refusal; positions in the refusals are those of ``messages``."""
+    """Makes one message per refusal. A refusal's position is that of its record in ``messages``."""
     target = TopicPartition(topic, 0)
     return [_dead_letter(messages[r.position], r, target, value_bytes_max) for r in refused]
 
@@ -52,12 +54,15 @@ def reason_of(letter: OutgoingMessage) -> str:
 
 
 def by_reason(counts: Mapping[str, int]) -> dict[str, float]:
-    """Dead letters by reason as figures of a stage."""
+    """Counts of dead letters by reason, as figures of a stage's report."""
     return {f"{REASON_FIGURE}{reason}": float(count) for reason, count in counts.items()}
 
 
 def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, limit: int) -> OutgoingMessage:
-    """``limit``: of key and value together, so that the letter fits into a message whatever they are."""
+    """``limit``: bytes of key and value together, so that the dead letter always fits into a message.
+
+    A value is cut before a key is: the key keeps at least half of the limit.
+    """
     value_size, key_size = len(message.value or b""), len(message.key or b"")
     key_max = max(limit - value_size, limit // 2)
     value_max = limit - min(key_size, key_max)
@@ -79,7 +84,7 @@ def _dead_letter(message: Message, refusal: Refusal, target: TopicPartition, lim
 
 
 def _original(headers: Headers) -> list[tuple[str, bytes]]:
-    # A header's value may be null; the broker's client has no other way to say so than None.
+    # A header's value may be null; the Kafka client returns None for it. It is written as an empty value.
     kept = [(ORIGINAL_PREFIX + name, value or b"") for name, value in headers]
     size = sum(len(name) + len(value) for name, value in kept)
     return kept if size <= _HEADERS_BYTES_MAX else [(HEADER_CUT_HEADERS, str(size).encode())]

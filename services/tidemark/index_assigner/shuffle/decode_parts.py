@@ -1,4 +1,4 @@
-"""How many records of a batch are decoded at a time: as many as have room in memory together."""
+"""Splits a batch of records into parts that are decoded at a time, by the memory that they will take."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tidemark.stream_runtime.kafka.ports import Message
 
 
 class DecodeParts:
-    """For records of one table, of at most ``record_bytes_max``; larger ones are not decoded."""
+    """Splits batches of one table. Values above ``record_bytes_max`` are never decoded, so they count as
+    empty.
+    """
 
     def __init__(self, decoder: RecordDecoder, record_bytes_max: int) -> None:
         self._decoder = decoder
         self._record_bytes_max = record_bytes_max
 
     def ranges(self, messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-        """Half-open ranges of positions that are decoded at a time, in order."""
+        """Yields half-open ranges of positions, in order, each to be decoded at a time."""
         for first, after in chunks(messages):
             if after - first <= 1:
                 yield first, after
@@ -30,9 +32,10 @@ class DecodeParts:
                 yield first + start, first + end
 
     def why_too_large(self, message: Message) -> str | None:
-        """Of a record that is decoded by itself, if it takes more memory than one may; None: it does not.
+        """Why a record takes more memory once decoded than one record may; None when it does not.
 
-        One that takes so much is by itself: it has no room beside others.
+        To be asked of records that `ranges` put into a part of their own: such a record has no room beside
+        others.
         """
         most = memory_max(self._record_bytes_max)
         taken = int(self._memory([message], most)[0])
@@ -49,7 +52,8 @@ class DecodeParts:
         try:
             return self._decoder.memory(small, most)
         except Exception:
-            # Bytes from outside lead parsers to errors of any class: each by itself, the record is found.
+            # Parsers may raise errors of any class for bytes from outside. Each record then counts as
+            # large, so it is decoded by itself, and the error leads to the record that caused it.
             if len(messages) == 1:
                 raise
             return np.full(len(messages), TOGETHER_MAX, np.int64)

@@ -1,6 +1,6 @@
-"""Fields that the table's schema lacks and records were taken without: counted, and named in the log.
+"""Counts and logs the fields of input records that the table's schema lacks, and that were left out.
 
-Counts of a stage go to `tidemark status`, which warns, and to the metrics. They begin anew with the process.
+A stage's counts go to `tidemark status`, which warns, and to the metrics. They start at 0 with each process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, Int64Array
 from tidemark.stream_runtime.clock import Clock
 
 FieldCounts = Counter[tuple[str, str]]
-"""Records by (topic, field)."""
+"""(topic, field) -> number of records."""
 _LOG_AGAIN_S: Final = 3_600.0
-# Of one topic; what one decoder tells apart, however many decoders there are (Debezium: one a schema).
+# Names kept per topic. One decoder keeps as many; Debezium has one decoder per schema, so there may be more.
 _FIELDS_MAX: Final = DROPPED_MAX
 _log = logging.getLogger("tidemark.assigner")
 
 
 def field_counts(dropped: Mapping[str, Int64Array], runs: Sequence[tuple[str, int]]) -> FieldCounts:
-    """``runs``: topic and number of records of each run of the batch that the positions are of, in order."""
+    """Counts records by topic and field.
+
+    ``dropped``: field -> positions of records in a batch. ``runs``: the batch as runs of records of one
+    topic: (topic, number of records), in order.
+    """
     counts: FieldCounts = Counter()
+    # The runs' ends tell a position's run: with runs (a, 3), (b, 2) the ends are [3, 5]; positions 1 and 4
+    # are inserted to the right of no end (run 0, topic a) and of the end 3 (run 1, topic b).
     ends = np.cumsum([size for _, size in runs])
     for name, positions in dropped.items():
         of_run = np.bincount(np.searchsorted(ends, positions, side="right"), minlength=len(runs))
@@ -37,7 +43,7 @@ def field_counts(dropped: Mapping[str, Int64Array], runs: Sequence[tuple[str, in
 
 
 class DroppedFields:
-    """Of one stage. ``add`` what counts; the first of each field is logged at once, then one line an hour."""
+    """The counts of one stage. A field is logged at its first record, then at most once an hour."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -46,7 +52,7 @@ class DroppedFields:
         self._told: FieldCounts = Counter()
 
     def add(self, counts: FieldCounts) -> None:
-        """Records of a transaction that counts."""
+        """Adds the records of a transaction that counts."""
         now_s = self._clock.monotonic_s()
         for (topic, name), count in counts.items():
             place = topic, self._kept(topic, name)
@@ -70,5 +76,5 @@ class DroppedFields:
         return name if known < _FIELDS_MAX else MORE_FIELDS
 
     def figures(self) -> dict[str, float]:
-        """For the stage's report: see `epoch_protocol.dropped_fields`."""
+        """The counts as figures of the stage's report, named as in `epoch_protocol.dropped_fields`."""
         return {f"{DROPPED_FIGURE}{topic}/{name}": float(n) for (topic, name), n in self._counts.items()}

@@ -1,4 +1,4 @@
-"""Keyed rows of a batch of input records, in parts and as a whole."""
+"""Keyed rows of a batch of input records: splitting the batch into parts, and joining the parts' rows."""
 
 from __future__ import annotations
 
@@ -18,31 +18,42 @@ from tidemark.stream_runtime.kafka.ports import Message
 
 Int32Array = npt.NDArray[np.int32]
 PlacedRows = tuple[pa.RecordBatch, Int64Array]
-"""Rows, and which record of those given each of them is."""
+"""Rows, and per row the position of its record among the records given."""
 BYTES_AT_ONCE: Final = 4 << 20
+"""About how many bytes of keys and values are decoded at a time."""
 
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """``rows`` in order of arrival; per row its lane, and which record of those given it is."""
+    """``rows`` are in order of arrival. ``lanes``, ``positions``: per row its lane, and the position of its
+    record among the records given. ``refused``: the records that became no row, by position.
+    """
 
     rows: pa.RecordBatch
     lanes: Int32Array
     positions: Int64Array
     refused: list[Refusal]
     passed_over: int = 0
-    """Records that are about no row (PostgreSQL's logical messages): neither rows nor dead letters."""
+    """Number of records that are about no row (PostgreSQL's logical messages): neither rows nor dead
+    letters.
+    """
     dropped: Mapping[str, Int64Array] = field(default_factory=dict)
-    """By the name of a field that the table's schema lacks: positions of records taken without it."""
+    """Name of a field that the table's schema lacks -> positions of the records that were taken without it.
+    """
     records: int = 0
-    """How many of the records given these are, from the first on; the others are to be given again."""
+    """How many of the records given were keyed, from the first on; the others are to be given again."""
 
 
 def chunks(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Ranges of positions with about `BYTES_AT_ONCE` of keys and values, or one record each."""
+    """Half-open ranges of positions with at most `BYTES_AT_ONCE` of keys and values, or one larger record.
+
+    Yields (0, 0) when there are no messages.
+    """
     sizes = np.fromiter(
         (len(message.value or b"") + len(message.key or b"") for message in messages), np.int64, len(messages)
     )
+    # The running sum makes each range one binary search. With a limit of 5, sizes 3, 2, 4 have ends 3, 5, 9:
+    # the first range ends before the first end above 0 + 5, so it is (0, 2); the next one begins at 2.
     ends = np.cumsum(sizes)
     first = 0
     while first < len(messages):
@@ -55,16 +66,16 @@ def chunks(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
 
 
 def shifted(keyed: KeyedRows, by: int) -> KeyedRows:
-    """The rows of a part of a batch that begins at ``by``, with positions in the batch."""
+    """The part with positions of the whole batch; the part begins at position ``by`` of it."""
     if not by:
         return keyed
-    refused = [each._replace(position=each.position + by) for each in keyed.refused]
+    refused = [refusal._replace(position=refusal.position + by) for refusal in keyed.refused]
     dropped = {name: at + by for name, at in keyed.dropped.items()}
     return replace(keyed, positions=keyed.positions + by, refused=refused, dropped=dropped)
 
 
 def joined(parts: Sequence[KeyedRows]) -> KeyedRows:
-    """The parts of one batch, in order, as one."""
+    """Joins the parts of one batch, given in order."""
     table = pa.Table.from_batches([part.rows for part in parts]).unify_dictionaries().combine_chunks()
     batches = table.to_batches()
     return KeyedRows(
@@ -78,15 +89,21 @@ def joined(parts: Sequence[KeyedRows]) -> KeyedRows:
 
 
 def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
-    """Rows that take more than ``most`` bytes as a message of their own, and how many they take."""
-    found: dict[int, int] = {}
+    """Row -> its size in bytes, of rows that take more than ``most`` bytes as a message of their own.
+
+    Ranges of rows are halved until a range is small enough, or a single row. So a batch without large rows
+    costs one look at the size of its columns, and a single large row among 1000 about 20.
+    """
+    large: dict[int, int] = {}
     encoded = [at for at, each in enumerate(rows.schema) if pa.types.is_dictionary(each.type)]
     plain = rows.select([at for at in range(rows.num_columns) if at not in encoded])
+    # The dictionary of a part is the whole batch's: it is counted by its longest text, which one row may
+    # have.
     beside = sum(_longest(rows.column(at).dictionary) for at in encoded)
     parts = [(0, rows.num_rows)]
     while parts:
         first, count = parts.pop()
-        # A message has more bytes than its columns: of those near the limit it is made.
+        # A message has more bytes than its columns. So rows near the limit are encoded to know their size.
         if not count or plain.slice(first, count).nbytes + beside <= most // 2:
             continue
         if count > 1:
@@ -95,8 +112,8 @@ def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
         row = with_own_dictionaries(rows.slice(first, 1))
         size = row.nbytes if row.nbytes > 2 * most else encode_batch(row).size
         if size > most:
-            found[first] = size
-    return dict(sorted(found.items()))
+            large[first] = size
+    return dict(sorted(large.items()))
 
 
 def _longest(texts: pa.Array) -> int:
@@ -104,16 +121,19 @@ def _longest(texts: pa.Array) -> int:
 
 
 def with_own_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without the partitions of others: part of a batch has the dictionaries of the whole one."""
+    """The rows with dictionaries of their own values only.
+
+    A slice of a batch keeps the dictionaries of the whole batch, with the partition paths of other rows.
+    """
     columns = [
-        each.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(each.type) else each
-        for each in rows.columns
+        column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
+        for column in rows.columns
     ]
     return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> dict[str, Int64Array]:
-    """Without records that go to the dead letters: nothing of those is dropped."""
+    """``dropped`` without records that were refused: their dead letters keep all fields."""
     if not dropped:
         return {}
     letters = np.fromiter((refusal.position for refusal in refused), np.int64, len(refused))
@@ -122,10 +142,12 @@ def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> d
 
 
 def in_arrival_order(parts: list[PlacedRows]) -> PlacedRows:
-    """Rows of several kinds of records of one batch as one."""
+    """Joins rows of one batch that were made separately (upserts, deletes) in the order of their records."""
     filled = [part for part in parts if part[0].num_rows] or parts[:1]
     if len(filled) == 1:
         return filled[0]
+    # Sorting the positions gives the rows' order: upserts at positions [0, 2] and a delete at [1] are
+    # joined to positions [0, 2, 1], whose order [0, 2, 1] takes the rows as record 0, record 1, record 2.
     positions = np.concatenate([at for _, at in filled])
     order = np.argsort(positions, kind="stable")
     table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()

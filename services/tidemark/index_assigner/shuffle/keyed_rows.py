@@ -1,7 +1,7 @@
-"""Input records to keyed rows: what the shuffle stage publishes, and what the assign stage works on.
+"""Turns input records into keyed rows, which the shuffle stage publishes and the assign stage tags.
 
-Columns are `epoch_protocol.batches.KEYED_COLUMNS` and the user's. Every record given becomes a row or a
-refusal, never both and never neither.
+Columns are `epoch_protocol.batches.KEYED_COLUMNS` and the user's. Every record becomes either one row or one
+refusal, except records that are about no row (`KeyedRows.passed_over`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class RecordRules:
-    """What of a table and its configuration decides how a record is read."""
+    """The properties of a table and its configuration that decide how a record is read. Sizes in bytes."""
 
     schema: TableSchema
     generator: KeyGenerator
@@ -67,9 +67,9 @@ class RecordRules:
     unknown_fields: UnknownFields = UnknownFields.DROP
     folder_problem: FolderProblem = lambda _: None
     row_bytes_max: int | None = None
-    """A record that takes more as a row is refused: no message could hold it."""
+    """Limit of one row: a record above it is refused, because no message could hold it. None: no limit."""
     rows_bytes_max: int | None = None
-    """Of the rows that are made at a time: once they take so much, the other records wait."""
+    """Limit of the rows of one call: once they take so much, the other records wait. None: no limit."""
 
 
 class RecordKeyer:
@@ -81,7 +81,7 @@ class RecordKeyer:
         decoder: RecordDecoder | None = None,
         bound: AbstractContextManager[None] | None = None,
     ) -> None:
-        """Without a ``decoder`` records are bare JSON. ``bound``: around each batch that is decoded."""
+        """Without a ``decoder`` records are plain JSON. ``bound``: entered around each part's decoding."""
         self._bound = bound or nullcontext()
         self._rules = rules
         self._decoder = decoder or PlainJson(
@@ -94,26 +94,27 @@ class RecordKeyer:
         self.schema = with_user_columns(KEYED_COLUMNS, rules.schema.arrow)
 
     def key_records(self, messages: Sequence[Message]) -> KeyedRows:
-        """Keyed rows of the messages. Never raises for a record: what else decoding raises, and rows that no
-        reader of a batch would take, are halved until the record is found, and that one is refused.
+        """Turns the messages into keyed rows; `KeyedRows.records` says how many of them.
 
-        Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
-        a time, and fewer where they take more memory than there is for them (`decode_parts`). Once the rows
-        take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. So are those from the first
-        on that cannot be decoded now. Raises InputWaitsError when that is the first of all; it may be called
-        again with the same.
+        No record makes it raise. When decoding a part raises, or gives rows that no reader of a batch would
+        accept, the part is halved until the record is found, and that record is refused.
+
+        Decoded values take many times the space of their bytes. So about `BYTES_AT_ONCE` are decoded at a
+        time, and fewer where they take more memory (`decode_parts`). Records are left for a later call once
+        the rows take ``rows_bytes_max``, and from the first record on that cannot be decoded now. Raises
+        InputWaitsError when that is the very first record; the call may be repeated with the same messages.
         """
         parts: list[KeyedRows] = []
         made, done = 0, 0
         for first, after in self._parts.ranges(messages):
             try:
-                found, records = self._key_or_halve(messages[first:after], first)
+                keyed, records = self._key_or_halve(messages[first:after], first)
             except InputWaitsError:
                 if not parts:
                     raise
                 break
-            parts += found
-            made, done = made + sum(part.rows.nbytes for part in found), first + records
+            parts += keyed
+            made, done = made + sum(part.rows.nbytes for part in keyed), first + records
             if done < after or self._is_enough(made):
                 break
         return replace(parts[0] if len(parts) == 1 else joined(parts), records=done)
@@ -122,9 +123,10 @@ class RecordKeyer:
         return self._rules.rows_bytes_max is not None and made >= self._rules.rows_bytes_max
 
     def _key_or_halve(self, messages: Sequence[Message], first: int) -> tuple[list[KeyedRows], int]:
-        """In order, and of how many records: of those that need not wait. Positions count from ``first`` on.
+        """Keys the messages, halved where decoding raises; positions count from ``first`` on.
 
-        Raises InputWaitsError when the first of them has to wait.
+        Returns the parts in order, and how many records they cover: all up to the first that has to wait.
+        Raises InputWaitsError when the first record has to wait.
         """
         while True:
             try:
@@ -135,7 +137,7 @@ class RecordKeyer:
                     raise
                 messages = messages[: error.before]
             except Exception as error:
-                # Bytes from outside lead decoders to errors of any class.
+                # Decoders may raise errors of any class for bytes from outside.
                 if len(messages) == 1:
                     return [self._undecodable(messages[0], first, error)], 1
                 break
@@ -152,12 +154,8 @@ class RecordKeyer:
         _log.error("%s cannot be decoded, and goes to the dead letters", place, exc_info=error)
         detail = f"decoding raised {type(error).__name__}: {error}"[:_DETAIL_CHARACTERS_MAX]
         rows = pa.RecordBatch.from_pylist([], schema=self.schema)
-        return KeyedRows(
-            rows,
-            np.empty(0, np.int32),
-            np.empty(0, np.int64),
-            [Refusal(position, Reason.UNDECODABLE, detail)],
-        )
+        refused = [Refusal(position, Reason.UNDECODABLE, detail)]
+        return KeyedRows(rows, np.empty(0, np.int32), np.empty(0, np.int64), refused)
 
     def _key(self, messages: Sequence[Message]) -> KeyedRows:
         refused: list[Refusal] = []
@@ -170,7 +168,7 @@ class RecordKeyer:
         shards = record_index_shard(rows.column("_tm_key"), self._rules.num_shards)
         at = rows.schema.get_field_index("_tm_shard")
         rows = rows.set_column(at, rows.schema.field(at), pa.array(shards))
-        # What the next stage would refuse to read is found here, where its record can be told.
+        # The next stage validates rows as well. Here an invalid row can still be traced to its record.
         rows.validate(full=True)
         rows, positions, shards = self._within_messages(rows, positions, shards, refused)
         refused.sort(key=lambda refusal: refusal.position)
@@ -181,7 +179,7 @@ class RecordKeyer:
     def _within_messages(
         self, rows: pa.RecordBatch, positions: Int64Array, shards: Int32Array, refused: list[Refusal]
     ) -> tuple[pa.RecordBatch, Int64Array, Int32Array]:
-        """Without the rows that are too large for a message."""
+        """Refuses the rows that are too large for a message, and returns the others."""
         limit = self._rules.row_bytes_max
         large = large_rows(rows, limit) if limit is not None else {}
         if not large:
@@ -193,7 +191,7 @@ class RecordKeyer:
         return rows.take(pa.array(kept)), positions[kept], shards[kept]
 
     def _split(self, messages: Sequence[Message], refused: list[Refusal]) -> tuple[Int64Array, Int64Array]:
-        """Positions of records with a value, and of those without."""
+        """Positions of records to decode, and of those with a null value; refuses too large values."""
         sizes = np.fromiter(
             (-1 if message.value is None else len(message.value) for message in messages),
             np.int64,
@@ -233,7 +231,7 @@ class RecordKeyer:
         upserted: PlacedRows,
         refused: list[Refusal],
     ) -> PlacedRows:
-        """Deletes whose Kafka key is the record key, null values above all; their partition is not known."""
+        """Rows of deletes by Kafka key, mostly null values; their partition is null if the table has any."""
         known = self._known_ordering(decoded, upserted)
         if self._decoder.tombstones_follow_deletes:
             known |= _repeated(messages, empty, known)
@@ -266,7 +264,9 @@ class RecordKeyer:
             raise InputWaitsError(str(error), int(positions[error.before])) from error
 
     def _known_ordering(self, decoded: DecodedRecords, upserted: PlacedRows) -> dict[int, int]:
-        """Ordering values of deletes, by position; those without one are left out."""
+        """Position -> ordering value of deletes that have one, where the decoder's null values follow
+        deletes.
+        """
         field, by_key = self._rules.ordering, decoded.by_kafka_key
         known: dict[int, int] = {}
         if field is None or not self._decoder.tombstones_follow_deletes:
@@ -332,7 +332,7 @@ class RecordKeyer:
         return pa.array(field.to_int64_or_lowest(column), mask=missing)
 
     def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
-        """Partition paths; null for a delete that does not say where its key is."""
+        """Partition paths; null for a delete that does not name its key's partition."""
         made = self._rules.generator.partition_paths(table)
         unknown = np.zeros(table.num_rows, np.bool_)
         for name in self._rules.generator.partition_fields:
@@ -355,7 +355,7 @@ class RecordKeyer:
         return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
 
     def _judge_required(self, judge: _Judge, decoded: DecodedRecords) -> None:
-        """Columns that must not be null; a delete needs its key alone."""
+        """Refuses upserts with nulls in columns that must not be null. A delete needs only its key."""
         for field in self._rules.schema.arrow:
             column = decoded.rows.column(field.name)
             if field.nullable or not column.null_count:
@@ -365,7 +365,7 @@ class RecordKeyer:
 
 
 class _Judge:
-    """Marks rows as refused; the first reason holds."""
+    """Marks rows as refused; of several reasons for a row the first is kept."""
 
     def __init__(self, positions: Int64Array, refused: list[Refusal]) -> None:
         self.refused = np.zeros(len(positions), np.bool_)
@@ -386,7 +386,7 @@ def _without_ordering(field: OrderingField) -> str:
 
 
 def _repeated(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
-    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    """Position of each null value right behind the delete of its key -> that same delete's ordering value."""
     repeated = {}
     for position in empty.tolist():
         if position - 1 in known:

@@ -1,4 +1,4 @@
-"""Where the assign stage gets its keyed rows from, whether or not the shuffle hop is there."""
+"""The interface from which the assign stage gets keyed rows: from `keyed`, or from the input itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 @dataclass(frozen=True)
 class KeyedSlice:
-    """The half-open range [start, next) of a lane, whole: ``batches`` are all that exists in it.
+    """The half-open range [start, next) of a lane's offsets, with all counting rows in it.
 
     ``batches`` have `KEYED_COLUMNS` and the user's columns, in order of arrival. ``dead_letters`` are to be
-    published in the transaction that consumes the range. A transaction consumes whole slices; the slices of
-    a lane follow each other without a gap.
+    published in the transaction that consumes the range. A transaction consumes whole slices; the slices of a
+    lane follow each other without a gap.
     """
 
     lane: str
@@ -31,11 +31,11 @@ class KeyedSlice:
     batches: list[pa.RecordBatch]
     dead_letters: list[OutgoingMessage] = field(default_factory=list)
     passed_over: int = 0
-    """Records that are about no row: neither rows nor dead letters."""
+    """Number of records that are about no row: neither rows nor dead letters."""
     dropped: FieldCounts = field(default_factory=Counter)
     ends_transaction: bool = False
-    """Whether nothing more may be read before this range is published: it was skipped, and what lies behind
-    it may end whoever reads it. The skip would be lost with the process, and asked for again and again.
+    """Whether nothing more may be read before this range is published. True for a skipped range: the record
+    behind it may end the process, and the skip would be lost with it, again and again.
     """
 
     @property
@@ -45,51 +45,53 @@ class KeyedSlice:
 
     @property
     def records(self) -> int:
-        """Input records that the slice stands for: rows and dead letters."""
+        """Number of input records in the slice: rows and dead letters."""
         return self.rows + len(self.dead_letters)
 
 
 class KeyedSource(Protocol):
-    """Owned by one thread, the same that polls the fold reader."""
+    """A source of keyed rows by lane. Owned by the thread that polls the fold."""
 
     def assign(self, lane: str, position: int, suspect: bool = False) -> None:
-        """Reads the lane from the position on (the ledger's ``next``); what was held of it is dropped.
+        """Reads the lane from the position on (the ledger's ``next``), and drops what was held of it.
 
-        ``suspect``: who read it before died, maybe of what lies there.
+        ``suspect``: earlier readers died at that position, maybe of its record.
         """
         ...
 
     def release(self, lane: str) -> None:
-        """Stops reading the lane and drops what is held of it. Unknown lanes are fine."""
+        """Stops reading the lane and drops what is held of it. Lanes that are not read are ignored."""
         ...
 
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
-        """At most one slice per lane; [] after ``timeout_s`` without any.
+        """Returns at most one slice per lane; [] after ``timeout_s`` without any.
 
-        Slices start where the former one of the lane ended (or at the assigned position). After a slice that
-        ``ends_transaction`` the next call comes when that slice is published. Raises
-        IncompleteRangeError, OffsetOutOfRangeError, KafkaUnavailableError.
+        A slice starts where the lane's last one ended, or at the assigned position. After a slice that
+        ``ends_transaction`` the caller polls again only when that slice is published. Raises InputWaitsError,
+        IncompleteRangeError, InputLostError, KafkaError.
         """
         ...
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
-        """Lanes assigned whose input cannot be read any further; the others go on."""
+        """Assigned lanes whose input cannot be read any further; the other lanes go on."""
         ...
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
-        """Of the input: in front of where its lanes stand, as far as no record is left to read."""
+        """Ranges of input offsets, from the lanes' positions on, that contain no record."""
         ...
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
-        """Stopped lanes are to move past what they stand at; the same orders may come again and again."""
+        """Starts moving stopped lanes past the offset at which they stopped. Orders may be repeated."""
         ...
 
     def skip_results(self) -> Sequence[SkipResult]:
-        """What became of the latest orders."""
+        """The results of the latest skip orders."""
         ...
 
     def lags(self) -> dict[str, int]:
-        """Offsets between what was handed out and the end, per lane (markers included). Asks the broker."""
+        """Per lane the number of offsets, markers included, up to the end. Asks the broker."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the Kafka clients."""
+        ...

@@ -1,15 +1,15 @@
-"""Reads lanes of ``<table>.keyed`` in offset order and hands out the batches that exist.
+"""Reads lanes of ``<table>.keyed`` in offset order and returns the batches of counting transactions.
 
-Batches of several shufflers interleave in a lane, and some belong to transactions that do not count. Each
-message is resolved from the head of its lane, by its nonce:
+Batches of several shufflers interleave in a lane, and some belong to transactions that do not count. The
+first message of each lane is judged by its nonce, then the next one:
 
-* a counting `BatchShuffled` names it: taken, and checked against the entry (sequence, rows, checksum);
-* no entry names it although the fold has passed the ledger's high watermark that was taken *after* the
-  message was seen: it never will be named, so it is skipped;
-* else it waits, and all behind it in the lane.
+* A counting `BatchShuffled` names it: it is taken, and checked against the entry (sequence, rows, checksum).
+* No entry names it, although the fold has read up to the ledger's high watermark that was taken *after* the
+  message was seen: no entry ever will, so it is skipped.
+* Otherwise it waits, with all messages behind it in the lane.
 
-An entry that names batches which the lane has passed without seeing them, or has skipped, stops the reader
-with IncompleteRangeError (ARCHITECTURE.md, "Shuffle").
+When an entry names batches that the lane skipped, or passed without seeing them, the reader stops with
+IncompleteRangeError (ARCHITECTURE.md, "Shuffle").
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ _SKIPPED_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class _Seen:
-    """A message that waits for its verdict; ``ledger_end``: high watermark taken after it was seen."""
+    """A message that is not judged yet. ``ledger_end``: the ledger's high watermark, taken after it was
+    seen.
+    """
 
     header: BatchHeader
     message: Message
@@ -54,7 +56,11 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Expected:
-    """What a counting entry names in the lane, and how much of it was taken."""
+    """The batches that a counting entry names in the lane, and how much of them was taken.
+
+    ``sequence``: of the next batch; None: none was taken yet. ``from_first``: reading began at or before
+    the first batch, so the sums of rows and checksums can be compared with the entry.
+    """
 
     produced: Produced
     sequence: int | None = None
@@ -65,8 +71,9 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Lane:
-    """``start``: where the next slice starts; ``passed``: everything below is resolved; ``skipped``: the last
-    nonces that were found to be named by nobody.
+    """``start``: offset at which the next slice starts. ``passed``: all messages below it are judged.
+
+    ``skipped``: nonces of the last skipped transactions, which no entry named.
     """
 
     start: int
@@ -77,7 +84,7 @@ class _Lane:
 
 
 class KeyedTopicSource:
-    """A `KeyedSource`. Holds at most ``read_ahead_bytes`` and one batch beyond what was handed out."""
+    """A `KeyedSource`. Holds at most ``read_ahead_bytes`` and one batch that `poll` has not returned yet."""
 
     def __init__(
         self,
@@ -97,14 +104,16 @@ class KeyedTopicSource:
         self._admin = client.admin()
         self._lanes: dict[int, _Lane] = {}
         self._held_bytes = 0
-        # The ledger's end when a range was found to be missing.
+        # The ledger's end at the moment when an offset was first found to be out of range.
         self._missing_end: int | None = None
         self._turn = 0
         self._indexed_fold: Fold | None = None
         self._indexed_to = -1
 
     def assign(self, lane: str, position: int, suspect: bool = False) -> None:
-        """Nobody dies of what we wrote ourselves: suspects are read like the others."""
+        """Reads the lane from the position on. Suspect lanes are read like the others: our own messages in
+        `keyed` end no reader.
+        """
         self.release(lane)
         state = _Lane(position, position)
         self._lanes[int(lane)] = state
@@ -135,15 +144,15 @@ class KeyedTopicSource:
         return slices
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
-        """None: what is damaged in our own topic is read again from the input, see `_incomplete`."""
+        """Always none: damage in our own topic raises an error, see `_incomplete`."""
         return ()
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
-        """None: it does not read the input."""
+        """Always none: this source does not read an input topic."""
         return ()
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
-        """No lane of our own topic ever stands still."""
+        """Does nothing: no lane of our own topic is ever stopped."""
 
     def skip_results(self) -> Sequence[SkipResult]:
         return ()
@@ -164,7 +173,7 @@ class KeyedTopicSource:
         return TopicPartition(self._topic, lane)
 
     def _in_turn(self) -> list[int]:
-        """Lanes, another one first each time, so that a small budget starves none."""
+        """All lanes, beginning with another one each time, so that a small budget starves none."""
         order = list(self._lanes)
         self._turn = (self._turn + 1) % len(order)
         return order[self._turn :] + order[: self._turn]
@@ -187,9 +196,11 @@ class KeyedTopicSource:
                 self._held_bytes += len(message.value or b"")
 
     def _is_missing(self, error: OffsetOutOfRangeError) -> None:
-        """An owner that slept asks for what was trimmed behind its successor's commits. The successor's claim
-        is in the ledger: who has read that, and holds its lanes still, has lost something. Raises
-        InputLostError then; before it, the lanes are asked for again.
+        """Raises InputLostError if batches were deleted before they were tagged; else reads the lanes again.
+
+        An out-of-date owner sees the same. Example: it was frozen, its successor tagged on, and the topic was
+        trimmed behind the successor's commits; nothing was lost. The successor's claim is in the ledger. So
+        the ledger is read up to its end of now: if the lanes are still held after that, batches were lost.
         """
         if self._missing_end is None:
             self._missing_end = self._admin.end_offset(self._ledger, Isolation.READ_UNCOMMITTED)
@@ -199,7 +210,7 @@ class KeyedTopicSource:
                 "not have, or the topic was recreated). `tidemark table adopt --new-ledger` reads the input "
                 "again from the last commit"
             ) from error
-        # A client tells it once, and then reads no more of the partition.
+        # A Kafka client reports this once, and reads no more of the partition until it is added anew.
         places = {place: self._reader.position(place) for place in map(self._partition, self._lanes)}
         self._reader.remove(list(places))
         self._reader.add(places)
@@ -219,18 +230,16 @@ class KeyedTopicSource:
                 self._expect(number, lane, fresh)
 
     def _expect(self, number: int, lane: _Lane, counted: Iterable[CountedShuffle]) -> None:
-        for each in counted:
-            for produced in each.entry.produced:
+        for entry in (one.entry for one in counted):
+            for produced in entry.produced:
                 here = produced.topic is Topic.KEYED and produced.partition == number
-                if here and each.entry.nonce in lane.skipped:
-                    raise _incomplete(self._topic, each.entry.nonce, produced, lane.passed)
-                if here and produced.last >= lane.passed and each.entry.nonce not in lane.expected:
-                    lane.expected[each.entry.nonce] = _Expected(
-                        produced, from_first=produced.first >= lane.passed
-                    )
+                if here and entry.nonce in lane.skipped:
+                    raise _incomplete(self._topic, entry.nonce, produced, lane.passed)
+                if here and produced.last >= lane.passed and entry.nonce not in lane.expected:
+                    lane.expected[entry.nonce] = _Expected(produced, from_first=produced.first >= lane.passed)
 
     def _take_watermark(self) -> None:
-        """One high watermark for all messages that were seen before it and that nobody has named yet."""
+        """Takes the ledger's high watermark for all messages that no entry names yet and that have none."""
         unnamed = [
             seen
             for lane in self._lanes.values()
@@ -243,7 +252,9 @@ class KeyedTopicSource:
                 seen.ledger_end = end
 
     def _take(self, number: int, lane: _Lane, budget: Budget) -> tuple[int, KeyedSlice | None]:
-        """Bytes taken, and the slice, if any rows were resolved within the budget."""
+        """Judges waiting messages within the budget; returns the bytes taken, and the slice if there are
+        rows.
+        """
         batches, rows, size = [], 0, 0
         while lane.waiting and rows < budget.records and size < budget.bytes:
             seen = lane.waiting[0]
@@ -270,7 +281,7 @@ class KeyedTopicSource:
         return size, slice_
 
     def _is_named(self, lane: _Lane, seen: _Seen) -> bool | None:
-        """Whether the batch exists; None: not known yet."""
+        """Whether a counting entry names the batch; None: not known yet."""
         expected = lane.expected.get(seen.header.nonce)
         if expected is not None:
             self._check_next(expected, seen)
@@ -284,7 +295,8 @@ class KeyedTopicSource:
     def _check_next(self, expected: _Expected, seen: _Seen) -> None:
         produced, header = expected.produced, seen.header
         if expected.sequence is None:
-            # Who starts in the middle of a transaction goes on behind what the former owner checked.
+            # Reading that starts in the middle of a transaction goes on behind the batches that the former
+            # owner has checked.
             expected.sequence = 0 if expected.from_first else header.sequence
         in_sequence = header.sequence == expected.sequence and seen.message.offset >= produced.first
         expected.sequence += 1

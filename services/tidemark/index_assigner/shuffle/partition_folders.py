@@ -1,7 +1,7 @@
-"""Whether a partition path can be a folder of the table as it is now: asked once a path.
+"""Checks once per partition path whether it can be a folder of the table as it is now.
 
-A path that is fine by its text (`hudi_format.partition_paths`) may still name a file that lies there, or lead
-through a link; the writer could write nothing there, and its whole epoch would fail with it.
+A path whose text is valid (`hudi_format.partition_paths`) may still name an existing file, or lead through
+a link. The writer could write nothing there, and its whole epoch would fail.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Final
 _KNOWN_MAX: Final = 100_000
 
 FolderProblem = Callable[[str], str | None]
-"""Why nothing may be written into this folder of the table; None: it may be made, or is one."""
+"""Path -> why nothing can be written into that folder; None: it exists, or can be created."""
 
 
 class PartitionFolders:
-    """Remembers the paths that are fine. Used by one thread."""
+    """Checks paths, and remembers the valid ones. Used by one thread."""
 
     def __init__(self, problem_of: FolderProblem) -> None:
         self._problem_of = problem_of
         self._fine: set[str] = set()
 
     def error(self, path: str) -> str | None:
-        """Why the partition path cannot be taken; None when it can."""
+        """Why the partition path cannot be a folder; None when it can."""
         if path in self._fine:
             return None
         problem = self._problem_of(path) if path else None

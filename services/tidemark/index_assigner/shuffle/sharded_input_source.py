@@ -1,8 +1,8 @@
-"""Reads an input topic whose producers partition by lane: the hop over ``<table>.keyed`` is skipped.
+"""Reads an input topic whose producers partition by lane (`input.partitioning: shard`), without ``keyed``.
 
-Lane = partition of the input topic, positions are the input topic's own. Decoding happens here, so slices
-carry dead letters. A record whose key belongs to another lane is refused: two owners of one key would
-double it.
+A lane is a partition of the input topic, and positions are the input topic's offsets. Records are decoded
+here, so slices carry dead letters. A record whose key belongs to another lane is refused: with two owners
+of one key, both could insert it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 
 class ShardedInputSource:
-    """A `KeyedSource`. Holds between polls only what could not be decoded yet."""
+    """A `KeyedSource`. Between polls it holds only records that could not be decoded yet."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ShardedInputSource:
         self._record_bytes = _RECORD_BYTES_GUESS
 
     def assign(self, lane: str, position: int, suspect: bool = False) -> None:
-        """Position 0 of a lane that never counted is `input.start`'s business."""
+        """Reads the lane from the position on; 0, of a lane that never counted, means `input.start`."""
         self.release(lane)
         partition = self._partition(int(lane))
         if position == 0:
@@ -98,7 +98,7 @@ class ShardedInputSource:
         self._skipping.discard(int(lane))
         if self._next.pop(int(lane), None) is not None:
             self._reader.remove([self._partition(int(lane))])
-            self._undecoded = [each for each in self._undecoded if each.partition != int(lane)]
+            self._undecoded = [message for message in self._undecoded if message.partition != int(lane)]
 
     def poll(self, budget: Budget, timeout_s: float) -> list[KeyedSlice]:
         if not self._next or budget.records <= 0 or budget.bytes <= 0:
@@ -107,7 +107,7 @@ class ShardedInputSource:
         if self._skips.waiting() and self._is_stale():
             self._rest()
             return []
-        skipped = [each for lane in self._skips.waiting() if (each := self._skipped(lane)) is not None]
+        skipped = [part for lane in self._skips.waiting() if (part := self._skipped(lane)) is not None]
         if skipped:
             return skipped
         messages = self._undecoded or self._read(budget, timeout_s)
@@ -118,34 +118,37 @@ class ShardedInputSource:
         for message in messages:
             if message.partition in self._next:
                 by_lane.setdefault(message.partition, []).append(message)
-        # Until all of them are decoded they are kept: none of these calls changes anything.
+        # The messages are kept until decoding has succeeded: if it raises, the next poll tries the same
+        # again.
         self._undecoded = messages
         slices, left = self._slices(by_lane)
         self._undecoded = left
-        self._next |= {int(each.lane): each.next for each in slices}
+        self._next |= {int(slice_.lane): slice_.next for slice_ in slices}
         return slices
 
     def _slices(self, by_lane: Mapping[int, Sequence[Message]]) -> tuple[list[KeyedSlice], list[Message]]:
-        """As much as there is room for rows, and the records that are left: of a lane behind a record that
-        has to wait, and of all lanes behind it. Raises InputWaitsError when that is the first of all.
+        """Decodes the lanes' records until the rows reach the keyer's limit, or a record has to wait.
+
+        Returns the slices, and the records that are left: those behind the waiting record in its lane, and
+        those of all lanes behind it. Raises InputWaitsError when the very first record has to wait.
         """
         slices: list[KeyedSlice] = []
         left: list[Message] = []
         made, most, waits = 0, self._keyer.rows_bytes_max, False
-        for lane, found in by_lane.items():
+        for lane, messages in by_lane.items():
             if waits or (most is not None and made >= most):
-                left += found
+                left += messages
                 continue
             try:
-                keyed = self._keyer.key_records(found)
+                keyed = self._keyer.key_records(messages)
             except InputWaitsError:
                 if not slices:
                     raise
                 waits = True
-                left += found
+                left += messages
                 continue
-            slices.append(self._slice(lane, found[: keyed.records], keyed))
-            left += found[keyed.records :]
+            slices.append(self._slice(lane, messages[: keyed.records], keyed))
+            left += messages[keyed.records :]
             made += keyed.rows.nbytes
         return slices, left
 
@@ -177,11 +180,12 @@ class ShardedInputSource:
         lane, place = error.partition, self._partition(error.partition)
         if lane in self._next and self._stops.failed(str(lane), self._reader.position(place), error):
             self._reader.remove([place])
-            _log.error("lane %d stands still, the others go on: %s", lane, error)
+            _log.error("lane %d is stopped, the others go on: %s", lane, error)
 
     def _skipped(self, lane: str) -> KeyedSlice | None:
-        """The range that an operator wants passed over, as one dead letter. The lane is not read before that
-        is published.
+        """The range that an operator ordered to skip, as a slice with one dead letter.
+
+        The lane is not read until that slice is published (see `KeyedSlice.ends_transaction`).
         """
         taken, start = self._skips.take(lane), self._next.get(int(lane))
         if taken is None or start is None:
@@ -194,7 +198,7 @@ class ShardedInputSource:
         return KeyedSlice(lane, start, after, [], letters, ends_transaction=True)
 
     def _read_behind_skips(self) -> None:
-        """What was skipped in the former call is published: its lanes are read on."""
+        """Reads the lanes on whose skipped ranges the last poll returned: those are published by now."""
         self._reader.add({self._partition(lane): self._next[lane] for lane in self._skipping})
         self._skipping.clear()
 
@@ -219,18 +223,21 @@ class ShardedInputSource:
         ]
 
     def _read_to(self, lane: int) -> int:
-        """Up to where no record of the lane is left to read; 0 for one that rests."""
+        """The reader's position: no record below it is left to read. 0 for a lane that is not being read."""
         try:
             return self._reader.position(self._partition(lane))
         except KeyError:
             return 0
 
     def _is_stale(self) -> bool:
-        """Whether the topic is not the recorded one. After reading: see `same_topics`."""
+        """Whether the topic is not the recorded one. Asked after reading: see `same_topics`."""
         return bool(self._stale(self._admin, [self._topic]))
 
     def _rest(self) -> None:
-        """Nothing of another topic is handed out; the coordinator takes the lanes away, and says why."""
+        """Drops what was read of another topic, and goes back to the lanes' positions.
+
+        The coordinator takes the lanes away, and reports why.
+        """
         self._undecoded = []
         self._reader.add({self._partition(lane): position for lane, position in self._next.items()})
 

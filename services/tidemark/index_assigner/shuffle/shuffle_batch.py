@@ -1,4 +1,4 @@
-"""Keyed rows as messages for the lanes of ``<table>.keyed``: pure functions on columns.
+"""Encodes keyed rows as messages for the lanes of ``<table>.keyed``. Pure functions on columns.
 
 Rows of one lane keep their order of arrival, within a message and from one message to the next.
 """
@@ -21,7 +21,7 @@ from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 MESSAGE_OVERHEAD_BYTES: Final = 1024
-"""Kafka's own fields and our headers, beside the value."""
+"""Room in a message for Kafka's own fields and our headers."""
 
 
 class EncodedBatch(NamedTuple):
@@ -34,7 +34,7 @@ class EncodedBatch(NamedTuple):
 
 @dataclass
 class EncodedLanes:
-    """Messages lane by lane; records that fit into no message are refused."""
+    """Messages lane by lane, and refusals of the records that fit into no message."""
 
     batches: list[EncodedBatch] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
@@ -45,6 +45,8 @@ def encode_lanes(keyed: KeyedRows, batch_bytes: int, message_bytes: int) -> Enco
     encoded = EncodedLanes()
     if not keyed.rows.num_rows:
         return encoded
+    # A stable sort makes each lane's rows one slice, still in order of arrival: lanes [1, 0, 1] are taken
+    # in the order [1, 0, 2], which gives lane 0 rows [0, 1) and lane 1 rows [1, 3).
     order = np.argsort(keyed.lanes, kind="stable")
     rows = keyed.rows.take(pa.array(order))
     positions = keyed.positions[order]
@@ -59,6 +61,8 @@ def encode_lanes(keyed: KeyedRows, batch_bytes: int, message_bytes: int) -> Enco
 
 
 def _groups(lanes: Int32Array) -> tuple[list[int], list[int]]:
+    # A lane starts where it differs from the one before. Lanes are never -1, so the first row starts one as
+    # well.
     starts = np.flatnonzero(np.diff(lanes, prepend=-1))
     return lanes[starts].tolist(), starts.tolist()
 
@@ -66,7 +70,10 @@ def _groups(lanes: Int32Array) -> tuple[list[int], list[int]]:
 def _encode(
     lane: int, rows: pa.RecordBatch, positions: Int64Array, message_bytes: int, encoded: EncodedLanes
 ) -> None:
-    """One message, or halves of it while it is too large; ``positions`` of the rows, from the first on."""
+    """Encodes the rows as one message, or as halves while that is too large.
+
+    ``positions``: of the rows' records, from the first row on.
+    """
     value = encode_batch(rows)
     limit = message_bytes - MESSAGE_OVERHEAD_BYTES
     if value.size > limit:
@@ -100,7 +107,9 @@ def keyed_messages(
 
 
 def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> list[Produced]:
-    """What the ledger entry says of the batches; ``offsets`` are their delivered ones, in order."""
+    """The ranges that the ledger entry names, one per lane; ``offsets``: the batches' delivered ones, in
+    order.
+    """
     by_lane: dict[int, list[tuple[EncodedBatch, int]]] = {}
     for batch, offset in zip(batches, offsets, strict=True):
         by_lane.setdefault(batch.lane, []).append((batch, offset))
@@ -108,11 +117,11 @@ def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> 
         Produced(
             topic=Topic.KEYED,
             partition=lane,
-            first=found[0][1],
-            last=found[-1][1],
-            batches=len(found),
-            records=sum(batch.rows for batch, _ in found),
-            checksum=chained_checksum(batch.value for batch, _ in found),
+            first=parts[0][1],
+            last=parts[-1][1],
+            batches=len(parts),
+            records=sum(batch.rows for batch, _ in parts),
+            checksum=chained_checksum(batch.value for batch, _ in parts),
         )
-        for lane, found in sorted(by_lane.items())
+        for lane, parts in sorted(by_lane.items())
     ]

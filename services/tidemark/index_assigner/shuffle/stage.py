@@ -1,4 +1,6 @@
-"""The shuffle stage as work of a slot: input partitions in, keyed batches and dead letters out."""
+"""The shuffle stage, a `StageWork`: it reads input partitions, and publishes keyed batches and dead
+letters.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +46,18 @@ from tidemark.stream_runtime.kafka.ports import (
 
 _POLL_MESSAGES_MAX: Final = 20_000
 _RECORD_BYTES_GUESS: Final = 512
-# Input that rests for so long is not waited for any longer: a lone record goes on at once.
+# After so long without input the transaction is not kept open for more: a lone record is published at once.
 _QUIET_S: Final = 0.02
 _log = logging.getLogger("tidemark.assigner")
 
 
 @dataclass(frozen=True)
 class ShuffleSettings:
-    """``schema_id``: fingerprint of the user's schema, for the batches' headers. ``stale``: which logs are
-    not those that positions hold for. ``careful`` reads suspect lanes. ``ledger_read``: see `deleted_input`.
-    Sizes in bytes.
+    """Settings and functions of the stage. Sizes in bytes.
+
+    ``start``: where a lane that never counted starts. ``schema_id``: fingerprint of the user's schema, for
+    the batches' headers. ``stale``: which input logs are gone or replaced (`same_topics`). ``careful``:
+    reads suspect lanes. ``ledger_read``: see `deleted_input`.
     """
 
     topics: TopicNames
@@ -69,14 +73,16 @@ class ShuffleSettings:
 
 @dataclass
 class _Lane:
-    """``start``: where the next transaction's range starts; ``messages`` wait for it."""
+    """``start``: offset at which the next transaction's range starts; ``messages``: read, not published
+    yet.
+    """
 
     start: int
     messages: list[Message] = field(default_factory=list)
 
 
 class _Counts(NamedTuple):
-    """Of one transaction."""
+    """Counts of one transaction."""
 
     records: int
     dead_letters: int
@@ -86,7 +92,7 @@ class _Counts(NamedTuple):
 
 
 class ShuffleWork:
-    """`StageWork` of the shuffle stage. Holds what was gathered for the next transaction and no more."""
+    """`StageWork` of the shuffle stage. Holds only what was gathered for the next transactions."""
 
     stage = Stage.SHUFFLE
 
@@ -104,7 +110,7 @@ class ShuffleWork:
         self._names: dict[TopicPartition, str] = {}
         self._skipping: set[str] = set()
         self._gathered_bytes = 0
-        # Whether the last transaction left records behind: they are the next one, before more are read.
+        # Whether the last transaction left records behind: the next one takes them before more are read.
         self._left_behind = False
         self._record_bytes = _RECORD_BYTES_GUESS
         self._records = 0
@@ -126,7 +132,9 @@ class ShuffleWork:
             del self._names[_partition(name)]
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
-        """Lanes of a topic that is not the recorded one rest, until the coordinator takes them away."""
+        """Starts reading the lanes. A lane of a topic that is not the recorded one is not read: the
+        coordinator takes it away.
+        """
         self.drop(lanes.keys())
         stale = self._settings.stale(self._admin, map(_input_log, lanes))
         for name, position in lanes.items():
@@ -139,7 +147,7 @@ class ShuffleWork:
         self._reader.add(positions, [_partition(name) for name in read if name in suspects])
 
     def observe(self, applied: Sequence[Applied]) -> None:
-        """Nothing but the claims concerns this stage."""
+        """Does nothing: only claims matter to this stage, and the loop follows those."""
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
         self._read_behind_skips()
@@ -181,7 +189,7 @@ class ShuffleWork:
         lane = self._names.get(place)
         if lane is not None and self._stops.failed(lane, self._reader.position(place), error):
             self._reader.remove([place])
-            _log.error("lane %s stands still, the others go on: %s", lane, error)
+            _log.error("lane %s is stopped, the others go on: %s", lane, error)
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
         self._rest_stale([name for name, lane in self._lanes.items() if lane.messages])
@@ -189,13 +197,16 @@ class ShuffleWork:
         if not filled:
             return self._prepare_skip(nonce)
         messages = [message for lane in filled.values() for message in lane.messages]
-        # First, as it may have to wait: nothing that was gathered is given up before.
+        # Keying comes first because it may raise InputWaitsError: then the lanes still have their messages.
         keyed = self._keyer.key_records(messages)
         consumed = self._consume(filled, keyed.records)
         return self._transaction(nonce, messages[: keyed.records], keyed, consumed)
 
     def _consume(self, filled: Mapping[str, _Lane], records: int) -> list[Consumed]:
-        """The first so many records of the lanes go; the others are left for the next transaction."""
+        """Takes the first ``records`` records out of the lanes, in order; returns the consumed ranges.
+
+        The others are left for the next transaction.
+        """
         consumed = []
         for name, lane in filled.items():
             taken, left = lane.messages[:records], lane.messages[records:]
@@ -209,9 +220,12 @@ class ShuffleWork:
         return consumed
 
     def _prepare_skip(self, nonce: str) -> PreparedTransaction | None:
-        """Ranges that an operator wants passed over, each as one dead letter: what came before them of their
-        lanes is in former transactions. The lanes are not read before this one is published: what lies
-        behind a skipped range may end whoever fetches it, and the skip would be lost with the process.
+        """A transaction of the ranges that an operator ordered to skip, with one dead letter each; None:
+        none.
+
+        The records before the ranges are in earlier transactions. The lanes are read on only when this one is
+        published: the record behind a skipped range may end the process that fetches it, and the skip would
+        be lost with the process.
         """
         records: list[Message] = []
         refused: list[Refusal] = []
@@ -235,7 +249,7 @@ class ShuffleWork:
         return self._transaction(nonce, records, keyed, consumed, skipped)
 
     def _read_behind_skips(self) -> None:
-        """The former transaction is published: the lanes in which it skipped something are read on."""
+        """Reads the lanes on in which the last transaction skipped a range: it is published by now."""
         self._reader.add({_partition(name): self._lanes[name].start for name in self._skipping})
         self._skipping.clear()
 
@@ -250,7 +264,7 @@ class ShuffleWork:
         ]
 
     def _read_to(self, name: str) -> int:
-        """Up to where no record of the lane is left to read; 0 for one that rests."""
+        """The reader's position: no record below it is left to read. 0 for a lane that is not being read."""
         try:
             return self._reader.position(_partition(name))
         except KeyError:
@@ -290,8 +304,8 @@ class ShuffleWork:
         self._admin.close()
 
     def _sort(self, messages: Sequence[Message]) -> int:
-        """Puts the messages to their lanes; returns their bytes."""
-        # Messages of a partition come in runs: the lane is looked up once a run.
+        """Adds the messages to their lanes; returns their size in bytes."""
+        # The client returns messages of a partition in runs, so the lane is looked up once per run.
         size = 0
         for (topic, partition), run in groupby(messages, itemgetter(0, 1)):
             of_lane, lane = list(run), self._names[TopicPartition(topic, partition)]
@@ -301,9 +315,10 @@ class ShuffleWork:
         return size
 
     def _rest_stale(self, lanes: Iterable[str]) -> list[str]:
-        """Reads no more of those lanes whose topic is not the recorded one; what was read of it is forgotten.
+        """Stops reading those of ``lanes`` whose topic is not the recorded one, and forgets what was read
+        of them.
 
-        Returns them. Asked after reading and before publishing: see `same_topics`.
+        Returns them. To be called after reading and before publishing: see `same_topics`.
         """
         names = list(lanes)
         stale = self._settings.stale(self._admin, map(_input_log, names)) if names else frozenset()

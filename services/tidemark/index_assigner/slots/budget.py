@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Budget(NamedTuple):
-    """How much one poll may hand out, over all lanes. A single batch may exceed ``bytes``."""
+    """How much one poll may return over all lanes. A single batch larger than ``bytes`` is still returned."""
 
     records: int
     bytes: int

@@ -1,4 +1,4 @@
-"""What happened so far in a slot, for `tidemark status` and tests."""
+"""Counters of one slot since its process started, for `tidemark status`, metrics and tests."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tidemark.stream_runtime.kafka.ledger_transaction import TransactionOutcome
 
 @dataclass
 class SlotCounters:
-    """``aborted``, ``unknown``: transactions, claims among them, that did not commit, or nobody knows.
-    ``doubts``: why everything held was dropped, and how often. ``input_waits``: records wait for something
-    else than Kafka before they can be decoded.
+    """``aborted``: transactions that did not commit; ``unknown``: those whose outcome the producer did not
+    learn. Both include claims. ``doubts``: how often lanes' memory was dropped, by reason. ``input_waits``:
+    records cannot be decoded yet, because something other than Kafka (a schema registry) does not answer.
     """
 
     claims: int = 0
@@ -24,7 +24,7 @@ class SlotCounters:
     input_waits: bool = False
 
     def doubt(self, reason: str) -> None:
-        """Counts under what stands before the first colon."""
+        """Counts a doubt under the text before the reason's first colon: what follows differs each time."""
         kind = reason.split(":")[0]
         self.doubts[kind] = self.doubts.get(kind, 0) + 1
 
@@ -34,7 +34,7 @@ class SlotCounters:
         self.unknown += outcome is TransactionOutcome.UNKNOWN
 
     def figures(self) -> dict[str, float]:
-        """Name -> value."""
+        """The counters by their name in reports."""
         return {
             "claims": float(self.claims),
             "transactions": float(self.transactions),

@@ -1,4 +1,4 @@
-"""The lanes of one slot and where each stands (`epoch_protocol.owner`)."""
+"""The lanes of one slot, each with its status in the ownership lifecycle (`epoch_protocol.owner`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from tidemark.epoch_protocol.state import LaneState
 
 @dataclass
 class HeldLane:
-    """``term``: the claim that the work rests on, from CLAIMED on."""
+    """Status of one lane. ``term``: ledger offset of the own claim, valid from CLAIMED on.
+
+    ``generation``: the one that the claim names.
+    """
 
     status: LaneStatus
     term: int = -1
@@ -19,7 +22,10 @@ class HeldLane:
 
 
 class LaneTable:
-    """Moves are checked; a lane that is not listed is RELEASED."""
+    """Lane name -> status. A lane that is not listed is RELEASED.
+
+    Methods that change a status raise InvalidTransitionError for a change that the lifecycle does not have.
+    """
 
     def __init__(self) -> None:
         self._lanes: dict[str, HeldLane] = {}
@@ -28,35 +34,35 @@ class LaneTable:
         return self._lanes[lane]
 
     def names(self, *statuses: LaneStatus) -> list[str]:
-        """Lanes in one of the statuses; all without any."""
+        """Lanes that have one of ``statuses``; all lanes when none is given."""
         return [name for name, lane in self._lanes.items() if not statuses or lane.status in statuses]
 
     def grant(self, lanes: Iterable[str]) -> None:
-        """The lease names the lanes: new ones and doubtful ones are to be claimed."""
+        """The lease names these lanes: new and DOUBTFUL ones become GRANTED, so the loop claims them."""
         for name in lanes:
             lane = self._lanes.setdefault(name, HeldLane(LaneStatus.RELEASED))
             if lane.status in (LaneStatus.RELEASED, LaneStatus.DOUBTFUL):
                 lane.status = move(lane.status, LaneStatus.GRANTED)
 
     def release(self, lanes: Iterable[str]) -> None:
-        """The lanes are no longer ours."""
+        """Removes lanes that the lease names no longer."""
         for name in lanes:
             move(self._lanes.pop(name).status, LaneStatus.RELEASED)
 
     def claimed(self, lanes: Iterable[str], term: int, generation: int) -> None:
-        """Our claim is in the ledger at ``term``."""
+        """Our claim of the lanes was appended to the ledger at offset ``term``."""
         for name in lanes:
             lane = self._lanes[name]
             lane.status = move(lane.status, LaneStatus.CLAIMED)
             lane.term, lane.generation = term, generation
 
     def current(self, lanes: Iterable[str]) -> None:
-        """Our claim was read back and is the newest."""
+        """Our claim of the lanes was read back from the ledger, and is the newest."""
         for name in lanes:
             self._lanes[name].status = move(self._lanes[name].status, LaneStatus.CURRENT)
 
     def doubt(self, lanes: Iterable[str]) -> list[str]:
-        """What was claimed has to be claimed anew; returns the lanes that this is true of."""
+        """Makes claimed lanes DOUBTFUL, so they are claimed anew; returns which of ``lanes`` were claimed."""
         claimed = (LaneStatus.CLAIMED, LaneStatus.CURRENT)
         doubted = [name for name in lanes if name in self._lanes and self._lanes[name].status in claimed]
         for name in doubted:
@@ -64,9 +70,9 @@ class LaneTable:
         return doubted
 
     def superseded(self, states: dict[str, LaneState], ledger_next: int) -> list[str]:
-        """Lanes whose newest valid claim is not ours, as the fold shows them.
+        """Lanes whose newest valid claim in the fold is not ours.
 
-        A claim that the fold has not reached yet is not judged.
+        Our claims at or behind ``ledger_next`` are left out: the fold has not read them yet.
         """
         return [
             name
@@ -76,7 +82,7 @@ class LaneTable:
         ]
 
     def confirmed(self, states: dict[str, LaneState]) -> list[str]:
-        """Claimed lanes whose own claim the fold shows as the newest."""
+        """CLAIMED lanes whose newest claim in the fold is ours."""
         return [
             name
             for name in self.names(LaneStatus.CLAIMED)

@@ -1,4 +1,4 @@
-"""A slot's lease as the transaction loop sees it, whoever keeps it alive."""
+"""A slot's lease as the transaction loop sees it. `MembershipClient` renews it; tests use a double."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, Stopped
 
 @dataclass(frozen=True)
 class Lease:
-    """What the coordinator last said. ``current``: it was said recently enough to work on (not to claim).
+    """The coordinator's last answer. ``current``: it is recent enough to work on (claiming asks anew).
 
-    ``suspects``: lanes to be read apart, since who read them before died where they stand.
+    ``suspects``: lanes to be read in a child process, because earlier readers died at the lane's position.
     """
 
     slot: int
@@ -27,7 +27,7 @@ class Lease:
 
 
 class StageReport(NamedTuple):
-    """What goes to the coordinator with the next renewal."""
+    """What the stage tells the coordinator with the next renewal."""
 
     lanes_held: Collection[str] = ()
     uncommitted_entries: int = 0
@@ -38,19 +38,19 @@ class StageReport(NamedTuple):
 
 
 class SlotLease(Protocol):
-    """Keeps one stage's lease. Methods may be called from the loop's thread at any time."""
+    """One stage's lease. The loop's thread may call the methods at any time."""
 
     def lease(self) -> Lease | None:
-        """The lease as last heard of; None before the first and while a new one is asked for.
+        """Returns the newest lease; None before there is one.
 
-        Raises what makes the service stop: the coordinator refuses this process for good.
+        Raises the coordinator's refusal when it refuses this process for good: then the service has to stop.
         """
         ...
 
     def report(self, report: StageReport) -> None:
-        """Replaces what the next renewal says."""
+        """Sets the report that the next renewal sends."""
         ...
 
     def renew_now(self) -> Lease | None:
-        """Asks the coordinator now; None when it does not answer or the lease has ended."""
+        """Renews the lease now; None when the coordinator does not answer or the lease has ended."""
         ...

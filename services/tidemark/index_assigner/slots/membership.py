@@ -1,13 +1,14 @@
-"""Keeps one stage's lease with the commit coordinator, on a thread of its own.
+"""Renews one stage's lease with the commit coordinator, on a thread of its own.
 
 ::
 
     UNKNOWN ──Join + Renew──► LEASED ──Renew each second──► LEASED
-       ▲                        │ the coordinator does not know us: it restarted, or we were away too long
+       ▲                        │ the coordinator does not know us: it restarted, or our lease ended
        └────────────────────────┘ (Join again, in the same slot if it is free)
 
-While the coordinator does not answer, the last lease stands with ``current`` false after its time: safety
-rests on the fold, so nothing is dropped; only new work rests.
+While the coordinator does not answer, `lease` goes on returning the last lease, with ``current`` false once
+its time is over. The stage then starts no new work, but keeps its lanes and memory: the fold, and not the
+lease, keeps two owners of a lane from both counting.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class JoinFacts:
-    """What the coordinator says of the table. The same for every process, as long as the table lives."""
+    """The coordinator's answer to Join, the same for all processes as long as the table exists."""
 
     num_shards: int
     lanes: int
@@ -47,7 +48,7 @@ class JoinFacts:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who joins. ``address``: of the process's own gRPC server."""
+    """The process and stage that join. ``address``: of the process's own gRPC server."""
 
     table: str
     stage: Stage
@@ -57,7 +58,7 @@ class Identity:
 
 
 class MembershipClient:
-    """A `SlotLease` over gRPC. ``stub`` is a CommitCoordinatorStub. `start`, then `stop` says good-bye."""
+    """A `SlotLease` over gRPC; ``stub`` is a CommitCoordinatorStub. `start` joins, `stop` leaves."""
 
     def __init__(self, stub: Any, identity: Identity, clock: Clock) -> None:
         self._stub = stub
@@ -79,11 +80,14 @@ class MembershipClient:
         self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
 
     def start(self) -> None:
-        """Starts joining and renewing."""
+        """Starts the thread that joins and renews."""
         self._thread.start()
 
     def facts(self, stop: threading.Event) -> JoinFacts | None:
-        """Waits for the first Join; None when ``stop`` comes first. Raises what the coordinator refused."""
+        """Waits for the answer to the first Join; None when ``stop`` comes first.
+
+        Raises the coordinator's error when it refuses this process for good.
+        """
         while not stop.is_set():
             self._known.wait(0.1)
             self._raise_refusal()
@@ -92,10 +96,10 @@ class MembershipClient:
         return None
 
     def stop(self, failure: str = "", by_error: bool = False) -> None:
-        """Ends the thread and leaves: slot and lanes are free at once.
+        """Ends the thread and leaves: slot and lanes are free for others at once.
 
-        ``failure``: why no process can go on here, whoever starts it; `tidemark status` shows it.
-        ``by_error``: an error ends the process, maybe one that what it read leads to.
+        ``failure``: an error that every other process would have as well; `tidemark status` shows it.
+        ``by_error``: an error ends the process, and the records that it read may be the cause.
         """
         self._stopped.set()
         if self._thread.is_alive():
@@ -125,7 +129,7 @@ class MembershipClient:
 
     @property
     def reported(self) -> tuple[int, StageReport]:
-        """Slot and newest report of the stage; slot -1: none yet."""
+        """Slot and newest report of the stage; slot -1: it has none yet."""
         with self._state:
             return self._lease.slot if self._lease is not None else -1, self._report
 
@@ -164,7 +168,7 @@ class MembershipClient:
             self._answers = False
 
     def _renew(self) -> Lease:
-        """Joins first when needed: a lease is known only with its lanes."""
+        """Renews once, and joins first when needed: only the answer to Renew names the lanes."""
         slot = self._join() if not self._joined or self._lease is None else self._lease.slot
         with self._state:
             report = self._report
@@ -175,12 +179,12 @@ class MembershipClient:
             uncommitted_entries=report.uncommitted_entries,
             figures=dict(report.figures),
             stopped=map(_stopped_message, report.stopped),
-            skips=[pb.SkipResult(**each._asdict()) for each in report.skips],
-            empty=[pb.EmptyRange(**each._asdict()) for each in report.empty],
+            skips=[pb.SkipResult(**result._asdict()) for result in report.skips],
+            empty=[pb.EmptyRange(**empty._asdict()) for empty in report.empty],
             **self._base(),
         )
         answer = call(self._stub.Renew, request, _CALL_TIMEOUT_S)
-        skips = tuple(SkipOrder(each.id, each.lane, each.offset) for each in answer.skips)
+        skips = tuple(SkipOrder(order.id, order.lane, order.offset) for order in answer.skips)
         lease = Lease(
             slot,
             frozenset(answer.lanes),
@@ -209,7 +213,8 @@ class MembershipClient:
         facts = JoinFacts(answer.num_shards, answer.lanes, answer.schema_id, answer.ledger)
         if self._facts is not None and self._facts != facts:
             self._refused = SetupError(
-                f"table {identity.table} is another now: {self._facts} became {facts}: start it again"
+                f"the coordinator serves another table {identity.table} now: {self._facts} became {facts}: "
+                "start this process again"
             )
         self._facts, self._lease_ms = facts, answer.lease_ms
         self._known.set()

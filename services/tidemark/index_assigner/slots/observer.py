@@ -1,4 +1,4 @@
-"""What the loops of an assigner tell whoever watches: metrics, traces. This one watches nothing."""
+"""What the stages of an assigner report while they run, for metrics and traces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemark.ledger_client.fold_reader import Applied
 
 @dataclass(frozen=True)
 class CountedTransaction:
-    """A transaction of ours that counts: its place in the ledger, and when it was made (epoch ms)."""
+    """An own transaction that counts: its ledger offset, and when it began and ended (ms since 1970)."""
 
     stage: Stage
     slot: int
@@ -21,42 +21,48 @@ class CountedTransaction:
 
 
 class AssignerObserver:
-    """Called by the stages' threads; must return at once and never raise."""
+    """Does nothing; subclasses override what they watch.
+
+    The stages' threads call it: its methods must return at once and never raise.
+    """
 
     def tier_read(self, tier: str, seconds: float) -> None:
-        """One look into a tier, for the keys of one lane of a batch."""
+        """One lookup in a tier took ``seconds``, for the keys of one lane of a batch."""
 
     def transaction(self, stage: Stage, outcome: str, seconds: float) -> None:
-        """A Kafka transaction ended; ``outcome``: committed, aborted, unknown. ``seconds`` from its begin."""
+        """A Kafka transaction ended; ``outcome``: committed, aborted, unknown. ``seconds``: since its
+        begin.
+        """
 
     def counted(self, transaction: CountedTransaction) -> None:
-        """One of ours was read back, and counts."""
+        """The entry of an own transaction was read back, and counts."""
 
     def applied(self, stage: Stage, applied: Applied) -> None:
-        """What a stage's fold took, in order."""
+        """A stage's fold applied an entry. Called once per entry, in their order."""
 
 
 class Several(AssignerObserver):
-    """Tells each of them."""
+    """Passes each call on to several observers, in their order."""
 
     def __init__(self, *observers: AssignerObserver) -> None:
         self._observers = observers
 
     def tier_read(self, tier: str, seconds: float) -> None:
-        for each in self._observers:
-            each.tier_read(tier, seconds)
+        for observer in self._observers:
+            observer.tier_read(tier, seconds)
 
     def transaction(self, stage: Stage, outcome: str, seconds: float) -> None:
-        for each in self._observers:
-            each.transaction(stage, outcome, seconds)
+        for observer in self._observers:
+            observer.transaction(stage, outcome, seconds)
 
     def counted(self, transaction: CountedTransaction) -> None:
-        for each in self._observers:
-            each.counted(transaction)
+        for observer in self._observers:
+            observer.counted(transaction)
 
     def applied(self, stage: Stage, applied: Applied) -> None:
-        for each in self._observers:
-            each.applied(stage, applied)
+        for observer in self._observers:
+            observer.applied(stage, applied)
 
 
 NOBODY = AssignerObserver()
+"""For a stage that nothing watches."""

@@ -1,5 +1,7 @@
-"""When the next transaction of a slot is due: some time after its first record, when it is large, or when
-its stage says that there is no more input to wait for.
+"""When the next transaction of a slot is due.
+
+It is due `limits.transaction_interval_ms` after its first record came, or when it has `transaction_records`
+or `transaction_bytes`, or when the stage reports that there is no more input to wait for.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ class TransactionLimits:
 
 
 class TransactionPace:
-    """What waits for the next transaction, and since when."""
+    """Tracks what waits for the next transaction, and since when."""
 
     def __init__(self, limits: TransactionLimits, clock: Clock) -> None:
         self._limits = limits
@@ -36,25 +38,30 @@ class TransactionPace:
         return self._gathered.records
 
     def budget(self) -> Budget | None:
-        """What may still be gathered; None when the transaction is full."""
+        """How much more may be gathered; None when the transaction is full."""
         left = Budget(
             self._limits.records - self._gathered.records, self._limits.bytes - self._gathered.bytes
         )
         return left if left.records > 0 and left.bytes > 0 else None
 
     def took(self, gathered: Gathered) -> None:
-        """The stage says what waits now."""
+        """Records how much input waits in the stage now."""
         self.progressed = gathered != self._gathered
         self._gathered = gathered
         if gathered.records and self._first_record_s is None:
             self._first_record_s = self._clock.monotonic_s()
 
     def forget(self) -> None:
-        """A transaction was made of it, or some of it was dropped: the next `took` tells what is left."""
+        """Starts over, after a transaction took the input or some of it was dropped.
+
+        The next `took` tells what is left.
+        """
         self._gathered, self._first_record_s = Gathered(0, 0), None
 
     def wait_s(self, longest_s: float) -> float:
-        """How long to wait for input: not beyond the moment at which the transaction is due."""
+        """How long to wait for input: at most ``longest_s``, and no longer than until the transaction is
+        due.
+        """
         if self._first_record_s is None:
             return longest_s
         due_s = self._first_record_s + self._limits.interval_ms / 1000

@@ -1,4 +1,7 @@
-"""The one producer of a slot: made when it is needed, replaced whenever something about it is in doubt."""
+"""The one transactional producer of a slot.
+
+It is made at its first use, and replaced after any transaction that leaves its state unknown.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,16 @@ class SlotProducer:
         self.slot = -1
 
     def change_slot(self, slot: int) -> None:
-        """From now on under the id of another slot."""
+        """Closes the producer; the next one gets the transactional id of ``slot``."""
         self.close()
         self.slot = slot
 
     def ready(self) -> TransactionalProducer:
-        """The initialised producer; a new one fences older ones of the id and ends what they left open.
+        """Returns the initialised producer, a new one if there is none.
 
-        Raises KafkaUnavailableError when the id cannot be taken now.
+        A new one fences older producers of the same transactional id, and aborts the transaction that they
+        left open. Raises KafkaUnavailableError when the id cannot be initialised now; KafkaError of kind
+        INVALID unchanged, because waiting does not help against it.
         """
         if self._producer is None:
             name = f"{self._topics.table}-{self._stage.value}-{self.slot}"
@@ -60,10 +65,11 @@ class SlotProducer:
         messages: Sequence[OutgoingMessage],
         build_entry: Callable[[Sequence[int]], LedgerEntry],
     ) -> TransactionResult:
-        """One transaction; the producer is gone afterwards when it must not be used again.
+        """Runs one transaction: begin entry, messages, and the entry that ``build_entry`` makes of their
+        offsets.
 
-        Raises the error of a transaction that can never succeed unchanged (a message that the topic's limit
-        forbids, a topic that is gone).
+        Closes the producer afterwards if it must not be used again. Raises the error of a transaction that
+        can never succeed unchanged: a message above the topic's limit, a topic that is gone.
         """
         transaction = LedgerTransaction(self.ready(), self._topics.ledger_partition, reached=self.hit)
         begun = encode_entry(TransactionBegun(self._stage, self.slot, nonce))
@@ -75,11 +81,11 @@ class SlotProducer:
         return result
 
     def hit(self, step: str) -> None:
-        """Passes the stage's failpoint of this step."""
+        """Hits the stage's failpoint of this step."""
         self._failpoints.hit(failpoint_of(self._stage, step))
 
     def close(self) -> None:
-        """Lets the producer go. A transaction that it left open ends with the next `ready`."""
+        """Closes the producer, if there is one. The next `ready` aborts a transaction that it left open."""
         if self._producer is not None:
             self._producer.close()
             self._producer = None

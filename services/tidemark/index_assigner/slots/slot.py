@@ -1,11 +1,15 @@
 """The transaction loop of one slot of one stage, the same for both stages.
 
-lease -> claim -> own claim read back -> gather -> transaction -> own entry's verdict -> gather …
+1. The coordinator's lease names the slot and the lanes that it should work on.
+2. The loop appends a claim of the lanes to the ledger, and waits until it has read its own claim back.
+3. The stage gathers input.
+4. One Kafka transaction publishes the stage's messages and one ledger entry.
+5. The loop waits until it has read that entry back. If the fold says that it counts, it goes on at 3.
 
-Whatever casts doubt on the claims (an aborted or unknown transaction, an entry that does not count, a fold
-that was reloaded, a new slot) makes the loop drop all that it holds in memory, take a new producer and claim
-anew; a lane that another claimed is dropped alone. Nothing here is kept alive by leases: they say who should
-claim, the fold says who has (ARCHITECTURE.md, "What counts" and "Membership").
+An aborted or unknown transaction, an entry that does not count, a reloaded fold, or a new slot casts doubt
+on all claims: the loop drops everything in memory, closes the producer, and goes on at 2. When another
+process claims one lane, the loop drops that lane alone. The lease says who *should* claim a lane, the fold
+who *has* claimed it; only the fold decides what counts (ARCHITECTURE.md, "What counts" and "Membership").
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ _log = logging.getLogger("tidemark.assigner")
 
 @dataclass(frozen=True)
 class SlotParts:
-    """What a slot is made of."""
+    """What a slot's loop works with. ``owner``: the process's id, for its claims."""
 
     topics: TopicNames
     client: KafkaClient
@@ -63,11 +67,11 @@ class SlotParts:
     owner: str
     observer: AssignerObserver = NOBODY
     ledger: str = ""
-    """The identity of the table's ledger, as the coordinator told it; "": it did not."""
+    """The identity of the table's ledger, as the coordinator told it; "": its version tells none."""
 
 
 class _Pending(NamedTuple):
-    """The own transaction that was committed, and whose verdict is awaited."""
+    """The own transaction that was committed, while the fold has not read its entry yet."""
 
     prepared: PreparedTransaction
     offset: int
@@ -77,7 +81,9 @@ class _Pending(NamedTuple):
 
 
 class SlotLoop:
-    """Owned by one thread. `run` until told to stop, or `step` by hand; `close` in the end."""
+    """Owned by one thread. `run` works until told to stop and closes; tests call `step` and `close`
+    instead.
+    """
 
     def __init__(self, parts: SlotParts, work: StageWork) -> None:
         self._parts = parts
@@ -95,7 +101,9 @@ class SlotLoop:
         self.counters = SlotCounters()
 
     def run(self, stop: threading.Event) -> None:
-        """Works until ``stop``. Raises what no retry cures: lost input, torn ranges, wrong settings."""
+        """Works until ``stop``. Raises errors that no retry cures: lost input, torn ranges,
+        wrong settings.
+        """
         try:
             while not stop.is_set():
                 self.step()
@@ -103,7 +111,10 @@ class SlotLoop:
             self.close()
 
     def close(self) -> None:
-        """Between two transactions: drops the lanes and lets the clients go. The lease is the caller's."""
+        """Drops the lanes, and closes producer, stage and fold. The lease stays the caller's.
+
+        To be called between two steps, so never within a transaction.
+        """
         self._work.drop(self._lanes.names())
         self._lanes = LaneTable()
         self._parts.lease.report(StageReport())
@@ -112,7 +123,9 @@ class SlotLoop:
         self._parts.folds.close()
 
     def step(self) -> None:
-        """One round: reads the fold, keeps lanes and claims in order, gathers, and runs what is due."""
+        """One round: reads the fold, follows the lease, gathers input, and runs a transaction if one is
+        due.
+        """
         lease = self._parts.lease.lease()
         try:
             self._suspects = lease.suspects if lease is not None else self._suspects
@@ -130,11 +143,12 @@ class SlotLoop:
             self._work_on(lease)
             self.counters.input_waits = False
         except InputWaitsError:
-            # Who asked and got no answer has said so; what was gathered stays.
+            # The stage logged why its records cannot be decoded yet, and keeps what it has gathered.
             self.counters.input_waits = True
             self._parts.clock.sleep(_IDLE_WAIT_S)
         except KafkaError as error:
-            # Of a transaction the result tells; what is raised here left everything as it was.
+            # A failed transaction is reported by its result. An error raised here came from a read or from
+            # making the producer, and changed nothing: the next round tries again.
             if error.kind is not ErrorKind.RETRYABLE:
                 raise
             _log.warning("%s stage waits for Kafka: %s", self._stage.value, error)
@@ -145,8 +159,8 @@ class SlotLoop:
     def _follow_fold(self) -> None:
         applied = self._parts.folds.poll(self._fold_wait_s())
         self._work.observe(applied)
-        for each in applied:
-            self._parts.observer.applied(self._stage, each)
+        for entry in applied:
+            self._parts.observer.applied(self._stage, entry)
         if self._parts.folds.resets != self._resets:
             self._resets = self._parts.folds.resets
             self._doubt_all("the fold was reloaded")
@@ -158,20 +172,22 @@ class SlotLoop:
             self._doubt(lost, "claimed by another, or rewound")
         confirmed = self._lanes.confirmed(self._lane_states())
         if confirmed:
-            # In this order: a start that fails is done again in the next round.
+            # The lanes become CURRENT only after the start: a start that fails is repeated in the next round.
             positions = {name: self._lane_states()[name].next for name in confirmed}
             self._work.start(positions, self._suspects & positions.keys())
             self._lanes.current(confirmed)
 
     def _fold_wait_s(self) -> float:
-        """Waiting for input is the stage's part, while there is a lane to read."""
+        """How long the fold's read may wait. While a lane can be read, waiting for input is up to the
+        stage.
+        """
         if self._pending is not None or not self._lanes.names(LaneStatus.CURRENT):
             return _VERDICT_WAIT_S
         return 0.0 if self._pace.progressed else _NO_PROGRESS_WAIT_S
 
     def _settle(self, pending: _Pending, applied: Iterable[Applied]) -> None:
         prepared, offset = pending.prepared, pending.offset
-        own = [each for each in applied if each.offset == offset and _nonce_of(each) == prepared.nonce]
+        own = [one for one in applied if one.offset == offset and _nonce_of(one) == prepared.nonce]
         if not own:
             return
         self._pending = None
@@ -239,7 +255,7 @@ class SlotLoop:
     # ------------------------------------------------------------ claims
 
     def _claim(self, lanes: list[str]) -> None:
-        """Claims the lanes that a fresh answer of the coordinator still grants."""
+        """Asks the coordinator anew, and claims those of ``lanes`` that it still grants."""
         lease = self._parts.lease.renew_now()
         wanted = [name for name in lanes if lease is not None and name in lease.lanes]
         self._back_off()
@@ -258,7 +274,7 @@ class SlotLoop:
         result = self._producer.run(self._parts.ids.uuid(), [], lambda _: claim)
         self._ended(result, started_s)
         if result.outcome is not TransactionOutcome.COMMITTED or result.entry_offset is None:
-            # New claims that are read back will tell what became of it.
+            # If it was committed all the same, the new claim supersedes it.
             self._doubt_all(f"claim {result.outcome.value}: {result.error}")
             return
         self.counters.claims += 1
@@ -270,7 +286,7 @@ class SlotLoop:
         _log.info("%s slot %d claims lanes %s as term %d", self._stage.value, slot, names, term, extra=extra)
 
     def _back_off(self) -> None:
-        """Claims that bring nothing come ever more seldom; a transaction that counts starts over."""
+        """Doubles the wait before the next claim, up to 2 s; a transaction that counts resets it."""
         wait_s = min(_CLAIM_WAIT_MIN_S * 2.0 ** min(self._failures, 16), _CLAIM_WAIT_MAX_S)
         self._failures += 1
         self._claim_from_s = self._parts.clock.monotonic_s() + wait_s
@@ -296,7 +312,8 @@ class SlotLoop:
             self._pace.took(self._work.gather(budget, wait_s))
 
     def _run_transaction(self) -> None:
-        # First, as it may fail: what was prepared and not published would be lost.
+        # The producer comes first because making it may fail: `prepare` takes the gathered input out of the
+        # stage, and that input would be lost.
         self._producer.ready()
         clock, records, began_ms = self._parts.clock, self._pace.records, self._parts.clock.now_ms()
         prepared = self._work.prepare(self._parts.ids.uuid())

@@ -1,7 +1,7 @@
-"""What a stage plugs into the transaction loop of `index_assigner.slots.slot`.
+"""The interface between a stage and the transaction loop (`index_assigner.slots.slot`).
 
-The loop owns claims, transactions and the verdicts of the fold; a stage owns its input, its memory and what
-it makes of the one with the other. All calls come from the loop's thread.
+The loop owns claims, transactions and the fold's verdicts. The stage owns reading its input, its memory, and
+turning input into messages. All calls come from the loop's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 
 class Gathered(NamedTuple):
-    """Input that waits for the next transaction. ``drained``: no more came for a while, do not wait."""
+    """Input that waits for the next transaction. ``drained``: no more came for a while, so do not wait for
+    it.
+    """
 
     records: int
     bytes: int
@@ -27,7 +29,10 @@ class Gathered(NamedTuple):
 
 
 class ClaimFacts(NamedTuple):
-    """What a ledger entry says of the claims that it rests on. ``terms``: of the consumed lanes."""
+    """The claims under which a transaction was made, for its ledger entry.
+
+    ``terms``: the ledger offset of the claim of each consumed lane.
+    """
 
     slot: int
     terms: dict[str, int]
@@ -36,9 +41,9 @@ class ClaimFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedTransaction:
-    """Everything that one transaction publishes. The batches' headers carry the nonce already.
+    """Everything that one transaction publishes. The headers of ``messages`` contain ``nonce`` already.
 
-    ``build_entry`` gets the delivered offsets of ``messages``, in order.
+    ``build_entry`` makes the ledger entry from the delivered offsets of ``messages``, in their order.
     """
 
     nonce: str
@@ -48,43 +53,53 @@ class PreparedTransaction:
 
 
 class StageWork(Protocol):
-    """One stage in one slot.
+    """One stage in one slot. The loop calls, for each lane:
 
-    Per lane the calls are: `drop`, `start`, then `gather`, `prepare`, `counted` over and over, until the
-    next `drop`. `drop` may come at any time and for lanes that were never started.
+    1. `drop`, then `start` once the own claim was read back;
+    2. `gather`, `prepare`, `counted`, over and over;
+    3. `drop` when the lane is given up or in doubt. It may come at any time, and for lanes that were never
+       started.
     """
 
     @property
     def stage(self) -> Stage: ...
 
     def drop(self, lanes: Collection[str]) -> None:
-        """Forgets all that is held in memory for the lanes, and reads them no more."""
+        """Forgets everything in memory about the lanes, and stops reading them."""
         ...
 
     def start(self, lanes: Mapping[str, int], suspects: Collection[str] = ()) -> None:
-        """The own claim was read back: work on each lane goes on at this position, the ledger's ``next``.
+        """Starts reading each lane at its position, now that the own claim was read back.
 
-        0: the lane never counted. ``suspects``: lanes whose readers died where they stand.
+        A position is the lane's ``next`` in the ledger; 0: no transaction of the lane ever counted.
+        ``suspects``: lanes whose earlier readers died at that position.
         """
         ...
 
     def observe(self, applied: Sequence[Applied]) -> None:
-        """What the fold took since the last call, in order; called before anything else is asked."""
+        """Receives the entries that the fold applied since the last call, in their order.
+
+        In each round it is called before all other methods.
+        """
         ...
 
     def gather(self, budget: Budget, timeout_s: float) -> Gathered:
-        """Reads input for the next transaction, at most about the budget; returns all that waits now.
+        """Reads input for the next transaction, about as much as ``budget`` allows.
 
-        Waits up to ``timeout_s`` for the first record.
+        Waits up to ``timeout_s`` for the first record. Returns how much waits now, with what earlier calls
+        read. Raises InputWaitsError while records cannot be decoded yet; they are kept.
         """
         ...
 
     def prepare(self, nonce: str) -> PreparedTransaction | None:
-        """Turns what was gathered into a transaction (None: nothing to publish, or not possible yet)."""
+        """Turns the gathered input into a transaction; None when there is nothing to publish, or not yet.
+
+        Raises InputWaitsError while records cannot be decoded yet; they are kept.
+        """
         ...
 
     def counted(self, prepared: PreparedTransaction, offset: int) -> None:
-        """The transaction counts; ``offset`` is its place in the ledger."""
+        """Takes note that the transaction counts; ``offset`` is that of its entry in the ledger."""
         ...
 
     def uncommitted_entries(self) -> int:
@@ -92,23 +107,30 @@ class StageWork(Protocol):
         ...
 
     def stopped_lanes(self) -> Sequence[StoppedLane]:
-        """Lanes held whose input cannot be read any further; the others go on."""
+        """Held lanes whose input cannot be read any further; the other lanes go on."""
         ...
 
     def empty_ranges(self) -> Sequence[EmptyRange]:
-        """Of the input: in front of where the lanes held stand, as far as no record is left to read."""
+        """Ranges of input offsets, from the held lanes' positions on, that contain no record.
+
+        Such a range holds transaction markers only.
+        """
         ...
 
     def skip(self, orders: Sequence[SkipOrder]) -> None:
-        """Stopped lanes are to move past what they stand at; the same orders may come again and again."""
+        """Starts moving stopped lanes past the offset at which they stopped. The same orders may be
+        repeated.
+        """
         ...
 
     def skip_results(self) -> Sequence[SkipResult]:
-        """What became of the latest orders."""
+        """The results of the latest skip orders."""
         ...
 
     def figures(self) -> Mapping[str, float]:
         """Current figures for `tidemark status`: name -> value."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the stage's Kafka clients and files."""
+        ...
