@@ -70,8 +70,10 @@ def service_grants(table: str, *inputs: str) -> dict[str, list[Grant]]:
             own("epochs", "READ"),
             own("ledger", "READ", "WRITE"),
             own("keyed", "READ", "WRITE"),
+            # Index and tombstones: an owner that takes a lane over reads what its former owner tagged.
+            own("index", "READ", "WRITE"),
             own("tombstones", "READ", "WRITE"),
-            *(own(each, "WRITE") for each in ("data", "index", "dead-letter")),
+            *(own(each, "WRITE") for each in ("data", "dead-letter")),
             Grant("transactional_id", f"{table}-shuffle-", ("WRITE",), prefixed=True),
             Grant("transactional_id", f"{table}-assign-", ("WRITE",), prefixed=True),
         ],
