@@ -1,5 +1,7 @@
-"""Everything that an assigner asks of the configuration, the table and its machine before it works, asked
-without a change: for `tidemark doctor`. The checks are those of the start itself.
+"""The door through which the command line comes in, which imports nothing else of the assigner.
+
+Everything that an assigner asks of the configuration, the table and its machine before it works is asked
+without a change, for `tidemark doctor` and `config check`. The checks are those of the start itself.
 
 Two things are left to the coordinator's rehearsal, which asks more: the number of lanes, and the topics of a
 table that nobody served yet.
@@ -15,11 +17,16 @@ from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
 from tidemark.index_assigner.assign_stage import check_cache_free
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.limits import IndexLimits, check_memory
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient
+
+
+def check_state_memory(memory_bytes: int) -> None:
+    """Of `state.memory` alone. Raises SetupError."""
+    check_memory(memory_bytes)
 
 
 def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> None:
