@@ -39,7 +39,7 @@ from tidemark.stream_runtime.kafka.ports import (
     TopicPartition,
 )
 from tidemark.stream_runtime.retry import Deadline
-from tidemark.stream_runtime.rpc.deadlines import left_s
+from tidemark.stream_runtime.rpc.interceptors import left_s
 
 PAGE_MAX: Final = 10_000
 _POLL_MESSAGES: Final = 2_000

@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME as COMMIT_SERVICE
 from tidemark.commit_coordinator.calls.service import CommitService
 from tidemark.config import TableConfigFile
-from tidemark.stream_runtime.rpc.call_groups import CallGroups
+from tidemark.stream_runtime.rpc.admission import CallGroups
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY
 from tidemark.stream_runtime.security.server import ServerSecurity

@@ -14,9 +14,9 @@ from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import resolve_addresses, why_silent
-from tidemark.console.admin_messages import filter_message, letter_of, served_of
 from tidemark.console.errors import CliError
 from tidemark.console.served_table import check_served
+from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.ledger_client.dead_letters import (
     PAGE_MAX,
     DeadLetter,
@@ -30,6 +30,41 @@ from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
+
+
+def served_of(message: pb.ServesResponse) -> Served:
+    """Which table is served. A former version does not say where the table lies."""
+    at = message.location
+    location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
+    return Served(message.path, message.served_by, location)
+
+
+def letter_of(message: pb.DeadLetter) -> DeadLetter:
+    """A letter without its content."""
+    return DeadLetter(
+        reason=message.reason,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        detail=message.detail,
+        id=message.id,
+        timestamp_ms=message.timestamp_ms,
+        cut=tuple(message.cut),
+        replays=message.replays,
+        replayed=message.replayed,
+    )
+
+
+def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
+    """Which letters are asked for."""
+    return pb.DeadLetterFilter(
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        reason=wanted.reason,
+        ids=sorted(wanted.ids or ()),
+    )
+
 
 # The coordinator answers by its own deadline (its `admin/limits.py`); the channel's comes a little later.
 _MARGIN_S: Final = 5.0

@@ -30,7 +30,7 @@ from tidemark.ledger_client.served_by import Served
 from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
-from tidemark.stream_runtime.rpc.call_groups import CallGroups
+from tidemark.stream_runtime.rpc.admission import CallGroups
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import start_server

@@ -12,7 +12,7 @@ from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tidemark.cli.commands.dead_letter import _shown as shown
 from tidemark.commit_coordinator.admin.messages import letter_message
 from tidemark.commit_coordinator.dead_letters.replay import ReplayPlan, plan_replay, replay
-from tidemark.console.admin_messages import letter_of
+from tidemark.console.admin_client import letter_of
 from tidemark.console.output import printable
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYS
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters

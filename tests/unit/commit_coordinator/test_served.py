@@ -15,7 +15,7 @@ from tidemark.commit_coordinator.commit.staging import open_term
 from tidemark.commit_coordinator.opening import sign_of_life
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.commit_coordinator.opening.served import ServedTable
-from tidemark.console.admin_messages import served_of
+from tidemark.console.admin_client import served_of
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH

@@ -49,7 +49,7 @@ def table_message(document: Mapping[str, Any]) -> pb.Table:
 
 
 def letter_message(letter: DeadLetter) -> pb.DeadLetter:
-    """A letter without its content; `console.admin_messages` has what a client makes of it."""
+    """A letter without its content; `console.admin_client` has what a client makes of it."""
     return pb.DeadLetter(**letter.document())
 
 

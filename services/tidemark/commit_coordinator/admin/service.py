@@ -41,7 +41,7 @@ from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.rpc.deadlines import left_s
+from tidemark.stream_runtime.rpc.interceptors import left_s
 
 __all__ = ["SERVICE_NAME", "AdminService", "AdminSources"]
 

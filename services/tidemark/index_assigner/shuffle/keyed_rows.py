@@ -24,8 +24,8 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.shuffle.decode_parts import DecodeParts
 from tidemark.index_assigner.shuffle.keyed_parts import (
+    DecodeParts,
     Int32Array,
     KeyedRows,
     PlacedRows,
@@ -98,7 +98,7 @@ class RecordKeyer:
         reader of a batch would take, are halved until the record is found, and that one is refused.
 
         Decoded values take many times the space of their bytes, so about `BYTES_AT_ONCE` are decoded at
-        a time, and fewer where they take more memory than there is for them (`decode_parts`). Once the rows
+        a time, and fewer where they take more memory than there is for them (`DecodeParts`). Once the rows
         take ``rows_bytes_max``, the other records are left: `KeyedRows.records`. So are those from the first
         on that cannot be decoded now. Raises InputWaitsError when that is the first of all; it may be called
         again with the same.

@@ -1,11 +1,12 @@
-"""What the loops of an assigner tell whoever watches: metrics, traces. This one watches nothing."""
+"""What the loops of an assigner tell whoever watches (metrics, traces), and what a slot counts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.stream_runtime.kafka.ledger_transaction import TransactionOutcome
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,43 @@ class Several(AssignerObserver):
 
 
 NOBODY = AssignerObserver()
+
+
+@dataclass
+class SlotCounters:
+    """``aborted``, ``unknown``: transactions, claims among them, that did not commit, or nobody knows.
+    ``doubts``: why everything held was dropped, and how often. ``input_waits``: records wait for something
+    else than Kafka before they can be decoded.
+    """
+
+    claims: int = 0
+    transactions: int = 0
+    counted: int = 0
+    not_counted: int = 0
+    aborted: int = 0
+    unknown: int = 0
+    doubts: dict[str, int] = field(default_factory=dict)
+    input_waits: bool = False
+
+    def doubt(self, reason: str) -> None:
+        """Counts under what stands before the first colon."""
+        kind = reason.split(":")[0]
+        self.doubts[kind] = self.doubts.get(kind, 0) + 1
+
+    def ended(self, outcome: TransactionOutcome) -> None:
+        """Counts a transaction that did not commit."""
+        self.aborted += outcome is TransactionOutcome.ABORTED
+        self.unknown += outcome is TransactionOutcome.UNKNOWN
+
+    def figures(self) -> dict[str, float]:
+        """Name -> value."""
+        return {
+            "claims": float(self.claims),
+            "transactions": float(self.transactions),
+            "transactions_counted": float(self.counted),
+            "transactions_not_counted": float(self.not_counted),
+            "transactions_aborted": float(self.aborted),
+            "transactions_unknown": float(self.unknown),
+            "doubts": float(sum(self.doubts.values())),
+            "input_waits": float(self.input_waits),
+        }
