@@ -23,17 +23,15 @@ from typing import Final
 from tidemark.config.model import Address, TableConfigFile
 from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.clock import SystemClock
+from tidemark.stream_runtime.http_messages import Answer, Request, text_answer
 from tidemark.stream_runtime.http_server import (
     QUICK_PATHS,
-    Answer,
     Guard,
     HttpServer,
-    Request,
     Route,
     Routes,
     service_routes,
     start_http_server,
-    text_answer,
 )
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_runtime.security.access import AccessControl, bearer_token, may

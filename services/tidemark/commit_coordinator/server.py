@@ -7,7 +7,7 @@ from typing import Any
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, longest_s
-from tidemark.commit_coordinator.admin.service import SERVICE_NAME as ADMIN_SERVICE
+from tidemark.commit_coordinator.admin.limits import SERVICE_NAME as ADMIN_SERVICE
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME as COMMIT_SERVICE
 from tidemark.commit_coordinator.calls.service import CommitService

@@ -17,7 +17,7 @@ from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.admin.service import SERVICE_NAME
+from tidemark.commit_coordinator.admin.limits import SERVICE_NAME
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
 from tidemark.commit_coordinator.commit.staging import open_term, show_owner, term_dir

@@ -42,7 +42,7 @@ from tidemark.stream_runtime.rpc.interceptors import (
 from tidemark.stream_runtime.rpc.reading import Reading, SlowCallers
 from tidemark.stream_runtime.security.access import AccessControl, bearer_token
 from tidemark.stream_runtime.security.errors import DeniedError
-from tidemark.stream_runtime.security.listening import AddressTakenError, ListenError, check_listen_address
+from tidemark.stream_runtime.security.listening import AddressTakenError, check_listen_address
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW
 from tidemark.stream_runtime.security.roles import OPEN
 from tidemark.stream_runtime.security.server import ServerSecurity, open_security
@@ -129,8 +129,6 @@ class HealthServicer(health.HealthServicer):  # type: ignore[misc] # the library
         answers = {name: health_pb2.HealthCheckResponse(status=status) for name, status in shown.items()}
         return health_pb2.HealthListResponse(statuses=answers)
 
-
-__all__ = ["MESSAGE_BYTES_MAX", "ListenError", "RpcServer", "check_listen_address", "start_server"]
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 REQUEST_BYTES_MAX: Final = 4 << 20

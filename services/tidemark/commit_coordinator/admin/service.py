@@ -16,7 +16,7 @@ from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc as rpc
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
-from tidemark.commit_coordinator.admin.limits import SERVICE_NAME, SKIP_S
+from tidemark.commit_coordinator.admin.limits import SKIP_S
 from tidemark.commit_coordinator.admin.messages import (
     epoch_message,
     served_message,
@@ -42,8 +42,6 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.interceptors import left_s
-
-__all__ = ["SERVICE_NAME", "AdminService", "AdminSources"]
 
 KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20

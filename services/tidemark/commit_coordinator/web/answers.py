@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tidemark.stream_runtime.http_server import Answer, Request, Route
+from tidemark.stream_runtime.http_messages import Answer, Request
+from tidemark.stream_runtime.http_server import Route
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {
