@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import generate_latest
 
 from tidemark.cli.commands.admin import verified_line
-from tidemark.cli.run.run_metrics import VerificationMetrics
+from tidemark.cli.run.verification_metrics import VerificationMetrics
 from tidemark.stream_runtime.metrics import Metrics
 
 DIFFERENCES = {
