@@ -7,7 +7,7 @@ name of another room is imported from there, so that whoever reads an import see
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("libs", "services")
 IMPORTING = (*PRODUCT, "testing", "tests", "bench", "tools", "deploy")
+
+
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All statements, inner ones too; expressions, which are most of a tree, are passed over."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, ())
+            if isinstance(inner, list):
+                yield from statements(inner)
 
 
 class Module:
@@ -34,7 +44,7 @@ class Module:
 
     def imports(self) -> Iterator[tuple[str, str]]:
         """(module, name) of every `from module import name`, also inside functions."""
-        for node in ast.walk(self.tree):
+        for node in statements(self.tree.body):
             if isinstance(node, ast.ImportFrom) and node.module:
                 yield from ((node.module, each.name) for each in node.names)
 
