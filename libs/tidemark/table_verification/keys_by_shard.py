@@ -1,0 +1,73 @@
+"""Record keys of all rows, sorted into the shards that they hash to, in bounded memory.
+
+Rows come file group by file group, the index is compared shard by shard. In between the keys wait in memory
+up to a limit, then in temporary files outside the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidemark.hudi_format.record_index_hash import record_index_shard
+
+PENDING_BYTES_MAX: Final = 256 << 20
+_SCHEMA: Final = pa.schema([pa.field("key", pa.large_string()), pa.field("slice", pa.int32())])
+
+
+class KeysByShard:
+    """`add` all slices, then ask for each shard once. `folder` exists, is empty, and is the caller's to
+    remove.
+    """
+
+    def __init__(self, num_shards: int, folder: Path, pending_bytes_max: int = PENDING_BYTES_MAX) -> None:
+        self._num_shards = num_shards
+        self._folder = folder
+        self._bytes_max = pending_bytes_max
+        self._pending: list[tuple[pa.Table, npt.NDArray[np.int32]]] = []
+        self._bytes = 0
+        self._spills = 0
+
+    def add(self, keys: pa.ChunkedArray, slice_number: int) -> None:
+        """The keys of all live rows of one file slice."""
+        for chunk in keys.chunks:
+            if not len(chunk):
+                continue
+            numbers = pa.array(np.full(len(chunk), slice_number, np.int32))
+            rows = pa.table([chunk.cast(pa.large_string()), numbers], schema=_SCHEMA)
+            self._pending.append((rows, record_index_shard(chunk, self._num_shards)))
+            self._bytes += rows.nbytes
+        if self._bytes > self._bytes_max:
+            self._spill()
+
+    def rows_of(self, shard: int) -> pa.Table:
+        """`key` and `slice` number of each row of the shard, in no particular order."""
+        parts = [_SCHEMA.empty_table()]
+        for number in range(self._spills):
+            path = self._path(shard, number)
+            if path.exists():
+                with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
+                    parts.append(reader.read_all())
+        parts += [rows.filter(pa.array(shards == shard)) for rows, shards in self._pending]
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _spill(self) -> None:
+        rows = pa.concat_tables([rows for rows, _ in self._pending])
+        shards = np.concatenate([shards for _, shards in self._pending])
+        order = np.argsort(shards, kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(self._num_shards + 1))
+        for shard in range(self._num_shards):
+            chosen = order[bounds[shard] : bounds[shard + 1]]
+            if len(chosen):
+                path = str(self._path(shard, self._spills))
+                with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+                    writer.write_table(rows.take(pa.array(chosen)))
+        self._pending, self._bytes = [], 0
+        self._spills += 1
+
+    def _path(self, shard: int, spill: int) -> Path:
+        return self._folder / f"shard-{shard}-{spill}.arrow"
