@@ -20,7 +20,8 @@ PYTHON="${PYTHON:-.venv/bin/python}"
 PULL_TIMEOUT_S=300
 export COMPOSE_PROJECT_NAME="${COMPOSE_PROJECT_NAME:-tidemark}"
 PREFIX="${TIDEMARK_IMAGE_PREFIX:-tidemark}"
-VERSION="${TIDEMARK_VERSION:-0.1.0}"
+VERSION="${TIDEMARK_VERSION:-$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)}"
+export TIDEMARK_VERSION="$VERSION"
 
 say() { echo "compose: $*" >&2; }
 
@@ -75,7 +76,8 @@ build() {
         say "building $PREFIX/$target:$VERSION"
         # What the engine says is shown only when it fails: the older builder warns of its age each time.
         said=$(docker build --quiet --file deploy/Dockerfile --target "$target" \
-            --build-arg "BASE_IMAGE=$TIDEMARK_BASE_IMAGE" --tag "$PREFIX/$target:$VERSION" . 2>&1) || die "$said"
+            --build-arg "BASE_IMAGE=$TIDEMARK_BASE_IMAGE" --label "org.opencontainers.image.version=$VERSION" \
+            --tag "$PREFIX/$target:$VERSION" . 2>&1) || die "$said"
     done
 }
 

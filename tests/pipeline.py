@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import yaml
 
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, read_dead_letters
 from tidemark.config import TableConfigFile, load_config
 from tidemark.console.admin_client import AdminClient
 from tidemark.errors import TidemarkError
+from tidemark.ledger_client.dead_letters import DeadLetter, read_dead_letters
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.model import TopicSpec

@@ -48,6 +48,7 @@ INSIDE: Final = (
     "CONTRIBUTING.md",
     "docs/adding.md",
     "docs/moved-modules.md",
+    "CHANGELOG.md",
 )
 DECISIONS: Final = "docs/adr/"
 FOLDERS: Final = ("*.md", "docs/**/*.md", "libs/tidemark/*/DESIGN.md", "services/tidemark/*/DESIGN.md")

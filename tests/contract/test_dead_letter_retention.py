@@ -13,12 +13,9 @@ import pytest
 
 from testing.clock import ManualClock
 from tests.contract.kafka_cluster import KafkaCluster, commit
-from tidemark.commit_coordinator.dead_letters.retention import (
-    LetterRetention,
-    keep_retention,
-    retention_now,
-)
+from tidemark.commit_coordinator.dead_letters.retention import keep_retention, retention_now
 from tidemark.config import TableConfigFile, load_config
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.ledger_client.topics import TopicNames, dead_letter_settings, topic_specs
 from tidemark.stream_runtime.kafka.ports import Isolation, TopicPartition
 

@@ -21,6 +21,7 @@ LONGEST_FIRST = (
     "test_recorded_table",
     "test_debezium",
     "test_demo",
+    "test_installed",
 )
 ON_ONE_TABLE = ("test_lives", "test_security", "test_cannot_go_on")
 

@@ -61,10 +61,11 @@ ROLES = ("kafka", "coordinator", "assigner", "writer")
 
 
 class RunningTable:
-    """A folder with a configuration, and at most one `tidemark run` of it."""
+    """A folder with a configuration, and at most one `tidemark run` of it, by `command`."""
 
-    def __init__(self, folder: Path, table_type: str = "merge_on_read") -> None:
+    def __init__(self, folder: Path, table_type: str = "merge_on_read", command: Path = TIDEMARK) -> None:
         self.folder = folder
+        self._command = command
         self.config = folder / "accounts.yaml"
         self.table = folder / "warehouse" / "accounts"
         (folder / "accounts.avsc").write_text(json.dumps(SCHEMA))
@@ -80,7 +81,11 @@ class RunningTable:
         """Returns when the coordinator answers and both stages have their lanes."""
         with (self.folder / "run.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [str(TIDEMARK), "run", "-c", str(self.config)], stdout=log, stderr=log, start_new_session=True
+                [str(self._command), "run", "-c", str(self.config)],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.folder,
             )
         self.until(self._is_complete, timeout_s)
 
@@ -119,11 +124,12 @@ class RunningTable:
     def cli(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The JSON document of a command that ends with `code`."""
         done = subprocess.run(
-            [str(TIDEMARK), *arguments, "-c", str(self.config), "--json"],
+            [str(self._command), *arguments, "-c", str(self.config), "--json"],
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
+            cwd=self.folder,
         )
         assert done.returncode == code, (done.stderr, self.said())
         return dict(json.loads(done.stdout)) if done.stdout else {"error": done.stderr}

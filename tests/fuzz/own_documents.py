@@ -14,7 +14,6 @@ from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
 from tidemark.commit_coordinator.calls import reader_death_record
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS
-from tidemark.commit_coordinator.commit.staging import SERVED_BY, shown_owner
 from tidemark.commit_coordinator.input import starts as input_starts
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline import new_ledger_inputs
@@ -36,6 +35,7 @@ from tidemark.hudi_format.storage.documents import read_document
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.input.same_topics import stale_by_record
+from tidemark.ledger_client.served_by import SERVED_BY, shown_owner
 from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
 
 _COUNTS: Final = b'{"orders": 4, "orders.ledger": 1}'

@@ -19,8 +19,7 @@ import pytest
 from tests.golden.recipes.recorded_state import cache_content, read_lines
 from tests.recorded_table import Recording, recordings, unpack
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.staging import SERVED_BY, STORE, load_document
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter
+from tidemark.commit_coordinator.commit.staging import STORE, load_document
 from tidemark.commit_coordinator.opening.topics_setup import LANE_SOURCE, RECORD
 from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import (
@@ -47,7 +46,9 @@ from tidemark.epoch_protocol.tombstones import CommittedTombstones
 from tidemark.hudi_format.storage.documents import read_document
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.assign_stage import table_identity
+from tidemark.ledger_client.dead_letters import DeadLetter
 from tidemark.ledger_client.named_batches import NamedRange, collect_named
+from tidemark.ledger_client.served_by import SERVED_BY
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.model import Message, TopicPartition

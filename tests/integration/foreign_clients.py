@@ -25,7 +25,7 @@ from google.rpc import error_details_pb2  # noqa: F401 - its types are found by 
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from grpc_status import rpc_status
 
-from tidemark.stream_runtime.platform.folders import cache_dir
+from tidemark.stream_runtime.platform.jars import cache_dir
 
 GRPCURL_MODULE: Final = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 _BUILD_S: Final = 300.0

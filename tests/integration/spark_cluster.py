@@ -11,7 +11,6 @@ import os
 import random
 import subprocess
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +28,8 @@ from tidemark.stream_runtime.platform.java import JavaRuntime
 _READY_S: Final = 240.0
 _GRACE_S: Final = 20.0
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
+PACKAGES: Final = tuple(each for each in sys.path if Path(each).name == "site-packages")
+"""Where this environment has what Tidemark needs. Of Tidemark it has a path file, which only itself reads."""
 
 
 class SparkCluster:
@@ -148,7 +149,7 @@ def bare_python(folder: Path, *, with_packages: bool) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     if with_packages:
         [site] = folder.glob("lib/python*/site-packages")
-        (site / "packages.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        (site / "packages.pth").write_text("\n".join(PACKAGES) + "\n")
     return folder / "bin" / "python"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.raw_producer import Codec, RawProducer, RawRecord, RefusedBatchError, batch
-from tidemark.cli.tables import create_table
+from tidemark.commit_coordinator.offline.adoption import create_table
 from tidemark.config import load_config
 from tidemark.index_assigner.input import careful_lanes
 from tidemark.index_assigner.input.careful_frames import CarefulSettings, Setup

@@ -27,7 +27,7 @@ from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.record_formats.choose import record_decoder
 from tidemark.record_formats.errors import InputWaitsError

@@ -18,7 +18,7 @@ from tidemark.epoch_protocol.entries import BatchShuffled, Stage
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.failpoint import FailpointHitError

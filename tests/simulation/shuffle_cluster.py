@@ -29,10 +29,10 @@ from tidemark.index_assigner.input.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
 from tidemark.index_assigner.slots.lease import Lease, StageReport
 from tidemark.index_assigner.slots.pace import TransactionLimits
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.failpoint import FailpointRegistry

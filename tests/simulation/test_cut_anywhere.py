@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
-from tidemark.commit_coordinator.errors import SupersededError
 from tidemark.hudi_format.table_config import TableType
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.failpoint import FailpointHitError
 
 PLACES_MAX = 200

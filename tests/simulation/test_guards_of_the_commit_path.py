@@ -15,7 +15,7 @@ from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_recover_and_new_ledger import CONFIG
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.staging import term_dir
-from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.offline.recovery import recover
 from tidemark.commit_coordinator.opening.takeover import take_over
@@ -27,6 +27,7 @@ from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
+from tidemark.ledger_client.errors import SupersededError
 
 
 def path_at_second_report(folder: Path) -> CommitPath:

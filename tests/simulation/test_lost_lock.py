@@ -12,13 +12,14 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end
 from tests.simulation.test_other_engines import planned_second, tag_anew
-from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.entries import AttemptVoided, CommitDecided
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.hudi_format.commit.lock import LOCK_PATH
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.failpoint import FailpointAction, FailpointHitError
 
 PLACES_MAX = 60

@@ -17,11 +17,11 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_traces
 from tests.simulation.scripted_tagger import TABLE, Row, Tagged
-from tidemark.commit_coordinator.errors import SupersededError
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.hudi_format.commit.lock import read_lock
 from tidemark.hudi_format.errors import LockLostError, StagingGoneError, TimelineConflictError
 from tidemark.hudi_format.table_config import TableType
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import FailpointHitError
 from tidemark.stream_runtime.kafka.ports import KafkaError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from itertools import pairwise
@@ -16,6 +17,7 @@ from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.independence import IndependenceContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.contracts.protected import ProtectedContract
+from importlinter.domain.helpers import MissingImport
 
 ROOT = Path(__file__).resolve().parents[2]
 configure()
@@ -86,8 +88,49 @@ def test_planted_imports_break_every_contract(graph: grimp.ImportGraph) -> None:
     assert {contract["name"] for contract, _, _ in CASES} == {each["name"] for each in CONTRACTS}
 
 
-def test_ignored_imports_are_there_and_say_why() -> None:
-    """An ignore that matches nothing fails the linter: that is its default."""
-    ignoring = [each["name"] for each in CONTRACTS if each.get("ignore_imports")]
-    assert ignoring == ["PySpark is imported by the job, its task entry and the table services alone"]
+def test_the_command_line_may_import_no_room_of_a_service_but_the_door(graph: grimp.ImportGraph) -> None:
+    (contract,) = [each for each in CONTRACTS if "by its offline door" in each["name"]]
+    survivors = []
+    for importer in contract["source_modules"]:
+        for service in contract["forbidden_modules"]:
+            for room in sorted(graph.find_children(service)):
+                if room.rpartition(".")[2] in {"offline", "main", "failpoints"}:
+                    continue
+                wrong = deepcopy(graph)
+                wrong.add_import(
+                    importer=importer, imported=room, line_number=1, line_contents="import planted"
+                )
+                if is_kept(contract, wrong):
+                    survivors.append((importer, room))
+    assert survivors == []
+
+
+def test_a_service_is_started_by_its_own_command_alone(graph: grimp.ImportGraph) -> None:
+    (contract,) = [each for each in CONTRACTS if "by its offline door" in each["name"]]
+    for service in contract["forbidden_modules"]:
+        wrong = deepcopy(graph)
+        wrong.add_import(
+            importer="tidemark.cli.commands.run",
+            imported=f"{service}.main",
+            line_number=1,
+            line_contents="import planted",
+        )
+        assert not is_kept(contract, wrong)
+
+
+def test_an_ignored_import_that_is_not_there_fails(graph: grimp.ImportGraph) -> None:
+    ignoring = [each for each in CONTRACTS if each.get("ignore_imports")]
+    assert len(ignoring) == 2
+    for contract in ignoring:
+        stale = {**contract, "ignore_imports": [*contract["ignore_imports"], "tidemark.cli.gone -> grpc"]}
+        with pytest.raises(MissingImport):
+            is_kept(stale, deepcopy(graph))
+
+
+def test_ignored_imports_say_why() -> None:
+    """Each line ends in a comment. That an ignore which matches nothing fails is the linter's default."""
     assert not any("unmatched_ignore_imports_alerting" in each for each in CONTRACTS)
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    ignored = [line for line in lines if re.match(r'\s*"[\w.*]+ -> [\w.*]+"', line)]
+    assert len(ignored) == sum(len(each.get("ignore_imports", ())) for each in CONTRACTS)
+    assert [line for line in ignored if not re.search(r"# \S+ \S+", line)] == []

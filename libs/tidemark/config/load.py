@@ -9,10 +9,16 @@ from typing import Any, Final
 
 import yaml
 
+from tidemark.config.checks import (
+    check_input,
+    check_limits,
+    with_lanes,
+    with_partitions,
+    without_unusable_columns,
+)
 from tidemark.config.decode import decode_section, pass_through, reject_unknown_keys
 from tidemark.config.environment import fill_references, hide_references
 from tidemark.config.errors import ConfigError, Problems
-from tidemark.config.input_checks import check_input
 from tidemark.config.model import (
     EpochConfig,
     InputConfig,
@@ -28,7 +34,6 @@ from tidemark.config.model import (
 from tidemark.config.partial import UNREAD, changed, partial
 from tidemark.config.security_model import SecurityConfig, check_security
 from tidemark.config.spark_master import check_spark
-from tidemark.config.table_checks import check_limits, with_lanes, with_partitions, without_unusable_columns
 
 _FILE_BYTES_MAX: Final = 1 << 20
 _NODES_MAX: Final = 100_000

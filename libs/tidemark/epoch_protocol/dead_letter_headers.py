@@ -1,7 +1,7 @@
 """Names of the headers of messages in `<table>.dead-letter`, and of records that were produced again.
 
 `index_assigner.shuffle.dead_letters` writes dead letters, and its docstring says what each header means;
-`commit_coordinator.dead_letters.letters` reads them.
+`ledger_client.dead_letters` reads them.
 """
 
 from __future__ import annotations

@@ -41,18 +41,6 @@ from tidemark.stream_runtime.http_messages import (
 )
 from tidemark.stream_runtime.security.listening import AddressTakenError, check_listen_address
 
-__all__ = [
-    "Answer",
-    "Guard",
-    "HttpServer",
-    "Request",
-    "Route",
-    "Routes",
-    "service_routes",
-    "start_http_server",
-    "text_answer",
-]
-
 CONNECTIONS_MAX: Final = 256
 WORKING_MAX: Final = 64
 HEAD_BYTES_MAX: Final = 32_768

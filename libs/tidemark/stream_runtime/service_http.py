@@ -1,25 +1,109 @@
-"""The HTTP side of one service process: `/metrics` and `/healthz`, and what else the service gives.
+"""The HTTP side of one service process: `/metrics`, `/healthz`, what else it gives, and who may see it.
 
 Served where `--http` says, or for the coordinator `services.http`; nowhere when neither is given. A port that
 is taken ends the service: who asked for metrics wants to hear that there are none.
+
+A token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP Basic, whatever the user name: that
+is what a browser asks for. Looking takes the role `read`; whether the service works (`/healthz`) may be asked
+by everybody. Where nothing is configured, the page is for this machine: a request that names another host
+than a loopback one comes from a web site that had its name point here, and is refused.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import ipaddress
 import logging
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from tidemark.config.model import Address, TableConfigFile
 from tidemark.config.security_model import SecurityConfig
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.http_access import access_guard
-from tidemark.stream_runtime.http_server import HttpServer, Route, Routes, service_routes, start_http_server
+from tidemark.stream_runtime.http_messages import Answer, Request, text_answer
+from tidemark.stream_runtime.http_server import (
+    QUICK_PATHS,
+    Guard,
+    HttpServer,
+    Route,
+    Routes,
+    service_routes,
+    start_http_server,
+)
 from tidemark.stream_runtime.metrics import Metrics
+from tidemark.stream_runtime.security.access import AccessControl, bearer_token, may
+from tidemark.stream_runtime.security.errors import Denial, DeniedError
 from tidemark.stream_runtime.security.listening import ListenError, is_loopback
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW
+from tidemark.stream_runtime.security.roles import Caller, Role
 from tidemark.stream_runtime.security.server import ServerSecurity, server_security
+
+OPEN_PATHS: Final = QUICK_PATHS
+_CHALLENGE: Final[Mapping[str, str]] = {"WWW-Authenticate": 'Basic realm="tidemark", charset="UTF-8"'}
+
+
+def authorise(access: AccessControl, request: Request, role: Role = Role.READ) -> Caller:
+    """Who asks, if they have the role. Raises DeniedError."""
+    caller = access.caller(shown_token(request.headers), request.certificate_names)
+    if not may(caller, role):
+        raise DeniedError(Denial.ROLE, f"{caller.name} may not see this: that takes the role {role.value}")
+    return caller
+
+
+def access_guard(access: AccessControl, *, loopback: bool) -> Guard:
+    """`loopback`: the server listens on this machine alone."""
+
+    def guard(request: Request) -> Answer | None:
+        if request.path in OPEN_PATHS:
+            return None
+        try:
+            if access.is_open:
+                if loopback and not names_loopback(request.headers.get("host", "")):
+                    raise DeniedError(
+                        Denial.HOST, "this page is for its own machine: open it as localhost or 127.0.0.1"
+                    )
+            else:
+                authorise(access, request)
+        except DeniedError as error:
+            access.note(error, request.peer, f"GET {request.path}")
+            if error.is_unknown:
+                return Answer(f"{error}\n".encode(), status=401, headers=_CHALLENGE)
+            return text_answer(403, str(error))
+        return None
+
+    return guard
+
+
+def shown_token(headers: Mapping[str, str]) -> str | None:
+    """The token that the request's headers (lower case names) show, None without one."""
+    if (token := bearer_token(headers)) is not None:
+        return token
+    scheme, _, content = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        _, _, password = base64.b64decode(content.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    return password or None
+
+
+def names_loopback(host: str) -> bool:
+    """Whether a Host header names this machine by a name that no other can have; browsers always send one."""
+    if not host:
+        return True
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    name = name.strip("[]").rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
 
 _log = logging.getLogger("tidemark.http")
 

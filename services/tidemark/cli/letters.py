@@ -8,37 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, Protocol
 
 import grpc
 
 from tidemark.cli.reachable_kafka import has_kafka, reachable_kafka
-from tidemark.commit_coordinator.dead_letters.desk import PAGE_MAX, DeadLetterDesk, LetterPage, all_letters
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, WholeLetter
-from tidemark.commit_coordinator.dead_letters.retention import retention_now
-from tidemark.commit_coordinator.rehearsal import check_ledger
+from tidemark.commit_coordinator.offline.dead_letters import KafkaLetters
+from tidemark.commit_coordinator.offline.rehearsal import check_ledger
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import read_run_file
 from tidemark.console.admin_client import AdminClient, NobodyAnswersError, connect
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.ledger_client.dead_letters import LetterFilter, LetterPage, Replayed, WholeLetter
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.rpc.errors import RpcError
 
-REPLAY_PAGE: Final = 1_000
 _NOT_NOW: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-
-
-@dataclass
-class Replayed:
-    """What a replay did, over all its pages; letters oldest first."""
-
-    done: int = 0
-    chosen: list[DeadLetter] = field(default_factory=list)
-    skipped: list[tuple[DeadLetter, str]] = field(default_factory=list)
 
 
 class Letters(Protocol):
@@ -55,34 +42,6 @@ class Letters(Protocol):
     def replay(self, wanted: LetterFilter, *, dry_run: bool, again: bool, replays_max: int) -> Replayed:
         """Produces the records of all that fit again."""
         ...
-
-
-class KafkaLetters:
-    """`Letters` from Kafka itself."""
-
-    def __init__(self, client: ConfluentKafkaClient, config: TableConfigFile, clock: Clock) -> None:
-        retention = partial(retention_now, client, config, clock)
-        self._desk = DeadLetterDesk(client, config.table.name, config.input.topics, clock, retention)
-
-    def newest(self, wanted: LetterFilter, limit: int) -> LetterPage:
-        return all_letters(lambda below: self._desk.page(wanted, min(limit, PAGE_MAX), below), limit)
-
-    def show(self, letter_id: int) -> WholeLetter | None:
-        message = self._desk.show(letter_id)
-        return None if message is None else WholeLetter.of(message)
-
-    def replay(self, wanted: LetterFilter, *, dry_run: bool, again: bool, replays_max: int) -> Replayed:
-        ask = partial(
-            self._desk.replay, wanted, REPLAY_PAGE, dry_run=dry_run, again=again, replays_max=replays_max
-        )
-        whole, page = Replayed(), ask()
-        while True:
-            whole.done += page.replayed
-            whole.chosen += page.plan.letters
-            whole.skipped += page.plan.skipped
-            if page.newer is None:
-                return whole
-            page = ask(after=page.newer, end=page.end)
 
 
 class CoordinatorLetters:

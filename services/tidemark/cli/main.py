@@ -13,7 +13,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, NoReturn
 
 from tidemark.cli.commands import (
@@ -40,6 +39,7 @@ from tidemark.console.errors import FAILED, WRONG_USE, exit_code_of, expected_er
 from tidemark.console.output import printable
 from tidemark.redaction import redact_text
 from tidemark.stream_runtime.platform.open_files import allow_open_files
+from tidemark.stream_runtime.platform.version import installed_version
 from tidemark.stream_runtime.security.local_token import TOKEN_FILE_VARIABLE
 
 DEBUG_VARIABLE: Final = "TIDEMARK_DEBUG"
@@ -92,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"tidemark {_version()}")
+    parser.add_argument("--version", action="version", version=f"tidemark {installed_version()}")
     commands: Commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for group in _GROUPS:
         group.add(commands)
@@ -136,13 +136,6 @@ def _report(error: Exception, options: argparse.Namespace) -> int:
     # It may name keys, files and answers of strangers: a terminal may not obey them.
     sys.stderr.write(f"tidemark {options.command_name}: {printable(redact_text(text))}\n")
     return exit_code_of(error) if expected else FAILED
-
-
-def _version() -> str:
-    try:
-        return version("tidemark")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 if __name__ == "__main__":

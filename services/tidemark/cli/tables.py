@@ -1,41 +1,20 @@
-"""What `tidemark table create` and `adopt` do to a table; no service may run meanwhile."""
+"""What `tidemark table adopt` asks before it begins, and says of what `commit_coordinator.offline` did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from tidemark.cli.reachable_kafka import reachable_kafka
-from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.offline import adoption
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
-from tidemark.commit_coordinator.offline.new_ledger import (
-    NewLedger,
-    check_new_ledger,
-    end_all_terms,
-    new_ledger,
-)
-from tidemark.commit_coordinator.opening.sign_of_life import WATCHED_S, is_served
-from tidemark.commit_coordinator.opening.table_open import (
-    OpenedTable,
-    is_half_made_here,
-    open_table,
-    read_table,
-)
+from tidemark.commit_coordinator.offline.new_ledger import NewLedger, check_new_ledger, new_ledger
+from tidemark.commit_coordinator.offline.watch import WATCHED_S, is_served
 from tidemark.config import TableConfigFile
 from tidemark.config.run_file import read_run_file
 from tidemark.console.errors import WRONG_USE, CliError
-from tidemark.hudi_format.commit.lock import TableLock
-from tidemark.hudi_format.errors import LockLostError
-from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
-from tidemark.hudi_format.table_properties import check_properties
-from tidemark.hudi_format.table_schema import check_no_schema_on_read
-from tidemark.hudi_format.timeline import load_timeline
-from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
-from tidemark.ledger_client.table_id import known_ledger_id
 from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
@@ -43,78 +22,33 @@ from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.rpc.health import is_serving
 from tidemark.stream_runtime.security.client import client_security
 
-_LOCK_WAIT_MS: Final = 5_000
-# Below every coordinator's term: one that starts takes this lock over and so ends the command.
-_NO_TERM: Final = -1
-
-
-def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
-    """A new table. Raises CliError when there is one, TableMismatchError for a folder in use."""
-    storage = open_storage(config.table.path)
-    if storage.exists(PROPERTIES_PATH) and not is_half_made_here(config, storage):
-        raise CliError(
-            f"{storage.base_uri} is a Hudi table already: `tidemark table describe` shows it, "
-            "`tidemark table adopt` takes it over"
-        )
-    return _summary(config, open_table(config, storage, clock))
-
 
 def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
     """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
-    storage = _adoptable(config)
-    if not is_half_made_here(config, storage):
-        read_table(config, storage, _pending(storage, pending_allowed), partial(as_adopted, stats=stats))
+    refuse_while_serving(config)
+    adoption.check_adoptable(config, stats, pending_allowed)
 
 
 def adopt_table(
     config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
-    """Sets the table's time zone, drops its stats where `stats` is set. Call `check_adoptable` before.
-
-    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
-    dead coordinators. Raises CliError (no table, services run), UnsupportedTableError, TableMismatchError,
-    LockHeldError.
-    """
-    storage = open_storage(config.table.path)
-    with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
-        pinned = pin_timezone(storage, clock)
-        dropped = sorted(drop_stats(storage)) if stats else []
-    document = _summary(config, open_table(config, storage, clock, _pending(storage, pending_allowed)))
-    document |= {"timezone_set": pinned, "dropped": dropped}
+    """The answer of `offline.adoption.adopt_table`. Call `check_adoptable` before."""
+    document, pinned, dropped = adoption.adopt_table(config, clock, ids, stats, pending_allowed)
     lines = [_can_be_served(document)]
     lines += ["its timeline's time zone is now UTC: restart other writers"] if pinned else []
     lines += [f"switched off: {', '.join(dropped)}"] if dropped else []
-    return document, lines
+    return document | {"timezone_set": pinned, "dropped": dropped}, lines
 
 
 def check_moved(config: TableConfigFile, clock: Clock) -> tuple[dict[str, Any], list[str]]:
-    """Checks a table that was moved with its ledger. Nothing is changed: the lock that a killed coordinator
-    held, and its epoch in flight, are for the next one to take over. Raises as `adopt_table`.
-    """
-    document = _summary(config, open_table(config, _adoptable(config), clock, None))
+    """The answer of `offline.adoption.check_moved`. Raises CliError while services run."""
+    refuse_while_serving(config)
+    document = adoption.check_moved(config, clock)
     return document, [_can_be_served(document)]
 
 
 def _can_be_served(document: dict[str, Any]) -> str:
     return f"{document['type']} table {document['name']} at {document['path']} can be served"
-
-
-def _adoptable(config: TableConfigFile) -> Storage:
-    """The table, there and not served. What adopting cannot cure is said before anything is changed."""
-    refuse_while_serving(config)
-    storage = open_storage(config.table.path)
-    if not storage.exists(PROPERTIES_PATH):
-        raise CliError(
-            f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
-            "`tidemark table create`"
-        )
-    check_properties(read_table_config(storage), config.table.accept_properties)
-    check_no_schema_on_read(storage)
-    return storage
-
-
-def _pending(storage: Storage, allowed: bool) -> list[str]:
-    return [each.requested for each in load_timeline(storage).pending()] if allowed else []
 
 
 def what_adopt_deletes(config: TableConfigFile, stats: bool, new_ledger: bool) -> list[str]:
@@ -219,37 +153,3 @@ def refuse_while_served_elsewhere(config: TableConfigFile, clock: Clock, say: Ca
             f"a coordinator serves {path}, and not at {config.services.coordinator}: `tidemark run` or a "
             "service with another configuration, or on another machine. Stop it first"
         )
-
-
-@contextmanager
-def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
-    """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
-    free it without the table's topics.
-    """
-    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
-    storage.make_dir(folder, exclusive=True)
-    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
-    try:
-        try:
-            lock.acquire(_LOCK_WAIT_MS)
-        except LockLostError as error:
-            if not ends_terms:
-                raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
-            end_all_terms(storage)
-            lock.acquire(_LOCK_WAIT_MS)
-        try:
-            yield
-        finally:
-            lock.release()
-    finally:
-        storage.delete_tree(folder)
-
-
-def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:
-    return {
-        "name": opened.config.name,
-        "path": config.table.path,
-        "type": opened.config.table_type.value,
-        "shards": opened.num_shards,
-        "columns": opened.schema.arrow.names,
-    }

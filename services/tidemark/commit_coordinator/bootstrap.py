@@ -39,7 +39,6 @@ from tidemark.commit_coordinator.input.skips import InputSkips
 from tidemark.commit_coordinator.input.watch import InputView, InputWatch
 from tidemark.commit_coordinator.listeners import CommitFollowUp
 from tidemark.commit_coordinator.loop import TableLoop
-from tidemark.commit_coordinator.opening.hoodie_section import target_file_bytes, without_effect
 from tidemark.commit_coordinator.opening.ledger_identity import check_identity, ledger_id
 from tidemark.commit_coordinator.opening.ledger_record import LedgerRecorder
 from tidemark.commit_coordinator.opening.schemas import SchemaRegistry
@@ -74,6 +73,7 @@ from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.commit_coordinator.web.open_page import Shown, open_page
 from tidemark.commit_coordinator.web.page import WebPage
 from tidemark.config import TableConfigFile
+from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.epoch_protocol.entries import Topic
 from tidemark.hudi_format.errors import LockLostError, StagingGoneError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs

@@ -46,7 +46,7 @@ from tidemark.commit_coordinator.domain.next_action import (
     attempts_exhausted,
     next_action,
 )
-from tidemark.commit_coordinator.errors import AttemptLostError, SupersededError
+from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.epoch_protocol.entries import EpochPlanned, TaggingPaused
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.state import FoldState
@@ -59,6 +59,7 @@ from tidemark.hudi_format.errors import (
     StagingGoneError,
     UnsupportedTableError,
 )
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import KafkaError
 from tidemark.stream_runtime.logging import bound

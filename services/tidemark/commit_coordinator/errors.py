@@ -10,12 +10,6 @@ class CoordinatorError(StreamRuntimeError):
     """Base of the coordinator's errors."""
 
 
-class SupersededError(CoordinatorError):
-    """A newer coordinator has claimed the table: this one stops at once."""
-
-    kind = ErrorKind.FENCED
-
-
 class OutOfPlaceError(CoordinatorError):
     """Our own decision did not follow from the decisions before it: a defect, or a damaged topic."""
 

@@ -7,12 +7,12 @@ from typing import Any
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.commit.v1 import commit_pb2_grpc
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, longest_s
-from tidemark.commit_coordinator.admin.service import SERVICE_NAME as ADMIN_SERVICE
+from tidemark.commit_coordinator.admin.limits import SERVICE_NAME as ADMIN_SERVICE
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME as COMMIT_SERVICE
 from tidemark.commit_coordinator.calls.service import CommitService
 from tidemark.config import TableConfigFile
-from tidemark.stream_runtime.rpc.call_groups import CallGroups
+from tidemark.stream_runtime.rpc.admission import CallGroups
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY
 from tidemark.stream_runtime.security.server import ServerSecurity

@@ -12,26 +12,66 @@ import grpc
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc
-from tidemark.commit_coordinator.admin.limits import DEAD_LETTERS_S
-from tidemark.commit_coordinator.admin.messages import filter_message, letter_of, served_of
-from tidemark.commit_coordinator.dead_letters.desk import PAGE_MAX, LetterPage, all_letters
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, WholeLetter
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import resolve_addresses, why_silent
 from tidemark.console.errors import CliError
 from tidemark.console.served_table import check_served
+from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.ledger_client.dead_letters import (
+    PAGE_MAX,
+    DeadLetter,
+    LetterFilter,
+    LetterPage,
+    LetterRetention,
+    WholeLetter,
+    all_letters,
+)
+from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
 
-# The coordinator answers by its own deadline; the channel's comes a little later.
+
+def served_of(message: pb.ServesResponse) -> Served:
+    """Which table is served. A former version does not say where the table lies."""
+    at = message.location
+    location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
+    return Served(message.path, message.served_by, location)
+
+
+def letter_of(message: pb.DeadLetter) -> DeadLetter:
+    """A letter without its content."""
+    return DeadLetter(
+        reason=message.reason,
+        topic=message.topic,
+        partition=message.partition,
+        offset=message.offset,
+        detail=message.detail,
+        id=message.id,
+        timestamp_ms=message.timestamp_ms,
+        cut=tuple(message.cut),
+        replays=message.replays,
+        replayed=message.replayed,
+    )
+
+
+def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
+    """Which letters are asked for."""
+    return pb.DeadLetterFilter(
+        topic=wanted.topic,
+        partition=wanted.partition,
+        offset=wanted.offset,
+        reason=wanted.reason,
+        ids=sorted(wanted.ids or ()),
+    )
+
+
+# The coordinator answers by its own deadline (its `admin/limits.py`); the channel's comes a little later.
 _MARGIN_S: Final = 5.0
 _KEYS_AT_ONCE: Final = 5_000
 _RETRY_S: Final = 20.0
 _SKIP_S: Final = 180.0
-_LETTERS_S: Final = DEAD_LETTERS_S + _MARGIN_S
+_LETTERS_S: Final = 150.0 + _MARGIN_S
 
 
 class NobodyAnswersError(CliError):

@@ -6,8 +6,8 @@ from typing import Final
 
 import grpc
 
-from tidemark.commit_coordinator.errors import SupersededError
 from tidemark.errors import ErrorKind, TidemarkError, kind_of
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_runtime.rpc.errors import RpcError

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import os
 
-from tidemark.commit_coordinator.commit.staging import shown_owner
-from tidemark.commit_coordinator.opening.ledger_identity import moved_or_copied_text
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.ledger_client.served_by import Served, moved_or_copied_text, shown_owner
 from tidemark.ledger_client.table_place import is_copy
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from tidemark.commit_coordinator.dead_letters.letters import read_dead_letters
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import read_run_file, resolve_addresses
 from tidemark.console.admin_client import AdminClient
@@ -29,6 +28,7 @@ from tidemark.demo.report import DemoReport, print_report, query_examples, table
 from tidemark.demo.terminal import DemoView, open_view
 from tidemark.errors import TidemarkError
 from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.ledger_client.dead_letters import read_dead_letters
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.ids import SystemIds
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from tidemark.commit_coordinator.opening.hoodie_section import target_file_bytes, without_effect
 from tidemark.config import ConfigError, TableConfigFile
 from tidemark.config.errors import all_of_them
+from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.config.load import read_config
 from tidemark.config.model import IndexKind
 from tidemark.config.partial import asks_for_unread
@@ -26,12 +26,12 @@ from tidemark.hudi_format.keys import KeyGenerator, field_errors
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.index_assigner.index.limits import check_memory
+from tidemark.index_assigner.offline import check_state_memory
 from tidemark.record_formats.choose import record_decoder
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.security.listening import check_listen_address
-from tidemark.stream_writer.rehearsal import check_kafka_settings, check_spark_settings
+from tidemark.stream_writer.offline import check_kafka_settings, check_spark_settings
 
 _ANY_BROKER: Final = "127.0.0.1:1"
 
@@ -167,7 +167,7 @@ def _addresses(config: TableConfigFile, refused: _Refused) -> None:
 
 
 def _memory(config: TableConfigFile, _: _Refused) -> None:
-    check_memory(config.state.memory_bytes)
+    check_state_memory(config.state.memory_bytes)
 
 
 _CHECKS: Final[tuple[Callable[[TableConfigFile, _Refused], None], ...]] = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tidemark.commit_coordinator.opening.table_open import is_half_made_here
-from tidemark.commit_coordinator.rehearsal import rehearse_start
+from tidemark.commit_coordinator.offline.rehearsal import rehearse_start
+from tidemark.commit_coordinator.offline.table import is_half_made_here
 from tidemark.config import TableConfigFile
 from tidemark.config.run_file import RunFile, read_run_file, resolve_addresses
 from tidemark.doctor import broker, machine, neighbours, places, table, trial
@@ -16,14 +16,14 @@ from tidemark.doctor.checks import Check, Finding, SkippedError, ok, warning
 from tidemark.doctor.config_check import check_config_file
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
-from tidemark.index_assigner import rehearsal as assigner
+from tidemark.index_assigner import offline as assigner
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.confluent.inspection import ClusterInspection
 from tidemark.stream_runtime.rpc.health import is_serving
 from tidemark.stream_runtime.security.client import client_security
-from tidemark.stream_writer import rehearsal as writer
+from tidemark.stream_writer import offline as writer
 
 _BROKER: Final = (
     "Check kafka.bootstrap.servers and the security settings below kafka:; is the broker running?"

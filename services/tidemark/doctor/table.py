@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidemark.commit_coordinator.opening.table_open import is_half_made_here, read_table
-from tidemark.commit_coordinator.opening.topics_setup import RECORD
+from tidemark.commit_coordinator.offline.table import check_table, is_half_made_here
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
 from tidemark.hudi_format.commit.lock import read_lock
@@ -20,7 +19,7 @@ _HELD_MS_MAX: Final = 60_000
 
 def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Finding]:
     """What a coordinator asks of the table when it starts, and its lock. `served`: one answers, so what is
-    pending is its own. Raises what `read_table` raises, which says what to do.
+    pending is its own. Raises what `check_table` raises, which says what to do.
     """
     storage = open_storage(config.table.path)
     if not storage.exists(PROPERTIES_PATH):
@@ -36,7 +35,7 @@ def table(config: TableConfigFile, clock: Clock, served: bool) -> Iterator[Findi
     if is_half_made_here(config, storage):
         yield warning("its creation was not ended", "The next start goes on with it")
         return
-    found = read_table(config, storage, None if served or storage.exists(RECORD) else ()).config
+    found = check_table(config, storage, served)
     yield ok(f"Hudi table {found.name}, version {found.version}, {found.table_type.value}, as configured")
     yield from _lock(storage, clock, served)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tidemark.commit_coordinator.opening.hoodie_section import HIVE_STYLE, URL_ENCODE
+from tidemark.config.hoodie_section import HIVE_STYLE, URL_ENCODE
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.errors import HudiFormatError, UnsupportedTableError
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot

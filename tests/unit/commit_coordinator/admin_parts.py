@@ -13,11 +13,11 @@ from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.commit.view import ViewBoard
 from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult
+from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.clock import SystemClock
 
 

@@ -19,7 +19,6 @@ from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.commit.view import ViewBoard
 from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config.model import Address
@@ -27,10 +26,11 @@ from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.ledger_client.served_by import Served
 from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
-from tidemark.stream_runtime.rpc.call_groups import CallGroups
+from tidemark.stream_runtime.rpc.admission import CallGroups
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import start_server

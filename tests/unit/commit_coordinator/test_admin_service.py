@@ -18,9 +18,8 @@ from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, longe
 from tidemark.commit_coordinator.admin.service import ANSWER_S, REASON_CHARACTERS_MAX
 from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, HurryUp, PauseTagging
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.dead_letters.desk import all_letters
-from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
 from tidemark.errors import ErrorKind
+from tidemark.ledger_client.dead_letters import LetterFilter, all_letters
 from tidemark.record_formats.refusals import Reason
 from tidemark.stream_runtime.rpc.channel import call
 

@@ -17,18 +17,13 @@ from tidemark.cli.main import main
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
-from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
-from tidemark.commit_coordinator.dead_letters.retention import (
-    LetterRetention,
-    expiry_warning,
-    keep_retention,
-    retention_now,
-)
+from tidemark.commit_coordinator.dead_letters.retention import expiry_warning, keep_retention, retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics
 from tidemark.config import TableConfigFile, load_config
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
+from tidemark.ledger_client.dead_letters import LetterFilter, LetterRetention
 from tidemark.ledger_client.topics import TopicNames, topic_specs
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError

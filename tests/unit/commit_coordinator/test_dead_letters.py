@@ -10,17 +10,13 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tidemark.cli.commands.dead_letter import _shown as shown
-from tidemark.commit_coordinator.admin.messages import letter_message, letter_of
-from tidemark.commit_coordinator.dead_letters.letters import (
-    DeadLetter,
-    LetterFilter,
-    read_dead_letter,
-    read_dead_letters,
-)
+from tidemark.commit_coordinator.admin.messages import letter_message
 from tidemark.commit_coordinator.dead_letters.replay import ReplayPlan, plan_replay, replay
+from tidemark.console.admin_client import letter_of
 from tidemark.console.output import printable
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYS
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
+from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
 from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.kafka.errors import AbortableError, KafkaError
 from tidemark.stream_runtime.kafka.ports import Headers, Message, TopicPartition, TopicSpec

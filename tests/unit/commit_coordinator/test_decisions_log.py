@@ -8,7 +8,7 @@ from testing.kafka import ClientRequest, EndFault, RequestFault
 from tests.unit.epoch_protocol.builders import claim, tagged
 from tests.unit.ledger_client.memory_cluster import EPOCHS, MemoryCluster
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.errors import OutOfPlaceError, SupersededError
+from tidemark.commit_coordinator.errors import OutOfPlaceError
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CoordinatorClaimed,
@@ -19,6 +19,7 @@ from tidemark.epoch_protocol.entries import (
     decode_decision,
 )
 from tidemark.epoch_protocol.fold import Verdict
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import AbortableError, MissingTopicError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemark.commit_coordinator.opening.hoodie_section import (
+from tidemark.config.hoodie_section import (
     HIVE_STYLE,
     TARGET,
     URL_ENCODE,

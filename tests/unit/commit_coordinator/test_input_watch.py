@@ -18,13 +18,13 @@ from tidemark.commit_coordinator.input.watch import (
     TopicNotAcceptedError,
     read_record,
 )
+from tidemark.commit_coordinator.offline.table import remove_topic
 from tidemark.commit_coordinator.opening.topics_setup import (
     RECORD,
     TopicsChangedError,
     check_recorded,
     ensure_topics,
     open_inputs,
-    remove_topic,
 )
 from tidemark.config import InputPartitioning, InputStart, TableConfigFile, load_config
 from tidemark.epoch_protocol.input_topics import InputTopic

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.admin.messages import served_message, served_of
-from tidemark.commit_coordinator.commit.staging import open_term, shown_owner
+from tidemark.commit_coordinator.admin.messages import served_message
+from tidemark.commit_coordinator.commit.staging import open_term
 from tidemark.commit_coordinator.opening import sign_of_life
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
-from tidemark.commit_coordinator.opening.served import Served, ServedTable
+from tidemark.commit_coordinator.opening.served import ServedTable
+from tidemark.console.admin_client import served_of
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.served_by import Served, shown_owner
 
 
 def table_at(path: Path) -> LocalStorage:

@@ -9,8 +9,9 @@ import pytest
 
 from testing.clock import ManualClock
 from tidemark.commit_coordinator.commit.staging import end_older_terms, open_term, term_dir
+from tidemark.commit_coordinator.offline.watch import WATCHED_S, is_served
 from tidemark.commit_coordinator.opening import sign_of_life
-from tidemark.commit_coordinator.opening.sign_of_life import SIGN, WATCHED_S, SignOfLife, is_served
+from tidemark.commit_coordinator.opening.sign_of_life import SIGN, SignOfLife
 from tidemark.hudi_format.errors import StagingGoneError
 from tidemark.hudi_format.storage.local import LocalStorage
 

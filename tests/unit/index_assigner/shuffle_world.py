@@ -33,8 +33,7 @@ from tidemark.index_assigner.shuffle.shuffle_batch import (
     produced_ranges,
 )
 from tidemark.index_assigner.shuffle.stage import ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
-from tidemark.index_assigner.slots.stage_work import PreparedTransaction
+from tidemark.index_assigner.slots.stage_work import Budget, PreparedTransaction
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec, TransactionalProducer

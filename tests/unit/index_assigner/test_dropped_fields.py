@@ -22,7 +22,7 @@ from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, field_
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.avro_columns import fields_beyond
 from tidemark.record_formats.avro_schema import read_avro_schema
 from tidemark.record_formats.debezium_json import DebeziumJson

@@ -16,7 +16,7 @@ from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.decode_avro import AvroDecoder
 from tidemark.record_formats.decode_json import JsonDecoder

@@ -14,7 +14,7 @@ from tidemark.index_assigner.errors import InputLostError
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.shuffle.shuffle_batch import keyed_messages
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
 PLENTY = Budget(1_000_000, 1 << 30)

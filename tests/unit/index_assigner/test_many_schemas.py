@@ -23,7 +23,7 @@ from tidemark.index_assigner.shuffle.careful_child import _Reading
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats import schema_cache
 from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.debezium_avro import DebeziumAvro

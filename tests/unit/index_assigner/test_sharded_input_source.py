@@ -10,7 +10,7 @@ from tidemark.config.model import InputStart
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.index_assigner.input.positions import INPUT_STARTS_RECORD, StartOf, earliest, start_of
 from tidemark.index_assigner.shuffle.sharded_input_source import ShardedInputSource
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 

@@ -14,7 +14,6 @@ from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import STEPS, CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import Lags, SampledFigures, TableFigures
@@ -24,6 +23,7 @@ from tidemark.epoch_protocol.entries import EpochPlanned, Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.index_assigner.assigner_metrics import AssignerMetrics
 from tidemark.index_assigner.slots.lease import StageReport
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.coordinator_client import PlannedEpoch
 from tidemark.stream_writer.observer import WrittenEpoch

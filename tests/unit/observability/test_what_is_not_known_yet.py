@@ -14,13 +14,13 @@ from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
 from tidemark.commit_coordinator.verification.verdict import Verdict
 from tidemark.config import load_config
 from tidemark.epoch_protocol.entries import Counts
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_writer.writer_metrics import WriterMetrics
 

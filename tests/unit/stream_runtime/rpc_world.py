@@ -16,7 +16,7 @@ from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
 from tidemark.config import Address
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.rpc.call_groups import CallGroup, CallGroups
+from tidemark.stream_runtime.rpc.admission import CallGroup, CallGroups
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server
 from tidemark.stream_runtime.security.client import (

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from tests.unit.stream_runtime.rpc_world import LOOPBACK, World
 from tidemark.config import Address
-from tidemark.stream_runtime.http_access import access_guard
-from tidemark.stream_runtime.http_server import start_http_server, text_answer
+from tidemark.stream_runtime.http_messages import text_answer
+from tidemark.stream_runtime.http_server import start_http_server
+from tidemark.stream_runtime.service_http import access_guard
 
 _REPOSITORY = Path(__file__).parents[3]
 

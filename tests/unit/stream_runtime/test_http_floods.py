@@ -16,7 +16,7 @@ from tests.unit.stream_runtime.rpc_world import LOOPBACK, until
 from tests.unit.stream_runtime.security.secured import secret_file, secured
 from tidemark.stream_runtime import http_server
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.http_server import Answer, Request, text_answer
+from tidemark.stream_runtime.http_messages import Answer, Request, text_answer
 from tidemark.stream_runtime.security.roles import Role
 from tidemark.stream_runtime.security.server import server_security
 from tidemark.stream_runtime.security.tokens import new_token, token_line

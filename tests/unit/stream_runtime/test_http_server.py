@@ -15,15 +15,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from tidemark.config.model import Address
 from tidemark.stream_runtime import http_server
-from tidemark.stream_runtime.http_server import (
-    Answer,
-    HttpServer,
-    Request,
-    service_routes,
-    start_http_server,
-    text_answer,
-)
-from tidemark.stream_runtime.rpc.server import ListenError
+from tidemark.stream_runtime.http_messages import Answer, Request, text_answer
+from tidemark.stream_runtime.http_server import HttpServer, service_routes, start_http_server
+from tidemark.stream_runtime.security.listening import ListenError
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW, RefusedCalls
 
 LOOPBACK = Address("127.0.0.1", 0)

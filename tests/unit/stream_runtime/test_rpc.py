@@ -16,8 +16,9 @@ from tidemark.errors import ErrorKind, TidemarkError
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError, StatusError, kind_of_status, status_of
-from tidemark.stream_runtime.rpc.handler_interceptor import HandlerInterceptor
-from tidemark.stream_runtime.rpc.server import ListenError, check_listen_address, start_server
+from tidemark.stream_runtime.rpc.interceptors import HandlerInterceptor
+from tidemark.stream_runtime.rpc.server import start_server
+from tidemark.stream_runtime.security.listening import ListenError, check_listen_address
 
 LOOPBACK = Address("127.0.0.1", 0)
 

@@ -19,10 +19,20 @@ from tidemark.config.log_format import LogFormat
 from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.logging import bound, configure_logging
-from tidemark.stream_runtime.rpc.deadlines import Deadlines, is_wanted, left_s
-from tidemark.stream_runtime.rpc.error_details import decode_details, encode_details, reason_of
-from tidemark.stream_runtime.rpc.errors import StatusError, from_grpc
-from tidemark.stream_runtime.rpc.request_ids import current_request_id, sent_request_id
+from tidemark.stream_runtime.rpc.errors import (
+    StatusError,
+    decode_details,
+    encode_details,
+    from_grpc,
+    reason_of,
+)
+from tidemark.stream_runtime.rpc.interceptors import (
+    Deadlines,
+    current_request_id,
+    is_wanted,
+    left_s,
+    sent_request_id,
+)
 from tidemark.stream_runtime.rpc.server import start_server
 
 WAIT_S = 60.0

@@ -18,10 +18,11 @@ from tests.unit.stream_runtime.rpc_world import LOOPBACK, PREFACE, READER, SERVI
 from tests.unit.stream_runtime.strangers import strangers, trusting_anybody
 from tests.unit.stream_runtime.test_rpc_connections import answered
 from tidemark.stream_runtime import http_server
-from tidemark.stream_runtime.http_access import access_guard
-from tidemark.stream_runtime.http_server import HttpServer, start_http_server, text_answer
+from tidemark.stream_runtime.http_messages import text_answer
+from tidemark.stream_runtime.http_server import HttpServer, start_http_server
 from tidemark.stream_runtime.rpc import connections
 from tidemark.stream_runtime.rpc.health import is_serving
+from tidemark.stream_runtime.service_http import access_guard
 
 KEPT = 40
 STRANGERS = 100

@@ -14,8 +14,9 @@ from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.cli.tables import adopt_table, check_moved
 from tidemark.commit_coordinator.commit.staging import open_term, term_dir
+from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.config import TableConfigFile, load_config
-from tidemark.console.errors import CliError
+from tidemark.console.errors import FAILED, exit_code_of
 from tidemark.hudi_format.commit.lock import TableLock, read_lock
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
@@ -42,8 +43,9 @@ def left(tmp_path: Path) -> Left:
 
 
 def test_without_a_new_ledger_recover_is_named(left: Left):
-    with pytest.raises(CliError, match="`tidemark recover` frees it"):
+    with pytest.raises(AdoptionError, match="`tidemark recover` frees it") as refused:
         adopt_table(left.config, CLOCK, IDS, stats=False)
+    assert exit_code_of(refused.value) == FAILED
     assert read_lock(left.storage) is not None
 
 

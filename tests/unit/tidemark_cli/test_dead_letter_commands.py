@@ -13,7 +13,7 @@ import pytest
 from tests.unit.commit_coordinator.admin_world import World
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter
+from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter
 from tidemark.record_formats.refusals import Reason
 
 

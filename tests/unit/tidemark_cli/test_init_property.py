@@ -23,6 +23,7 @@ from testing.kafka import MemoryBroker, MemoryKafkaClient
 from testing.memory_storage import InMemoryStorage
 from tests.schema_registry import RegistryServer
 from tests.unit.tidemark_cli.drawn_samples import TOPIC, Made, TopicSample, avro_samples, protobuf_samples
+from tidemark.commit_coordinator.offline.rehearsal import rehearse_start
 from tidemark.commit_coordinator.opening.table_open import open_table, read_table
 from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,
@@ -30,15 +31,14 @@ from tidemark.commit_coordinator.opening.topics_setup import (
     ensure_topics,
     open_inputs,
 )
-from tidemark.commit_coordinator.rehearsal import rehearse_start
 from tidemark.config import InputFormat, TableConfigFile, load_config
 from tidemark.console.errors import CliError
 from tidemark.doctor.config_check import check_config_file
-from tidemark.index_assigner import rehearsal as assigner
+from tidemark.index_assigner import offline as assigner
 from tidemark.init import session
 from tidemark.init.ask import Asker
 from tidemark.init.session import InitOptions, Written, initialise
-from tidemark.stream_writer import rehearsal as writer
+from tidemark.stream_writer import offline as writer
 
 _USUAL = """
     id order_id uuid updated_at ts event_time created_ms version seq day dt region status amount name note at

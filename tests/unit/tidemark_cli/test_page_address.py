@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from random import Random
 
-from tidemark.cli.run.page_address import page_address, page_url
+from tidemark.cli.run.supervisor import page_address, page_url
 from tidemark.config import Address, ServicesConfig
 from tidemark.config.security_model import SecurityConfig, TlsConfig
 

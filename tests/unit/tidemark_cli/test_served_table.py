@@ -17,20 +17,21 @@ from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.admin.v1 import admin_pb2_grpc
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.admin.service import SERVICE_NAME
+from tidemark.commit_coordinator.admin.limits import SERVICE_NAME
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
-from tidemark.commit_coordinator.commit.staging import open_term, show_owner, shown_owner, term_dir
+from tidemark.commit_coordinator.commit.staging import open_term, show_owner, term_dir
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening import sign_of_life
-from tidemark.commit_coordinator.opening.served import Served as Answer
 from tidemark.commit_coordinator.opening.sign_of_life import SIGN, SignOfLife
 from tidemark.config import load_config
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.served_by import Served as Answer
+from tidemark.ledger_client.served_by import shown_owner
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.rpc.server import RpcServer, start_server

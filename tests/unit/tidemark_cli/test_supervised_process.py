@@ -13,12 +13,13 @@ import pytest
 
 from tidemark.cli.run.console_log import ConsoleLog, short_line
 from tidemark.cli.run.supervised_process import Backoff, ReplacedError, SupervisedProcess
-from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.console.errors import CliError, exit_code_of
 from tidemark.console.state_lock import state_lock
 from tidemark.epoch_protocol.errors import FoldGapError
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.index_assigner.errors import InputLostError
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError

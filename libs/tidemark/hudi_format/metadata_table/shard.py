@@ -20,14 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.slices import FileSlice
-from tidemark.hudi_format.hfile import AMBIGUOUS_BLOCK, HFileReader, KeyValues
+from tidemark.hudi_format.hfile import HFileReader, KeyValues
 from tidemark.hudi_format.log_file import BlockType, decode_deletes
 from tidemark.hudi_format.metadata_table.log_records import SourcedBlock, merge_order, read_log_blocks
 from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, decode_entries
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.storage.base import Storage, join_path
-
-__all__ = ["AMBIGUOUS_BLOCK", "LookupResult", "ShardSnapshot", "decode_block"]
 
 _NOT_FOUND: Final = -1
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +25,19 @@ from typing import Final
 from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.platform import ivy
 from tidemark.stream_runtime.platform.errors import JarsUnavailableError, PlatformError
-from tidemark.stream_runtime.platform.folders import cache_dir
 from tidemark.stream_runtime.platform.java import JavaRuntime, find_java
+
+CACHE_VARIABLE: Final = "TIDEMARK_CACHE_DIR"
+
+
+def cache_dir(environment: Mapping[str, str] | None = None) -> Path:
+    """`TIDEMARK_CACHE_DIR`, else `$XDG_CACHE_HOME/tidemark`, else `~/.cache/tidemark`. Not created here."""
+    environment = os.environ if environment is None else environment
+    if environment.get(CACHE_VARIABLE):
+        return Path(environment[CACHE_VARIABLE]).absolute()
+    base = environment.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache").absolute() / "tidemark"
+
 
 LOCK_FILE: Final = Path(__file__).with_name("jars.lock")
 _TRIES_MAX: Final = 3

@@ -1,9 +1,14 @@
-"""Which threads a call runs on, and whether there is room for it: decided before anything of it is read.
+"""Whether there is room for a call, and which threads it runs on: decided before anything of it is read.
 
 Every service of a process has threads of its own and a limit of calls that run on them or wait for them. So
 calls of one service cannot keep those of another from being answered: readers that fill the admin service,
 or strangers that fill the health service, leave the leases alone. Calls that are answered without being read
 (`QUICK`), and refusals, share a few threads, since none of them ever waits for its caller.
+
+Within a service at most so many calls of a group of methods run at once (`CallGroups`). Without this, calls
+that wait for long would keep the threads from the service's other methods: nobody would see the status while
+many wait for a flush. A call enters its groups before its request is read, so that one that never comes holds
+no more than its place.
 
 gRPC's own limit of calls stands above all of these; a call that it turns away is counted as well.
 """
@@ -11,8 +16,9 @@ gRPC's own limit of calls stands above all of these; a call that it turns away i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -21,6 +27,7 @@ import grpc
 
 from tidemark.errors import ErrorKind
 from tidemark.stream_runtime.rpc.errors import StatusError
+from tidemark.stream_runtime.rpc.interceptors import Handler, HandlerInterceptor
 
 CALLS_MAX: Final = 1_024
 """Of one server, refusals that are still to be sent included: gRPC's own limit."""
@@ -174,3 +181,41 @@ class _OwnThreads:
 
     def __call__(self, requests: Any, context: Any) -> Any:
         return self._behavior(requests, context)
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """`what` they are, for the error; `methods` by full path; `most` at once."""
+
+    what: str
+    methods: frozenset[str]
+    most: int
+
+
+class CallGroups(HandlerInterceptor):
+    """A method may be in several groups; one that is in none has no limit of its own."""
+
+    def __init__(self, groups: Sequence[CallGroup], too_many: Callable[[], None] = lambda: None) -> None:
+        """``too_many`` is told of each call that is refused here."""
+        self._too_many = too_many
+        self._groups = [(group, threading.BoundedSemaphore(group.most)) for group in groups]
+
+    def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
+        with self._entered(method):
+            return handler(request, context)
+
+    def around_stream(self, method: str, handler: Handler, request: Any, context: Any) -> Iterator[Any]:
+        with self._entered(method):
+            yield from handler(request, context)
+
+    @contextmanager
+    def _entered(self, method: str) -> Iterator[None]:
+        with ExitStack() as entered:
+            for group, free in self._groups:
+                if method not in group.methods:
+                    continue
+                if not free.acquire(blocking=False):
+                    self._too_many()
+                    raise TooManyCallsError(f"at most {group.most} {group.what} at once: try again")
+                entered.callback(free.release)
+            yield

@@ -8,8 +8,8 @@ gRPC's own, and holds for what comes between two looks.
 Closed are the connections on which no call was ever let in, first those that have waited longest. Of the
 others only what is above the bound by itself, first those whose last call is longest ago. Never closed are a
 connection on which a call runs, and one that the look before did not see: who has got a connection has at
-least `LOOK_EVERY_S` for its first call. A call counts when `access` let it in; the health calls that are open
-to everybody do not count.
+least `LOOK_EVERY_S` for its first call. A call counts when `AccessInterceptor` let it in; the health calls
+that are open to everybody do not count.
 
 gRPC shows Python no connections. But they are sockets of this process: the look finds them among its open
 files by the port that they came to, and shuts them down, which gRPC takes for the other side's hanging up.
@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.rpc.handler_interceptor import Handler, HandlerInterceptor
+from tidemark.stream_runtime.rpc.interceptors import Handler, HandlerInterceptor
 from tidemark.stream_runtime.security.roles import OPEN
 
 LOOK_EVERY_S: Final = 1.0
@@ -92,8 +92,8 @@ def superfluous(
 
 
 class CallsOfConnections(HandlerInterceptor):
-    """Who calls; stands inside `access`, which lets calls in. Thread-safe. Knows the `most` peers that called
-    last.
+    """Who calls; stands inside `AccessInterceptor`, which lets calls in. Thread-safe. Knows the `most` peers
+    that called last.
     """
 
     def __init__(self, most: int) -> None:

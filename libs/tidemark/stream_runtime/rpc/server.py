@@ -4,17 +4,25 @@ What bounds strangers: connections at a time, where those without calls make roo
 (`connections`); their handshake, their idle time and age; calls of a connection; per service its calls and
 threads (`admission`); the wait for a request, how many of them wait (`reading`), and its size.
 
+Callers are turned away before anything of their request is read (`AccessInterceptor`; `reading` comes after
+it). What nobody serves is guarded too: who may not call learns nothing of what there is.
+
+Health's `Check` and `List` are open to everybody, so they are answered without reading the request: a
+stranger's request may be of any size, or never come. `Check` answers for the process, whatever service it
+names; `List` tells of every service, and its request is empty. Who has the role `read` may `Watch` one
+service by name.
+
 Beyond loopback it listens only where calls are encrypted and callers known (`security`), or when the
 configuration says `services.allow_remote: true`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -22,17 +30,105 @@ from grpc_reflection.v1alpha import reflection
 
 from tidemark.config.model import Address
 from tidemark.stream_runtime.clock import Clock, SystemClock
-from tidemark.stream_runtime.rpc.access import AccessInterceptor
 from tidemark.stream_runtime.rpc.admission import CALLS_MAX, OF_A_SERVICE, QUICK, Admission, Room
 from tidemark.stream_runtime.rpc.connections import CallsOfConnections, RoomForNewcomers, bounds
-from tidemark.stream_runtime.rpc.health_service import UNREAD, HealthServicer
-from tidemark.stream_runtime.rpc.interceptors import interceptor_chain, naming_errors
+from tidemark.stream_runtime.rpc.errors import StatusError
+from tidemark.stream_runtime.rpc.interceptors import (
+    Handler,
+    HandlerInterceptor,
+    interceptor_chain,
+    naming_errors,
+)
 from tidemark.stream_runtime.rpc.reading import Reading, SlowCallers
-from tidemark.stream_runtime.security.listening import AddressTakenError, ListenError, check_listen_address
+from tidemark.stream_runtime.security.access import AccessControl, bearer_token
+from tidemark.stream_runtime.security.errors import DeniedError
+from tidemark.stream_runtime.security.listening import AddressTakenError, check_listen_address
 from tidemark.stream_runtime.security.refused_calls import TOO_MANY, TOO_SLOW
+from tidemark.stream_runtime.security.roles import OPEN
 from tidemark.stream_runtime.security.server import ServerSecurity, open_security
 
-__all__ = ["MESSAGE_BYTES_MAX", "ListenError", "RpcServer", "check_listen_address", "start_server"]
+
+class CallRefusedError(StatusError):
+    """UNAUTHENTICATED where other credentials would help, else PERMISSION_DENIED."""
+
+    def __init__(self, denied: DeniedError) -> None:
+        super().__init__(str(denied))
+        status = grpc.StatusCode
+        self.status = status.UNAUTHENTICATED if denied.is_unknown else status.PERMISSION_DENIED
+
+
+class AccessInterceptor(HandlerInterceptor):
+    """Raises CallRefusedError in the place of the handler, unless `access` lets the call pass."""
+
+    def __init__(self, access: AccessControl) -> None:
+        self._access = access
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        def found(details: Any) -> Any:
+            handler = continuation(details)
+            if handler is None and not self._access.is_open:
+                return grpc.stream_unary_rpc_method_handler(_nobody_serves)
+            return handler
+
+        return super().intercept_service(found, handler_call_details)
+
+    def around(self, method: str, handler: Handler, request: Any, context: Any) -> Any:
+        self._check(method, context)
+        return handler(request, context)
+
+    def around_stream(self, method: str, handler: Handler, request: Any, context: Any) -> Iterator[Any]:
+        self._check(method, context)
+        yield from handler(request, context)
+
+    def _check(self, method: str, context: Any) -> None:
+        if self._access.is_open or method in OPEN:
+            return
+        shown = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+        try:
+            caller = self._access.caller(bearer_token(shown), certificate_names(context.auth_context()))
+            self._access.check_method(method, caller)
+        except DeniedError as error:
+            self._access.note(error, context.peer(), method)
+            raise CallRefusedError(error) from None
+
+
+def certificate_names(auth_context: Any) -> list[str]:
+    """The names in a client's certificate that TLS has verified, none without one."""
+    return [
+        name.decode("utf-8", "replace")
+        for key in ("x509_subject_alternative_name", "x509_common_name")
+        for name in auth_context.get(key, ())
+    ]
+
+
+def _nobody_serves(_: Any, context: Any) -> None:
+    context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+UNREAD: Final = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"})
+"""Answered without their requests."""
+_PROCESS: Final = ""
+
+
+class HealthServicer(health.HealthServicer):  # type: ignore[misc] # the library has no types
+    """Statuses are set by service name; the empty name is the process."""
+
+    def __init__(self) -> None:
+        # Every other call of ours holds a thread while it runs, and so does Watch, on threads of its own.
+        super().__init__(experimental_non_blocking=False)
+
+    def Check(self, request: Any, context: Any) -> health_pb2.HealthCheckResponse:  # noqa: N802 - gRPC's name
+        """The process's status."""
+        with self._lock:
+            return health_pb2.HealthCheckResponse(status=self._server_status[_PROCESS])
+
+    def List(self, request: Any, context: Any) -> health_pb2.HealthListResponse:  # noqa: N802
+        """Every service's status."""
+        with self._lock:
+            shown = dict(self._server_status)
+        answers = {name: health_pb2.HealthCheckResponse(status=status) for name, status in shown.items()}
+        return health_pb2.HealthListResponse(statuses=answers)
+
 
 MESSAGE_BYTES_MAX: Final = 64 << 20
 REQUEST_BYTES_MAX: Final = 4 << 20
@@ -102,7 +198,7 @@ def start_server(
 
     `services`: full proto name and a function that adds the servicer. `interceptors`: outermost first, inside
     our own (`interceptor_chain`). `longest_s`: method's full path -> limit of its calls, where it is not the
-    usual one (`deadlines`). `message_bytes_max`: of an answer; a request has at most `REQUEST_BYTES_MAX`
+    usual one (`Deadlines`). `message_bytes_max`: of an answer; a request has at most `REQUEST_BYTES_MAX`
     even so. `clock` None: the machine's own. `security` None: in the clear, open to whoever reaches the port.
     Raises ListenError.
     """

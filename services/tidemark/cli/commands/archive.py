@@ -40,9 +40,9 @@ def add(commands: Commands) -> None:
 
 def run_archive(options: argparse.Namespace) -> int:
     """Writes the file, replacing one that is there."""
-    from tidemark.stream_writer.executor_archive import write_archive
+    from tidemark.stream_writer.offline import write_archive
 
-    size_bytes = write_archive(options.output, dependencies=options.dependencies)
+    size_bytes = write_archive(options.output, options.dependencies)
     path = options.output.resolve()
     Output(options.json).answer(
         {"path": str(path), "bytes": size_bytes}, [f"{path}: {size_bytes / 1e6:.1f} MB"]

@@ -14,7 +14,7 @@ from tidemark.console.errors import CliError
 from tidemark.console.output import Output, columns, printable
 
 if TYPE_CHECKING:
-    from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, WholeLetter
+    from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, WholeLetter
 
 _LIMIT: Final = 100
 _LIMIT_MAX: Final = 1_000_000
@@ -98,7 +98,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> LetterFilter:
-    from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
+    from tidemark.ledger_client.dead_letters import LetterFilter
 
     return LetterFilter(options.topic, options.partition, options.offset, options.reason, ids)
 

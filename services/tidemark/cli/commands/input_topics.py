@@ -74,7 +74,7 @@ def run_accept(options: argparse.Namespace) -> int:
 def run_remove(options: argparse.Namespace) -> int:
     """Writes the table's record; no service may run."""
     from tidemark.cli.tables import refuse_while_served_elsewhere, refuse_while_serving
-    from tidemark.commit_coordinator.opening.topics_setup import remove_topic
+    from tidemark.commit_coordinator.offline.table import remove_topic
     from tidemark.config import load_config
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.stream_runtime.clock import SystemClock

@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
 
 def run_create(options: argparse.Namespace) -> int:
     """Exit code 1 when there is a table already."""
-    from tidemark.cli.tables import create_table
+    from tidemark.commit_coordinator.offline.adoption import create_table
     from tidemark.config import load_config
     from tidemark.stream_runtime.clock import SystemClock
 
@@ -123,13 +123,9 @@ def run_adopt(options: argparse.Namespace) -> int:
 def run_describe(options: argparse.Namespace) -> int:
     """Reads files only."""
     from tidemark.cli.table_description import description_lines
-    from tidemark.commit_coordinator.opening.table_description import describe_table
-    from tidemark.commit_coordinator.opening.table_open import given_shards
+    from tidemark.commit_coordinator.offline.table import describe
     from tidemark.config import load_config
-    from tidemark.hudi_format.storage.locate import open_storage
 
-    config = load_config(options.config)
-    table = config.table
-    document = describe_table(open_storage(table.path), table.accept_properties, given_shards(config))
+    document = describe(load_config(options.config))
     Output(options.json).answer(document, description_lines(document))
     return 0

@@ -23,7 +23,8 @@ from tidemark.config import Address, TableConfigFile
 from tidemark.console.admin_client import AdminClient
 from tidemark.errors import TidemarkError
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.http_server import Answer, HttpServer, Request
+from tidemark.stream_runtime.http_messages import Answer, Request
+from tidemark.stream_runtime.http_server import HttpServer
 from tidemark.stream_runtime.metrics import Metrics
 from tidemark.stream_runtime.security.client import client_security, https_context
 from tidemark.stream_runtime.security.listening import ListenError, is_loopback

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from tidemark.cli.run.console_log import ConsoleLog
-from tidemark.cli.run.page_address import page_address, page_url
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.cli.run.supervised_kafka import SupervisedKafka
 from tidemark.cli.run.supervised_process import ServiceStoppedError, SupervisedProcess
 from tidemark.config import Address, ServicesConfig, TableConfigFile
 from tidemark.config.run_file import RunFile, run_file_path, write_last_stop, write_run_file
+from tidemark.config.security_model import SecurityConfig
 from tidemark.console.errors import ADDRESS_TAKEN, WRONG_USE, CliError
 from tidemark.console.state_lock import state_lock
 from tidemark.stream_runtime.clock import Clock
@@ -33,6 +35,39 @@ from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.platform.broker_files import free_ports
 from tidemark.stream_runtime.security.local_token import own_token, remove_local_token, write_local_token
+from tidemark.stream_runtime.service_http import speaks_https
+
+
+def page_address(services: ServicesConfig, random: Random, say: Callable[[str], None]) -> Address | None:
+    """None where `services.web` is off. Two tables on one machine need no settings to have a page each."""
+    wanted = services.web
+    if wanted is None:
+        return None
+    if wanted.port and _is_free(services.listening(wanted)):
+        return wanted
+    found = Address(wanted.host, free_ports(1, random)[0])
+    if wanted.port:
+        say(f"another process has {wanted} (services.web): the page of this run is at {found}")
+    return found
+
+
+def page_url(page: Address, services: ServicesConfig, security: SecurityConfig) -> str:
+    """What to open; where it listens says whether it is encrypted."""
+    https = speaks_https(services.listening(page), security)
+    return f"{'https' if https else 'http'}://{page}"
+
+
+def _is_free(at: Address) -> bool:
+    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # As the server listens: a port whose last connections are ending is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((at.host, at.port))
+        except OSError:
+            return False
+    return True
+
 
 SERVICES: Final = ("coordinator", "assigner", "writer")
 _STOP_ORDER: Final = ("assigner", "writer", "coordinator")

@@ -8,10 +8,10 @@ from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.messages import filter_of, letter_message, whole_letter
-from tidemark.commit_coordinator.dead_letters.desk import PAGE_MAX, DeadLetterDesk
-from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
+from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
 from tidemark.commit_coordinator.dead_letters.replay import REPLAYS_MAX
 from tidemark.commit_coordinator.refusals import BadRequestError, DeadLetterUnknownError
+from tidemark.ledger_client.dead_letters import PAGE_MAX, LetterFilter
 
 _LIST_DEFAULT: Final = 100
 _REPLAY_DEFAULT: Final = 1_000

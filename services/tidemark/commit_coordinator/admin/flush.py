@@ -16,7 +16,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.errors import KafkaError
 from tidemark.stream_runtime.retry import Deadline, is_retryable
-from tidemark.stream_runtime.rpc.deadlines import is_wanted
+from tidemark.stream_runtime.rpc.interceptors import is_wanted
 
 _HURRY_EVERY_S: Final = 0.2
 _TURNS_PER_LOOK: Final = 5

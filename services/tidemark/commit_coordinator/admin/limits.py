@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.stream_runtime.rpc.call_groups import CallGroup
+from tidemark.stream_runtime.rpc.admission import CallGroup
 
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["Admin"]
 SERVICE_NAME: Final[str] = _SERVICE.full_name

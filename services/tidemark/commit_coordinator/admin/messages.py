@@ -12,10 +12,9 @@ from typing import Any, Final
 from google.protobuf.json_format import ParseDict
 
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, LetterFilter, original_headers
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.commit_coordinator.verification.verdict import Verdict
-from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, original_headers
+from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.kafka.ports import Message
 
 _RANGES: Final = ("keyed_offsets", "source_offsets")
@@ -26,13 +25,6 @@ def served_message(served: Served) -> pb.ServesResponse:
     at = served.location
     location = pb.TableLocation(path=at.path, file=at.file, identity=at.identity) if at is not None else None
     return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
-
-
-def served_of(message: pb.ServesResponse) -> Served:
-    """The inverse of `served_message`. A former version does not say where the table lies."""
-    at = message.location
-    location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
-    return Served(message.path, message.served_by, location)
 
 
 def status_message(document: Mapping[str, Any]) -> pb.Status:
@@ -57,24 +49,8 @@ def table_message(document: Mapping[str, Any]) -> pb.Table:
 
 
 def letter_message(letter: DeadLetter) -> pb.DeadLetter:
-    """A letter without its content."""
+    """A letter without its content; `console.admin_client` has what a client makes of it."""
     return pb.DeadLetter(**letter.document())
-
-
-def letter_of(message: pb.DeadLetter) -> DeadLetter:
-    """The inverse of `letter_message`."""
-    return DeadLetter(
-        reason=message.reason,
-        topic=message.topic,
-        partition=message.partition,
-        offset=message.offset,
-        detail=message.detail,
-        id=message.id,
-        timestamp_ms=message.timestamp_ms,
-        cut=tuple(message.cut),
-        replays=message.replays,
-        replayed=message.replayed,
-    )
 
 
 def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
@@ -85,17 +61,6 @@ def filter_of(message: pb.DeadLetterFilter) -> LetterFilter:
         if message.HasField(name)
     }
     return LetterFilter(**given, ids=frozenset(message.ids) or None)
-
-
-def filter_message(wanted: LetterFilter) -> pb.DeadLetterFilter:
-    """The inverse of `filter_of`."""
-    return pb.DeadLetterFilter(
-        topic=wanted.topic,
-        partition=wanted.partition,
-        offset=wanted.offset,
-        reason=wanted.reason,
-        ids=sorted(wanted.ids or ()),
-    )
 
 
 def whole_letter(message: Message, bytes_max: int) -> pb.ShowDeadLetterResponse:

@@ -16,7 +16,7 @@ from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.admin.v1 import admin_pb2_grpc as rpc
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
-from tidemark.commit_coordinator.admin.limits import SERVICE_NAME, SKIP_S
+from tidemark.commit_coordinator.admin.limits import SKIP_S
 from tidemark.commit_coordinator.admin.messages import (
     epoch_message,
     served_message,
@@ -27,7 +27,6 @@ from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, RetryEpoch
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.desk import PAGE_BYTES_MAX
-from tidemark.commit_coordinator.opening.served import Served
 from tidemark.commit_coordinator.refusals import (
     BadRequestError,
     EpochNotGivenUpError,
@@ -38,12 +37,11 @@ from tidemark.commit_coordinator.status.asked_kafka import ASK_S
 from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane
+from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
-from tidemark.stream_runtime.rpc.deadlines import left_s
-
-__all__ = ["SERVICE_NAME", "AdminService", "AdminSources"]
+from tidemark.stream_runtime.rpc.interceptors import left_s
 
 KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20

@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.refusals import StoppingError
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
-from tidemark.stream_runtime.rpc.deadlines import is_wanted
+from tidemark.stream_runtime.rpc.interceptors import is_wanted
 
 _LOOK_EVERY_S: Final = 0.5
 _TELL_EVERY_S: Final = 5.0

@@ -16,7 +16,7 @@ from tidemark.epoch_protocol.lanes import assign_lane, lane_of_shard
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.rpc.channel import DEADLINE_S, call, open_channel
-from tidemark.stream_runtime.rpc.deadlines import left_s
+from tidemark.stream_runtime.rpc.interceptors import left_s
 from tidemark.stream_runtime.security.client import IN_THE_CLEAR, ClientSecurity
 
 

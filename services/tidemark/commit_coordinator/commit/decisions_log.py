@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from tidemark.commit_coordinator.errors import DivergedError, OutOfPlaceError, SupersededError
+from tidemark.commit_coordinator.errors import DivergedError, OutOfPlaceError
 from tidemark.epoch_protocol.entries import CoordinatorClaimed, Decision, TableLocation, encode_entry
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.errors import ErrorKind
+from tidemark.ledger_client.errors import SupersededError
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError

@@ -30,13 +30,12 @@ from tidemark.hudi_format.errors import (
     StagingGoneError,
 )
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_text
+from tidemark.ledger_client.served_by import SERVED_BY
 
 ROOT: Final = ".hoodie/.aux/tidemark"
 TERMS: Final = f"{ROOT}/terms"
 ENDED: Final = f"{ROOT}/ended"
 STORE: Final = f"{ROOT}/store"
-SERVED_BY: Final = f"{ROOT}/served-by"
 
 
 def term_dir(term: int) -> str:
@@ -73,14 +72,6 @@ def show_owner(storage: Storage, folder: str, owner: str) -> None:
     StagingGoneError when the term of ``folder`` is over.
     """
     storage.publish(folder, SERVED_BY, owner.encode(), overwrite=True)
-
-
-def shown_owner(storage: Storage) -> str | None:
-    """The name that the table's coordinator left; None when none did. Raises CorruptFileError."""
-    try:
-        return read_text(storage, SERVED_BY)
-    except FileMissingError:
-        return None
 
 
 def remove_ended(storage: Storage, term: int) -> int:

@@ -9,39 +9,26 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tidemark.commit_coordinator.dead_letters.letters import (
+from tidemark.commit_coordinator.dead_letters.replay import ReplayPlan, plan_replay, replay
+from tidemark.commit_coordinator.refusals import ReplayRunningError
+from tidemark.ledger_client.dead_letters import (
     DeadLetter,
     LetterFilter,
+    LetterPage,
+    LetterRetention,
     dead_letter_messages,
     read_dead_letter,
     replayed_in,
 )
-from tidemark.commit_coordinator.dead_letters.replay import ReplayPlan, plan_replay, replay
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
-from tidemark.commit_coordinator.refusals import ReplayRunningError
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient, Message
 
-PAGE_MAX: Final = 10_000
 PAGE_BYTES_MAX: Final = 3 << 20
 _LETTER_BYTES: Final = 100
 """Of a letter beside its texts, in a message; more than it is."""
-
-
-@dataclass(frozen=True)
-class LetterPage:
-    """`count` and `by_reason` are of all that fit the filter, `letters` (oldest first) the newest of them
-    below the asked id; `older` is below what to go on, None when there are no more.
-    """
-
-    count: int
-    by_reason: dict[str, int]
-    letters: list[DeadLetter]
-    older: int | None
-    retention: LetterRetention = field(default_factory=LetterRetention)
 
 
 @dataclass(frozen=True)
@@ -159,16 +146,6 @@ class DeadLetterDesk:
             letter = DeadLetter.of(message)
             if wanted.takes(letter):
                 yield letter
-
-
-def all_letters(ask: Callable[[int | None], LetterPage], limit: int) -> LetterPage:
-    """The newest `limit` letters, over as many pages as it takes; counts are those of the first page."""
-    first = ask(None)
-    letters, older = first.letters, first.older
-    while older is not None and len(letters) < limit:
-        page = ask(older)
-        letters, older = [*page.letters, *letters], page.older
-    return replace(first, letters=letters[-limit:], older=older)
 
 
 def _marked(letters: Sequence[DeadLetter] | deque[DeadLetter], replayed: set[int]) -> list[DeadLetter]:

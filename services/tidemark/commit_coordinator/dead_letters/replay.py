@@ -11,12 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidemark.commit_coordinator.dead_letters.letters import (
-    DeadLetter,
-    dead_letter_messages,
-    original_headers,
-)
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYED, HEADER_REPLAYS
+from tidemark.ledger_client.dead_letters import DeadLetter, dead_letter_messages, original_headers
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.errors import AbortableError, KafkaError

@@ -8,10 +8,10 @@ space. Sizes are estimates: the mean of the newest letters, before compression, 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Final
 
 from tidemark.config import TableConfigFile
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.ledger_client.topics import TopicNames, dead_letter_settings
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import Admin, Isolation, KafkaClient, KafkaError, TopicPartition
@@ -21,15 +21,6 @@ _SAMPLE_OFFSETS: Final = 100
 _SAMPLE_BYTES: Final = 4 << 20
 _SAMPLE_S: Final = 5.0
 _log = logging.getLogger("tidemark.coordinator")
-
-
-@dataclass(frozen=True)
-class LetterRetention:
-    """Counts are offsets: notes of replays and transactions' markers are among them."""
-
-    kept: int = 0
-    expiring: int = 0
-    deleted: int = 0
 
 
 def retention_now(client: KafkaClient, config: TableConfigFile, clock: Clock) -> LetterRetention:

@@ -33,12 +33,7 @@ from tidemark.commit_coordinator.offline.new_ledger_inputs import (
     positions_held,
     record_starts,
 )
-from tidemark.commit_coordinator.opening.ledger_identity import (
-    MovedOrCopiedError,
-    is_same_place,
-    location_of,
-    moved_or_copied_text,
-)
+from tidemark.commit_coordinator.opening.ledger_identity import MovedOrCopiedError, is_same_place, location_of
 from tidemark.commit_coordinator.opening.ledger_record import read_ledger_record
 from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.commit_coordinator.opening.topics_setup import (
@@ -72,6 +67,7 @@ from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
 from tidemark.ledger_client.fold_reader import FoldReader
+from tidemark.ledger_client.served_by import moved_or_copied_text
 from tidemark.ledger_client.table_id import TABLE_ID
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock

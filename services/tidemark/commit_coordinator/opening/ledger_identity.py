@@ -30,6 +30,7 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import AlreadyExistsError, HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
+from tidemark.ledger_client.served_by import moved_or_copied_text
 from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.ids import IdSource
@@ -93,16 +94,6 @@ def check_belongs(state: FoldState, table: str, ledger: str, here: TableLocation
         )
     if not same_place:
         raise MovedOrCopiedError(moved_or_copied_text(table, at, here.path))
-
-
-def moved_or_copied_text(table: str, there: str, here: str) -> str:
-    """The question, and a command for each answer."""
-    return (
-        f"the topics {table}.* are the ledger of the table at {there}, and table.path is {here}: was the "
-        "table moved or copied? Moved: `tidemark table adopt --moved` goes on here. Copied: give the copy "
-        "a table.name and a state.path of its own, then `tidemark table adopt --copied` begins a ledger "
-        f"for it and leaves the table at {there} alone"
-    )
 
 
 def check_identity(

@@ -8,24 +8,13 @@ each sign of life: others write `hoodie.properties` anew, and it is another file
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tidemark.commit_coordinator.commit.staging import show_owner
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.commit_coordinator.opening.sign_of_life import SignOfLife
-from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.storage.base import Storage
-
-
-@dataclass(frozen=True)
-class Served:
-    """``path``: of the table, as this process sees it. ``owner``: what `staging.show_owner` left with the
-    table, "" before it has taken over. ``location``: where the table lies; None before.
-    """
-
-    path: str
-    owner: str = ""
-    location: TableLocation | None = None
+from tidemark.ledger_client.served_by import Served
 
 
 class ServedTable:

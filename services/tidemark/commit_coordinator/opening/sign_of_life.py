@@ -1,9 +1,9 @@
 """A file in the table's folder that changes as long as a coordinator serves the table, also an idle one.
 
-A command that ends ledgers asks it: health is asked at the configured address only, and a coordinator of the
-same folder may serve at another one, or on another machine. Whoever asks watches whether the file changes, so
-no clock of two machines is compared. It says who is there; what keeps a coordinator that nobody saw from
-harm is the fence (`staging`, claims), as ever.
+A command that ends ledgers watches it (`offline.watch`): health is asked at the configured address only, and
+a coordinator of the same folder may serve at another one, or on another machine. Whoever asks watches whether
+the file changes, so no clock of two machines is compared. It says who is there; what keeps a coordinator that
+nobody saw from harm is the fence (`staging`, claims), as ever.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from typing import Final
 from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, StagingGoneError
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.stream_runtime.clock import Clock
 
 SIGN: Final = join_path(ROOT, "sign-of-life")
 CHANGES_EVERY_S: Final = 5.0
-WATCHED_S: Final = 20.0
-_LOOK_EVERY_S: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +45,7 @@ class SignOfLife:
         self._thread.join()
         with contextlib.suppress(OSError, HudiFormatError):
             # A successor's stays.
-            if _shown(self._storage).partition(" ")[0] == self._owner:
+            if shown_sign(self._storage).partition(" ")[0] == self._owner:
                 self._storage.delete(SIGN)
 
     def change(self) -> None:
@@ -70,25 +67,8 @@ class SignOfLife:
                 return
 
 
-def is_served(storage: Storage, clock: Clock, waits: Callable[[], None] = lambda: None) -> bool:
-    """Whether a coordinator serves the table, wherever it runs. Watches for `WATCHED_S` when the file is
-    there: one that was killed left it too. ``waits`` is told when that wait begins.
-    """
-    first = _shown(storage)
-    if not first:
-        return False
-    waits()
-    end_s = clock.monotonic_s() + WATCHED_S
-    while clock.monotonic_s() < end_s:
-        clock.sleep(_LOOK_EVERY_S)
-        now = _shown(storage)
-        if now != first:
-            # Gone: it ended just now, as it should.
-            return bool(now)
-    return False
-
-
-def _shown(storage: Storage) -> str:
+def shown_sign(storage: Storage) -> str:
+    """What the file says now; "" when there is none."""
     try:
         return bytes(storage.read(SIGN)).decode(errors="replace")
     except FileMissingError:

@@ -12,9 +12,9 @@ from typing import Final
 
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.opening.configured_columns import check_columns_kept, record_columns
-from tidemark.commit_coordinator.opening.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from tidemark.commit_coordinator.opening.table_creation import create_or_finish, is_half_made
 from tidemark.config import TableConfigFile
+from tidemark.config.hoodie_section import HIVE_STYLE, URL_ENCODE, is_true
 from tidemark.config.model import IndexKind
 from tidemark.config.model import TableType as ConfiguredType
 from tidemark.config.origins import read_origins
@@ -159,12 +159,6 @@ def given_shards(file: TableConfigFile) -> int:
     """`table.index.shards`, 0 where it is not given."""
     is_given = ("table", "index", "shards") in read_origins(file.file, os.environ)
     return file.table.index.shards if is_given else 0
-
-
-def is_half_made_here(file: TableConfigFile, storage: Storage) -> bool:
-    """Whether the configured table's creation was begun and not ended: `open_table` goes on with it."""
-    schema = TableSchema.from_avro(file.table.schema.read_text(encoding="utf-8"), file.table.name)
-    return is_half_made(storage, definition_of(file, schema))
 
 
 def definition_of(file: TableConfigFile, schema: TableSchema) -> TableDefinition:

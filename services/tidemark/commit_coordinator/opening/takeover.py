@@ -7,11 +7,12 @@ from collections.abc import Callable
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import check_number
 from tidemark.commit_coordinator.commit.staging import end_older_terms, open_term, remove_ended, term_dir
-from tidemark.commit_coordinator.errors import DivergedError, SupersededError
+from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.ledger_client.errors import SupersededError
 
 
 def take_over(

@@ -22,11 +22,9 @@ from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.watch import read_record, shard_growth_text
 from tidemark.config import InputPartitioning, TableConfigFile
 from tidemark.epoch_protocol.input_topics import (
-    INPUT_TOPICS_PATH,
     InputTopic,
     InputTopics,
     SeenTopic,
-    encode_input_topics,
     first_read,
     look,
 )
@@ -89,7 +87,7 @@ def open_inputs(
     is new to it and does not exist, or does not fit `input.partitioning: shard`.
     """
     recorded = read_record(storage)
-    former = dict(recorded.topics) or _former_record(config, storage)
+    former = dict(recorded.topics) or former_record(config, storage)
     gone = [name for name, topic in former.items() if name not in config.input.topics and not topic.removed]
     states = admin.topic_states(config.input.topics)
     unknown = [name for name in config.input.topics if name not in former and name not in states]
@@ -112,22 +110,6 @@ def open_inputs(
     return OpenedInputs(topics, recorded)
 
 
-def remove_topic(config: TableConfigFile, storage: Storage, name: str) -> None:
-    """Notes that a topic which left the configuration is read no more. No coordinator may run.
-
-    Raises TopicsChangedError when it is configured, or the table never read it.
-    """
-    if name in config.input.topics:
-        raise TopicsChangedError(f"{config.file}: take {name} out of input.topics first")
-    record = read_record(storage)
-    former = dict(record.topics) or _former_record(config, storage)
-    if name not in former:
-        known = ", ".join(former) or "none"
-        raise TopicsChangedError(f"this table never read a topic {name}; those that it reads: {known}")
-    former[name] = msgspec.structs.replace(former[name], removed=True)
-    storage.replace(INPUT_TOPICS_PATH, encode_input_topics(InputTopics(former)))
-
-
 def _created(config: TableConfigFile, admin: Admin, spec: TopicSpec) -> TopicState:
     _log.warning(
         "input topic %s does not exist on %s: it is created with %d partitions",
@@ -140,7 +122,7 @@ def _created(config: TableConfigFile, admin: Admin, spec: TopicSpec) -> TopicSta
     return admin.topic_states([spec.name]).get(spec.name, TopicState(spec.partitions, ""))
 
 
-def _former_record(config: TableConfigFile, storage: Storage) -> dict[str, InputTopic]:
+def former_record(config: TableConfigFile, storage: Storage) -> dict[str, InputTopic]:
     """Of a version that recorded partition counts alone; ids are taken at the first look."""
     own = {spec.name for spec in topic_specs(config)}
     return {

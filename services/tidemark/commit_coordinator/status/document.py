@@ -14,7 +14,7 @@ from tidemark.commit_coordinator.calls.farewells import Farewell
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention, expiry_warning
+from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_documents, stopped_warnings
 from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.commit_coordinator.status.asked_kafka import ASK_S, AskedKafka
@@ -27,6 +27,7 @@ from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.clock import Clock
 
 KAFKA_SILENT: Final = "lag and open transactions are unknown: "

@@ -13,7 +13,6 @@ from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.epoch_counters import EpochCounters
 from tidemark.commit_coordinator.status.epoch_traces import EpochTraces
@@ -24,6 +23,7 @@ from tidemark.epoch_protocol.entries import TAG_OF_COUNT, EpochPlanned, Stage
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.hudi_format.model import instant_to_ms
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.metrics import Metrics

@@ -13,13 +13,13 @@ from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.dead_letters.retention import LetterRetention
 from tidemark.commit_coordinator.input.age import InputAge
 from tidemark.commit_coordinator.input.lag import InputLag
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
+from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.kafka.ports import KafkaError
 
 _EVERY_S: Final = 2.0

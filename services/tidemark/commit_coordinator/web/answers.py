@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tidemark.stream_runtime.http_server import Answer, Request, Route
+from tidemark.stream_runtime.http_messages import Answer, Request
+from tidemark.stream_runtime.http_server import Route
+from tidemark.stream_runtime.platform.version import installed_version
 
 FOLDER: Final = Path(__file__).parent / "static"
 _TYPES: Final = {
@@ -49,7 +51,10 @@ def page_files() -> dict[str, Route]:
 
 
 def _always(file: Path) -> Route:
-    answer = Answer(file.read_bytes(), _TYPES[file.suffix], 200, HEADERS)
+    content = file.read_bytes()
+    if file.suffix == ".html":
+        content = content.replace(b"{version}", installed_version().encode())
+    answer = Answer(content, _TYPES[file.suffix], 200, HEADERS)
     return lambda _: answer
 
 

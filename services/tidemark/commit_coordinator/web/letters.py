@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any, Final
 
-from tidemark.commit_coordinator.dead_letters.letters import DeadLetter, dead_letter_messages
 from tidemark.commit_coordinator.web.plain_values import cut
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYED
+from tidemark.ledger_client.dead_letters import DeadLetter, dead_letter_messages
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import Isolation, KafkaClient, Message, TopicPartition

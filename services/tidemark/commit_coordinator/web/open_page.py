@@ -8,13 +8,13 @@ from typing import Any
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import ViewBoard
-from tidemark.commit_coordinator.opening.hoodie_section import target_file_bytes
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.web.key_story import Found, KeyStories
 from tidemark.commit_coordinator.web.letters import newest_letters
 from tidemark.commit_coordinator.web.overview import Facts
 from tidemark.commit_coordinator.web.page import PageSources, WebPage
 from tidemark.config import TableConfigFile
+from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig

@@ -29,7 +29,8 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
-from tidemark.stream_runtime.http_server import Answer, HttpServer, Request, Route
+from tidemark.stream_runtime.http_messages import Answer, Request
+from tidemark.stream_runtime.http_server import HttpServer, Route
 from tidemark.stream_runtime.security.listening import ListenError
 
 _OVERVIEW_AGE_S: Final = 1.0

@@ -43,8 +43,7 @@ from tidemark.index_assigner.index.ports import KeyIndex
 from tidemark.index_assigner.shuffle.dead_letters import by_reason, reason_of
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice, KeyedSource
-from tidemark.index_assigner.slots.budget import Budget
-from tidemark.index_assigner.slots.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.index_assigner.slots.stage_work import Budget, ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied, FoldReader
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.stream_runtime.clock import Clock

@@ -1,4 +1,6 @@
-"""Keyed rows of a batch of input records: splitting the batch into parts, and joining the parts' rows."""
+"""Keyed rows of a batch of input records: splitting the batch into parts that are decoded at a time, by the
+memory that they will take, and joining the parts' rows.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.batches import encode_batch
-from tidemark.record_formats.decoder import Int64Array, merged_positions
+from tidemark.record_formats.decoded_memory import TOGETHER_MAX, memory_max, parts_within
+from tidemark.record_formats.decoder import Int64Array, RecordDecoder, merged_positions
 from tidemark.record_formats.refusals import Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
@@ -153,3 +156,50 @@ def in_arrival_order(parts: list[PlacedRows]) -> PlacedRows:
     table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()
     rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
     return rows, positions[order]
+
+
+class DecodeParts:
+    """Splits batches of one table. Values above ``record_bytes_max`` are never decoded, so they count as
+    empty.
+    """
+
+    def __init__(self, decoder: RecordDecoder, record_bytes_max: int) -> None:
+        self._decoder = decoder
+        self._record_bytes_max = record_bytes_max
+
+    def ranges(self, messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+        """Yields half-open ranges of positions, in order, each to be decoded at a time."""
+        for first, after in chunks(messages):
+            if after - first <= 1:
+                yield first, after
+                continue
+            memory = self._memory(messages[first:after], TOGETHER_MAX)
+            for start, end in parts_within(memory, TOGETHER_MAX):
+                yield first + start, first + end
+
+    def why_too_large(self, message: Message) -> str | None:
+        """Why a record takes more memory once decoded than one record may; None when it does not.
+
+        To be asked of records that `ranges` put into a part of their own: such a record has no room beside
+        others.
+        """
+        most = memory_max(self._record_bytes_max)
+        taken = int(self._memory([message], most)[0])
+        if taken <= most:
+            return None
+        return (
+            f"the value has {len(message.value or b'')} bytes and may take {taken} bytes of memory once it "
+            f"is decoded, a record may take {most}: it holds very many small values"
+        )
+
+    def _memory(self, messages: Sequence[Message], most: int) -> Int64Array:
+        values = [message.value or b"" for message in messages]
+        small = [value if len(value) <= self._record_bytes_max else b"" for value in values]
+        try:
+            return self._decoder.memory(small, most)
+        except Exception:
+            # Parsers may raise errors of any class for bytes from outside. Each record then counts as
+            # large, so it is decoded by itself, and the error leads to the record that caused it.
+            if len(messages) == 1:
+                raise
+            return np.full(len(messages), TOGETHER_MAX, np.int64)

@@ -24,8 +24,8 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.shuffle.decode_parts import DecodeParts
 from tidemark.index_assigner.shuffle.keyed_parts import (
+    DecodeParts,
     Int32Array,
     KeyedRows,
     PlacedRows,
@@ -100,7 +100,7 @@ class RecordKeyer:
         accept, the part is halved until the record is found, and that record is refused.
 
         Decoded values take many times the space of their bytes. So about `BYTES_AT_ONCE` are decoded at a
-        time, and fewer where they take more memory (`decode_parts`). Records are left for a later call once
+        time, and fewer where they take more memory (`DecodeParts`). Records are left for a later call once
         the rows take ``rows_bytes_max``, and from the first record on that cannot be decoded now. Raises
         InputWaitsError when that is the very first record; the call may be repeated with the same messages.
         """

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from tidemark.index_assigner.shuffle.dropped_fields import FieldCounts
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 
 

@@ -29,7 +29,7 @@ from tidemark.epoch_protocol.state import CountedShuffle
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from tidemark.index_assigner.errors import InputLostError
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.own_messages import header_of, rows_of
 from tidemark.stream_runtime.kafka.ports import (

@@ -31,7 +31,7 @@ from tidemark.index_assigner.shuffle.dropped_fields import field_counts
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
-from tidemark.index_assigner.slots.budget import Budget
+from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.refusals import Reason, Refusal
 from tidemark.stream_runtime.clock import Clock

@@ -29,8 +29,7 @@ from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldC
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
-from tidemark.index_assigner.slots.budget import Budget
-from tidemark.index_assigner.slots.stage_work import ClaimFacts, Gathered, PreparedTransaction
+from tidemark.index_assigner.slots.stage_work import Budget, ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.ledger_client.topics import TopicNames
 from tidemark.record_formats.refusals import Refusal

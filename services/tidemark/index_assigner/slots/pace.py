@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidemark.index_assigner.slots.budget import Budget
-from tidemark.index_assigner.slots.stage_work import Gathered
+from tidemark.index_assigner.slots.stage_work import Budget, Gathered
 from tidemark.stream_runtime.clock import Clock
 
 

@@ -25,10 +25,8 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.owner import LaneStatus, must_claim_anew
 from tidemark.epoch_protocol.state import LaneState
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.slots.counters import SlotCounters
-from tidemark.index_assigner.slots.lane_table import LaneTable
-from tidemark.index_assigner.slots.lease import Lease, SlotLease, StageReport
-from tidemark.index_assigner.slots.observer import NOBODY, AssignerObserver, CountedTransaction
+from tidemark.index_assigner.slots.lease import LaneTable, Lease, SlotLease, StageReport
+from tidemark.index_assigner.slots.observer import NOBODY, AssignerObserver, CountedTransaction, SlotCounters
 from tidemark.index_assigner.slots.pace import TransactionLimits, TransactionPace
 from tidemark.index_assigner.slots.producer import SlotProducer
 from tidemark.index_assigner.slots.same_table import check_same_ledger

@@ -13,9 +13,15 @@ from typing import NamedTuple, Protocol
 from tidemark.epoch_protocol.entries import Consumed, LedgerEntry, Stage
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
-from tidemark.index_assigner.slots.budget import Budget
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
+
+
+class Budget(NamedTuple):
+    """How much one poll may return over all lanes. A single batch larger than ``bytes`` is still returned."""
+
+    records: int
+    bytes: int
 
 
 class Gathered(NamedTuple):

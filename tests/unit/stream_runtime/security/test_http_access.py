@@ -15,7 +15,8 @@ from tests.certificates import Authority
 from tests.unit.stream_runtime.security.secured import secret_file, secured
 from tidemark.config import Address, TableConfigFile
 from tidemark.stream_runtime.clock import SystemClock
-from tidemark.stream_runtime.http_server import HttpServer, text_answer
+from tidemark.stream_runtime.http_messages import text_answer
+from tidemark.stream_runtime.http_server import HttpServer
 from tidemark.stream_runtime.security.listening import ListenError
 from tidemark.stream_runtime.security.roles import Role
 from tidemark.stream_runtime.security.server import server_security

@@ -10,8 +10,8 @@ from tidemark.stream_runtime.clock import Clock, SystemClock
 from tidemark.stream_runtime.kafka.confluent.admin import ConfluentAdmin
 from tidemark.stream_runtime.kafka.confluent.batch_header import BatchOffsets, batch_offsets
 from tidemark.stream_runtime.kafka.confluent.batch_probe import BatchProbe, last_of_batch
+from tidemark.stream_runtime.kafka.confluent.consumer import ConfluentPartitionReader
 from tidemark.stream_runtime.kafka.confluent.inspection import ClusterInspection
-from tidemark.stream_runtime.kafka.confluent.partition_reader import ConfluentPartitionReader
 from tidemark.stream_runtime.kafka.confluent.plain_producer import ConfluentPlainProducer
 from tidemark.stream_runtime.kafka.confluent.range_reader import ConfluentRangeReader
 from tidemark.stream_runtime.kafka.confluent.settings import ClientSettings

@@ -1,4 +1,7 @@
-"""The checks of an assigner's start, for `tidemark doctor`: configuration, table, and machine.
+"""The door through which the command line comes in: it imports nothing else of the assigner.
+
+Here are the checks of an assigner's start, for `tidemark doctor` and `config check`: configuration, table,
+and machine.
 
 They call the same functions as the start itself, and change nothing. Two checks are left to the coordinator's
 rehearsal, which covers more: the number of lanes, and the topics of a table that was never served.
@@ -14,11 +17,16 @@ from tidemark.hudi_format.storage import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.index_assigner.adapters import TOPICS_RECORD, check_topics
 from tidemark.index_assigner.assign_stage import check_cache_free
-from tidemark.index_assigner.index.limits import IndexLimits
+from tidemark.index_assigner.index.limits import IndexLimits, check_memory
 from tidemark.index_assigner.input.positions import recorded_starts
 from tidemark.index_assigner.shuffle.configured_keyer import configured_keyer
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient
+
+
+def check_state_memory(memory_bytes: int) -> None:
+    """Checks `state.memory` alone. Raises SetupError."""
+    check_memory(memory_bytes)
 
 
 def rehearse_start(config: TableConfigFile, storage: Storage, clock: Clock) -> None:

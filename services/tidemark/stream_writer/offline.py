@@ -1,5 +1,6 @@
-"""What the writer asks of the configuration and of its machine before it starts Spark: for `tidemark config
-check` and `tidemark doctor`. The checks are those of the start itself.
+"""The door through which the command line comes in, which imports nothing else of the writer: what the writer
+asks of the configuration and of its machine before it starts Spark, for `tidemark config check` and `tidemark
+doctor`, by the checks of the start itself; and the archive for executors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidemark.config import TableConfigFile
-from tidemark.stream_writer import cluster
+from tidemark.stream_writer import cluster, executor_archive
 from tidemark.stream_writer.java_kafka import java_settings
 from tidemark.stream_writer.job import read_master, session_settings
 
@@ -32,3 +33,10 @@ def rehearse_start(config: TableConfigFile) -> None:
     if not master.is_local:
         cluster.check_surroundings(master, config.spark, os.environ)
         cluster.with_certificates(config.kafka.settings)
+
+
+def write_archive(target: Path, dependencies: bool) -> int:
+    """What executors on other machines need of Python, as a file; returns its bytes. Raises as
+    `executor_archive.write_archive`.
+    """
+    return executor_archive.write_archive(target, dependencies=dependencies)

@@ -1,4 +1,7 @@
-"""Reads `<table>.dead-letter`. Its headers are described in `index_assigner.shuffle.dead_letters`.
+"""A table's dead letters: what one is, which are asked for, and reading `<table>.dead-letter`.
+
+Coordinator and command line read the topic alike. Its headers are described in
+`index_assigner.shuffle.dead_letters`.
 
 The topic may be larger than memory: what is kept of all letters has no content, and one letter's content is
 read by its id, which is its offset in the topic.
@@ -7,8 +10,8 @@ read by its id, which is its offset in the topic.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidemark.epoch_protocol.dead_letter_headers import (
@@ -36,8 +39,9 @@ from tidemark.stream_runtime.kafka.ports import (
     TopicPartition,
 )
 from tidemark.stream_runtime.retry import Deadline
-from tidemark.stream_runtime.rpc.deadlines import left_s
+from tidemark.stream_runtime.rpc.interceptors import left_s
 
+PAGE_MAX: Final = 10_000
 _POLL_MESSAGES: Final = 2_000
 _POLL_S: Final = 0.2
 _TIMEOUT_S: Final = 120.0
@@ -135,6 +139,37 @@ class LetterFilter:
         return named and all(given is None or given == found for given, found in wanted)
 
 
+@dataclass(frozen=True)
+class LetterRetention:
+    """Counts are offsets: notes of replays and transactions' markers are among them."""
+
+    kept: int = 0
+    expiring: int = 0
+    deleted: int = 0
+
+
+@dataclass(frozen=True)
+class LetterPage:
+    """`count` and `by_reason` are of all that fit the filter, `letters` (oldest first) the newest of them
+    below the asked id; `older` is below what to go on, None when there are no more.
+    """
+
+    count: int
+    by_reason: dict[str, int]
+    letters: list[DeadLetter]
+    older: int | None
+    retention: LetterRetention = field(default_factory=LetterRetention)
+
+
+@dataclass
+class Replayed:
+    """What a replay did, over all its pages; letters oldest first."""
+
+    done: int = 0
+    chosen: list[DeadLetter] = field(default_factory=list)
+    skipped: list[tuple[DeadLetter, str]] = field(default_factory=list)
+
+
 def original_headers(message: Message) -> Headers:
     """The headers of the refused record itself."""
     prefix = len(ORIGINAL_PREFIX)
@@ -166,6 +201,16 @@ def read_dead_letters(client: KafkaClient, table: str, clock: Clock) -> list[Dea
         else:
             replayed |= noted
     return [replace(each, replayed=True) if each.id in replayed else each for each in letters]
+
+
+def all_letters(ask: Callable[[int | None], LetterPage], limit: int) -> LetterPage:
+    """The newest `limit` letters, over as many pages as it takes; counts are those of the first page."""
+    first = ask(None)
+    letters, older = first.letters, first.older
+    while older is not None and len(letters) < limit:
+        page = ask(older)
+        letters, older = [*page.letters, *letters], page.older
+    return replace(first, letters=letters[-limit:], older=older)
 
 
 def dead_letter_messages(

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.config import TableConfigFile
-from tidemark.errors import ErrorKind
+from tidemark.errors import ErrorKind, TidemarkError
 
 HIVE_STYLE: Final = "hoodie.datasource.write.hive_style_partitioning"
 URL_ENCODE: Final = "hoodie.datasource.write.partitionpath.urlencode"
@@ -17,7 +16,7 @@ SERVED: Final = (HIVE_STYLE, URL_ENCODE, TARGET)
 _TARGET_DEFAULT: Final = 120 << 20
 
 
-class HoodieOptionError(CoordinatorError):
+class HoodieOptionError(TidemarkError):
     """A value in the `hoodie:` section that cannot be meant."""
 
     kind = ErrorKind.INVALID

@@ -1,0 +1,143 @@
+"""`tidemark table create` and `adopt`: the table is made, or made fit to be served. No service may run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from tidemark.commit_coordinator.commit.staging import ROOT
+from tidemark.commit_coordinator.errors import CoordinatorError
+from tidemark.commit_coordinator.offline.new_ledger import end_all_terms
+from tidemark.commit_coordinator.offline.table import is_half_made_here
+from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_table, read_table
+from tidemark.config import TableConfigFile
+from tidemark.errors import ErrorKind
+from tidemark.hudi_format.commit.lock import TableLock
+from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.locate import open_storage
+from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
+from tidemark.hudi_format.table_properties import check_properties
+from tidemark.hudi_format.table_schema import check_no_schema_on_read
+from tidemark.hudi_format.timeline import load_timeline
+from tidemark.hudi_format.validation import as_adopted, drop_stats, pin_timezone
+from tidemark.ledger_client.table_id import known_ledger_id
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.ids import IdSource
+
+_LOCK_WAIT_MS: Final = 5_000
+# Below every coordinator's term: one that starts takes this lock over and so ends the command.
+_NO_TERM: Final = -1
+
+
+class AdoptionError(CoordinatorError):
+    """There is a table where none may be, none where one has to be, or its lock was left behind."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class Adopted(NamedTuple):
+    """`table`: the document of `create_table`. `pinned`: its time zone was set; `dropped`: stats switched
+    off.
+    """
+
+    table: dict[str, Any]
+    pinned: bool
+    dropped: list[str]
+
+
+def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
+    """A new table, described. Raises AdoptionError when there is one, TableMismatchError for a folder in
+    use.
+    """
+    storage = open_storage(config.table.path)
+    if storage.exists(PROPERTIES_PATH) and not is_half_made_here(config, storage):
+        raise AdoptionError(
+            f"{storage.base_uri} is a Hudi table already: `tidemark table describe` shows it, "
+            "`tidemark table adopt` takes it over"
+        )
+    return _summary(config, open_table(config, storage, clock))
+
+
+def check_adoptable(config: TableConfigFile, stats: bool, pending_allowed: bool = False) -> None:
+    """What `adopt_table` cannot cure is said before anything is changed; arguments and errors as there."""
+    storage = _adoptable(config)
+    if not is_half_made_here(config, storage):
+        read_table(config, storage, _pending(storage, pending_allowed), partial(as_adopted, stats=stats))
+
+
+def adopt_table(
+    config: TableConfigFile, clock: Clock, ids: IdSource, stats: bool, pending_allowed: bool = False
+) -> Adopted:
+    """Sets the table's time zone, drops its stats where `stats` is set. Call `check_adoptable` before.
+
+    `pending_allowed`: a new ledger follows, which rolls back what a dead writer left, and ends the terms of
+    dead coordinators. Raises AdoptionError, UnsupportedTableError, TableMismatchError, LockHeldError.
+    """
+    storage = open_storage(config.table.path)
+    with _table_lock(storage, clock, ids, ends_terms=pending_allowed):
+        pinned = pin_timezone(storage, clock)
+        dropped = sorted(drop_stats(storage)) if stats else []
+    opened = open_table(config, storage, clock, _pending(storage, pending_allowed))
+    return Adopted(_summary(config, opened), pinned, dropped)
+
+
+def check_moved(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
+    """Checks a table that was moved with its ledger, and describes it. Nothing is changed: the lock that a
+    killed coordinator held, and its epoch in flight, are for the next one to take over. Raises as
+    `adopt_table`.
+    """
+    return _summary(config, open_table(config, _adoptable(config), clock, None))
+
+
+def _adoptable(config: TableConfigFile) -> Storage:
+    """The table that is there. What adopting cannot cure is said before anything is changed."""
+    storage = open_storage(config.table.path)
+    if not storage.exists(PROPERTIES_PATH):
+        raise AdoptionError(
+            f"{storage.base_uri} is no Hudi table (it has no {PROPERTIES_PATH}): check table.path, or run "
+            "`tidemark table create`"
+        )
+    check_properties(read_table_config(storage), config.table.accept_properties)
+    check_no_schema_on_read(storage)
+    return storage
+
+
+def _pending(storage: Storage, allowed: bool) -> list[str]:
+    return [each.requested for each in load_timeline(storage).pending()] if allowed else []
+
+
+@contextmanager
+def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool) -> Iterator[None]:
+    """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
+    free it without the table's topics.
+    """
+    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
+    storage.make_dir(folder, exclusive=True)
+    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
+    try:
+        try:
+            lock.acquire(_LOCK_WAIT_MS)
+        except LockLostError as error:
+            if not ends_terms:
+                raise AdoptionError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
+            end_all_terms(storage)
+            lock.acquire(_LOCK_WAIT_MS)
+        try:
+            yield
+        finally:
+            lock.release()
+    finally:
+        storage.delete_tree(folder)
+
+
+def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:
+    return {
+        "name": opened.config.name,
+        "path": config.table.path,
+        "type": opened.config.table_type.value,
+        "shards": opened.num_shards,
+        "columns": opened.schema.arrow.names,
+    }

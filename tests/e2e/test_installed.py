@@ -1,0 +1,160 @@
+"""A wheel made of what git has, installed where no checkout is: the command works, and a table is written by
+Spark executors that have Tidemark's code from the writer's archive alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.running_table import RunningTable
+from tests.integration.spark_cluster import PACKAGES, SparkCluster, bare_python
+from tidemark.stream_runtime.platform.java import find_java
+from tidemark.stream_writer import cluster
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+ROOT: Final = Path(__file__).resolve().parents[2]
+ROWS: Final = 1_000
+SECRET: Final = "only-members-know-this"
+WHERE: Final = """\
+import importlib, json, pkgutil, sys
+import tidemark.admin.v1.admin_pb2, tidemark.commit.v1.commit_pb2_grpc
+for package in ("cli", "commit_coordinator", "console", "demo", "doctor", "index_assigner", "init"):
+    importlib.import_module(f"tidemark.{package}")
+ours = [each for name, each in sys.modules.items() if name.startswith("tidemark.")]
+files = [each.__file__ for each in ours if each.__file__]
+parts = sorted(each.name for each in pkgutil.iter_modules(sys.modules["tidemark"].__path__))
+print(json.dumps({"path": sys.path, "files": files, "parts": parts}))
+"""
+UNMET: Final = """\
+import json
+from importlib.metadata import requires, version
+from packaging.requirements import Requirement
+asked = [Requirement(text) for text in requires("tidemark")]
+own = [each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
+assert len(own) > 20
+print(json.dumps([str(each) for each in own if not each.specifier.contains(version(each.name))]))
+"""
+
+
+def run(command: list[str], folder: Path) -> str:
+    """What a command says that succeeds, in an environment that names no checkout."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def tracked_copy(target: Path) -> Path:
+    """The checkout's tracked files, as `git archive` would have them once they are committed."""
+    names = run(["git", "-c", "safe.directory=*", "-C", str(ROOT), "ls-files", "-z"], ROOT).split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    return target
+
+
+class Installed:
+    """An environment with the wheel, the dependencies, and nothing of the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        source = tracked_copy(folder / "source")
+        assert not (source / "stubs").exists()
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        made = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(source)]
+        run([*pip, *made], folder)
+        (self.wheel,) = folder.glob("tidemark-*.whl")
+        shutil.rmtree(source)
+        run([sys.executable, "-m", "venv", str(folder / "env")], folder)
+        self.python = folder / "env" / "bin" / "python"
+        run(
+            [str(self.python), *pip[1:], "install", "--no-deps", "--no-index", str(self.wheel)],
+            folder,
+        )
+        self.packages = next((folder / "env" / "lib").glob("python3*")) / "site-packages"
+        (self.packages / "dependencies.pth").write_text("\n".join(PACKAGES) + "\n")
+        self.tidemark = self.python.with_name("tidemark")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    return Installed(tmp_path_factory.mktemp("installed"))
+
+
+@pytest.fixture
+def executors(tmp_path: Path) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path / "spark", find_java(), SECRET) as started:
+        started.start_master()
+        started.start_worker("127.0.0.1")
+        yield started
+
+
+def test_everything_is_imported_from_the_wheel(installed: Installed, tmp_path: Path) -> None:
+    seen = json.loads(run([str(installed.python), "-c", WHERE], tmp_path))
+    inside = [each for each in seen["path"] if Path(each).is_relative_to(ROOT)]
+    assert set(inside) <= set(PACKAGES)
+    assert len(seen["files"]) > 10
+    assert [each for each in seen["files"] if not Path(each).is_relative_to(installed.packages)] == []
+    assert {"admin", "assigner", "commit", "cli", "config", "errors", "hudi_format"} <= set(seen["parts"])
+    assert [each.name for each in installed.packages.glob("*tidemark*")].count("tidemark") == 1
+    assert not {"testing", "tests"} & {each.name for each in installed.packages.iterdir()}
+
+
+def test_its_requirements_are_met_by_what_the_lock_file_has(installed: Installed, tmp_path: Path) -> None:
+    assert json.loads(run([str(installed.python), "-c", UNMET], tmp_path)) == []
+
+
+def test_the_command_says_its_version_and_doctor_finds_what_it_needs(
+    installed: Installed, tmp_path: Path
+) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert run([str(installed.tidemark), "--version"], tmp_path).split() == ["tidemark", version]
+    assert installed.wheel.name.startswith(f"tidemark-{version}-")
+    told = json.loads(run([str(installed.tidemark), "doctor", "--json"], tmp_path))
+    assert told["healthy"], told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_written_by_executors_that_have_the_archive_alone(
+    installed: Installed, executors: SparkCluster, tmp_path: Path
+) -> None:
+    folder = tmp_path / "table"
+    folder.mkdir()
+    running = RunningTable(folder, command=installed.tidemark)
+    spark = {
+        "spark.master": executors.master,
+        "spark.pyspark.python": str(bare_python(tmp_path / "executor-python", with_packages=True)),
+        "spark.authenticate": True,
+        "spark.authenticate.secret": SECRET,
+        "spark.network.crypto.enabled": True,
+        "spark.driver.memory": "512m",
+    }
+    lines = [line for line in running.config.read_text().splitlines() if not line.startswith("spark:")]
+    running.config.write_text("\n".join([*lines, f"spark: {json.dumps(spark)}"]) + "\n")
+    try:
+        running.start()
+        running.feed(
+            (f"a{n}", {"id": f"a{n}", "region": ("north", "south")[n % 2], "at": n, "balance": n / 4})
+            for n in range(ROWS)
+        )
+        assert running.cli("flush", "--timeout", "300s")["epoch"] >= 1
+        verified = running.cli("verify")
+        assert (verified["agrees"], verified["rows"]) == (True, ROWS)
+        assert {row["balance"] for row in running.rows()} == {n / 4 for n in range(ROWS)}
+        unpacked = list(executors.work("127.0.0.1").glob(f"app-*/*/{cluster.FOLDER}/tidemark/stream_writer"))
+        assert unpacked != [], executors.logs()
+        assert running.stop() == 0
+    finally:
+        running.abandon()
