@@ -114,6 +114,21 @@ def test_heap_is_what_a_jvm_still_holds(tmp_path: Path):
     assert Heaps(tmp_path).collected(found) == {}, "nothing to ask with"
 
 
+def test_what_a_request_holds_for_a_moment_is_not_what_a_heap_holds(tmp_path: Path):
+    """Three looks; what lives at the first alone does not count, what is in all three does."""
+    jcmd = tmp_path / "bin" / "jcmd"
+    jcmd.parent.mkdir()
+    jcmd.write_text(
+        f"#!/bin/sh\necho look >> {tmp_path}/looks\n"
+        f"[ $(wc -l < {tmp_path}/looks) = 1 ] && live=62 || live=48\n"
+        'echo "Total 10 $live"\n'
+    )
+    jcmd.chmod(0o755)
+    pauses: list[float] = []
+    assert Heaps(tmp_path, pauses.append).collected([Jvm("kafka", 1)]) == {"heap: kafka": 48}
+    assert pauses == [1.0, 1.0]
+
+
 def test_live_bytes_are_the_total_of_the_histogram():
     lines = "   1:  10  800  [B (java.base@17)\nTotal          10            800\n"
     assert live_bytes(lines) == 800
