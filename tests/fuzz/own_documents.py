@@ -14,7 +14,6 @@ from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
 from tidemark.commit_coordinator.calls import reader_death_record
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS
-from tidemark.commit_coordinator.commit.staging import SERVED_BY, shown_owner
 from tidemark.commit_coordinator.input import starts as input_starts
 from tidemark.commit_coordinator.input.watch import read_record
 from tidemark.commit_coordinator.offline import new_ledger_inputs
@@ -25,6 +24,7 @@ from tidemark.commit_coordinator.opening.ledger_record import (
     LedgerRecord,
     read_ledger_record,
 )
+from tidemark.commit_coordinator.opening.served import SERVED_BY, shown_owner
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
     InputTopic,

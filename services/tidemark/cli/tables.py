@@ -8,12 +8,10 @@ from functools import partial
 from typing import Any, Final
 
 from tidemark.cli.reachable_kafka import reachable_kafka
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.offline.moved_table import take_over_moved
 from tidemark.commit_coordinator.offline.new_ledger import (
     NewLedger,
     check_new_ledger,
-    end_all_terms,
     new_ledger,
 )
 from tidemark.commit_coordinator.opening.sign_of_life import WATCHED_S, is_served
@@ -26,9 +24,9 @@ from tidemark.commit_coordinator.opening.table_open import (
 from tidemark.config import TableConfigFile
 from tidemark.config.run_file import read_run_file
 from tidemark.console.errors import WRONG_USE, CliError
-from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.errors import LockLostError
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
 from tidemark.hudi_format.table_properties import check_properties
@@ -45,7 +43,6 @@ from tidemark.stream_runtime.security.client import client_security
 
 _LOCK_WAIT_MS: Final = 5_000
 # Below every coordinator's term: one that starts takes this lock over and so ends the command.
-_NO_TERM: Final = -1
 
 
 def create_table(config: TableConfigFile, clock: Clock) -> dict[str, Any]:
@@ -155,7 +152,7 @@ def ready_for_new_ledger(
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
         if copied:
             refuse_topics(reachable, client)
-        check_new_ledger(reachable, client, storage, clock)
+        check_new_ledger(reachable, client, storage, clock, ids)
         yield lambda: _told(new_ledger(reachable, client, storage, clock, ids))
 
 
@@ -226,23 +223,19 @@ def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool)
     """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
     free it without the table's topics.
     """
-    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
-    storage.make_dir(folder, exclusive=True)
-    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
-    try:
+    publication = open_publication(storage, clock, ids)
+    with publication.lock_of_no_term(known_ledger_id(storage)) as lock:
         try:
             lock.acquire(_LOCK_WAIT_MS)
         except LockLostError as error:
             if not ends_terms:
                 raise CliError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
-            end_all_terms(storage)
+            publication.end_all_terms()
             lock.acquire(_LOCK_WAIT_MS)
         try:
             yield
         finally:
             lock.release()
-    finally:
-        storage.delete_tree(folder)
 
 
 def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:

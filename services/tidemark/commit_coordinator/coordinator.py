@@ -53,10 +53,10 @@ from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.errors import (
+    FencedOutError,
     HudiFormatError,
     LockHeldError,
     LockLostError,
-    StagingGoneError,
     UnsupportedTableError,
 )
 from tidemark.stream_runtime.errors import DeadlineExceededError
@@ -142,8 +142,8 @@ class Coordinator:
             _log.warning("Kafka did not answer, trying again: %s", error)
             context.clock.sleep_ms(_RETRY_MS)
             self.doing = Wait("Kafka did not answer")
-        except StagingGoneError as error:
-            # Only a successor renames the folder of a term away.
+        except FencedOutError as error:
+            # Only a successor ends a term.
             raise SupersededError(str(error)) from error
         except (OSError, HudiFormatError) as error:
             if not is_curable(error):
@@ -239,12 +239,11 @@ class Coordinator:
         context, seen = self._context, self.seen
         if isinstance(action, Plan):
             seen.planned_at_ms = context.clock.now_ms()
-            plan_epoch(context, action, seen.awaited)
+            token = plan_epoch(context, action, seen.awaited)
             seen.awaited = None
-            self._offer_open()
+            self._offer_open(token)
         elif isinstance(action, OpenAttempt):
-            open_planned(context, action)
-            self._offer_open()
+            self._offer_open(open_planned(context, action))
         elif isinstance(action, CloseEmpty):
             self._tell_committing(action.planned)
             close_empty(context, action)
@@ -303,13 +302,13 @@ class Coordinator:
         for listener in self._listeners:
             listener.rewinding()
 
-    def _offer_open(self) -> None:
+    def _offer_open(self, token: str) -> None:
         fold = self._context.fold()
         planned = fold.state.planned
         if planned is None or planned.instant is None:
             return
         self.seen.opened = (planned.epoch, planned.attempt)
-        self._desk.offer(OpenAttemptView(planned, self._context.term, tuple(fold.manifest(planned.through))))
+        self._desk.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
         """An effect found that the attempt cannot commit, or that a plan has to wait."""
@@ -331,7 +330,7 @@ class Coordinator:
             return
         self._heartbeat_at_ms = now_ms
         if self.seen.opened == (planned.epoch, planned.attempt):
-            heartbeat.keep(self._context.storage, planned.instant)
+            heartbeat.keep(self._context.publishing, planned.instant)
 
 
 def _named(action: Action) -> dict[str, Any]:

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import os
 
-from tidemark.commit_coordinator.commit.staging import shown_owner
 from tidemark.commit_coordinator.opening.ledger_identity import moved_or_copied_text
-from tidemark.commit_coordinator.opening.served import Served
+from tidemark.commit_coordinator.opening.served import Served, shown_owner
 from tidemark.config import TableConfigFile
 from tidemark.console.errors import CliError
 from tidemark.hudi_format.storage.base import Storage

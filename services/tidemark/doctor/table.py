@@ -9,7 +9,7 @@ from tidemark.commit_coordinator.opening.table_open import is_half_made_here, re
 from tidemark.commit_coordinator.opening.topics_setup import RECORD
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
-from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH

@@ -38,15 +38,16 @@ from tidemark.hudi_format.file_group.write_stats import (
 )
 from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.port import Attempt
 from tidemark.hudi_format.schema import TableSchema, cast_rows
-from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
 from tidemark.stream_writer.errors import FileGroupChangedError, FileGroupReplacedError
-from tidemark.stream_writer.publishing import Publishers, publish_file, publish_markers
+from tidemark.stream_writer.publishing import Publishers, prepare_file, publish_markers
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
@@ -91,13 +92,13 @@ class DataPartitionWriter:
     def __init__(
         self,
         task: EpochTask,
-        storage: Storage,
+        attempt: Attempt,
         view: TableView,
         publishers: Publishers,
         topic_partition: int,
     ) -> None:
         self._task = task
-        self._storage = storage
+        self._attempt, self._storage = attempt, attempt.storage
         self._view = view
         self._publishers = publishers
         self._number = topic_partition
@@ -124,8 +125,7 @@ class DataPartitionWriter:
             return []
         announced = self._publishers.submit(
             publish_markers,
-            self._storage,
-            self._task.staging_dir,
+            self._attempt,
             self._task.instant,
             self._number,
             [Marker(file.path, file.marker.value) for _, file in files],
@@ -268,7 +268,7 @@ class DataPartitionWriter:
     def _publish(self, announced: Future[None], data: bytes, stat: WriteStat) -> WriteStat:
         # No file without its marker. The list was submitted before, so it is being written at least.
         announced.result()
-        size = publish_file(self._storage, self._task.staging_dir, stat.path, data)
+        size = prepare_file(self._attempt, stat.path, data).size
         return replace(stat, total_write_bytes=size, file_size_in_bytes=size)
 
 

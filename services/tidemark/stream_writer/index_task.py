@@ -18,15 +18,15 @@ from tidemark.epoch_protocol.batches import FILE_ID, KEY, OP, PARTITION, SHARD, 
 from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
 from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
 from tidemark.hudi_format.model import RecordLocation, instant_to_ms
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Attempt
 from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
-from tidemark.stream_writer.publishing import Publishers, publish_file
+from tidemark.stream_writer.publishing import Publishers, prepare_file
 from tidemark.stream_writer.task_outcome import RecordIndexFile
 
 
 def write_index_partition(
-    task: EpochTask, storage: Storage, publishers: Publishers, batches: Sequence[NamedBatch]
+    task: EpochTask, attempt: Attempt, publishers: Publishers, batches: Sequence[NamedBatch]
 ) -> list[Future[RecordIndexFile]]:
     """Makes one log file per shard that changed, and has them published."""
     rows = _changes(batches)
@@ -40,13 +40,13 @@ def write_index_partition(
         data = write_record_index_log(entries, task.instant)
         deletes = int((entries.location_ids < 0).sum())
         made = RecordIndexFile(int(shard), len(data), len(entries) - deletes, deletes)
-        files.append(publishers.submit(_publish, task, storage, made, data))
+        files.append(publishers.submit(_publish, task, attempt, made, data))
     return files
 
 
-def _publish(task: EpochTask, storage: Storage, made: RecordIndexFile, data: bytes) -> RecordIndexFile:
+def _publish(task: EpochTask, attempt: Attempt, made: RecordIndexFile, data: bytes) -> RecordIndexFile:
     path = record_index_log_path(task.instant, made.shard)
-    return msgspec.structs.replace(made, size=publish_file(storage, task.staging_dir, path, data))
+    return msgspec.structs.replace(made, size=prepare_file(attempt, path, data).size)
 
 
 def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import msgspec
 
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.publication.locate import attempt_of
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
@@ -62,17 +63,18 @@ def _write(
     stats: list[Future[WriteStat]] = []
     shards: list[Future[RecordIndexFile]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
-        # Else its staging folder would be missed first, as if the attempt were void.
+        # Else the attempt would look void.
         raise TableNotSeenError(
             f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
             "on every machine that runs Spark executors"
         )
+    attempt = attempt_of(storage, task.staging_dir)
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:
-                writer = DataPartitionWriter(task, storage, view, publishers, work.partition)
+                writer = DataPartitionWriter(task, attempt, view, publishers, work.partition)
                 stats += writer.write(batches)
             else:
-                shards += write_index_partition(task, storage, publishers, batches)
+                shards += write_index_partition(task, attempt, publishers, batches)
         write_stats = [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
         return write_stats, [shard.result() for shard in shards]

@@ -18,7 +18,6 @@ from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.placement import Placement, Want
 from tidemark.commit_coordinator.commit.context import RecordIndexFile, Report
-from tidemark.commit_coordinator.commit.staging import attempt_dir
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -227,7 +226,7 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
         instant=planned.instant or "",
         as_of=planned.as_of,
         schema_avro=planned.schema,
-        staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
+        staging_dir=view.token,
         num_shards=num_shards,
         data=_ranges(view.manifest, Topic.DATA),
         index=_ranges(view.manifest, Topic.INDEX),

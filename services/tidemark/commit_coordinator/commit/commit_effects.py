@@ -21,12 +21,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 )
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
-from tidemark.commit_coordinator.commit.staging import (
-    close_attempt,
-    load_document,
-    store_document,
-    term_dir,
-)
+from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
@@ -204,18 +199,13 @@ def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDec
 
 def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
     content = encode_commit_metadata(data_commit_metadata(context, planned, report))
-    context.lock.check()
-    complete(
-        context.storage,
-        planned_instant(context, planned, State.INFLIGHT),
-        decided.data_completion,
-        content,
-        staging_dir=term_dir(context.term),
-    )
+    lease = context.lock.lease()
+    inflight = planned_instant(context, planned, State.INFLIGHT)
+    complete(context.publishing, inflight, decided.data_completion, content, lease=lease)
 
 
 def _clean_up(context: Context, planned: EpochPlanned) -> None:
     assert planned.instant is not None
     delete_markers(context.storage, planned.instant)
     heartbeat.stop(context.storage, planned.instant)
-    close_attempt(context.storage, context.term, planned.epoch, planned.attempt)
+    context.publishing.close_attempt(planned.epoch, planned.attempt)

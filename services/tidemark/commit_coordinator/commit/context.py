@@ -11,9 +11,10 @@ from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.epoch_protocol.fold import Fold
-from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.publication.table_lock import TableLock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Timeline
@@ -61,17 +62,17 @@ class TableFacts:
 
 @dataclass
 class Context:
-    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them.
+    """Ports and facts. ``publishing``: the term, by which all files are made; ``hit`` names the failpoint
+    just before and after each step, ``steps`` times them.
 
     ``view``: the last look at the table's plans, so that the next one reads only what is new.
     """
 
     table: TableFacts
-    storage: Storage
+    publishing: Term
     clock: Clock
     ids: IdSource
     log: DecisionsLog
-    lock: TableLock
     instants: InstantGenerator
     fold: Callable[[], Fold]
     lock_wait_ms: int
@@ -87,6 +88,16 @@ class Context:
         self.rollbacks = Rollbacks(self.storage)
         self.replaced_entries = ReplacedEntries(self.storage)
         self.shards = IndexShards(self.storage, self.table.num_shards)
+
+    @property
+    def storage(self) -> Storage:
+        """The table's folder."""
+        return self.publishing.storage
+
+    @property
+    def lock(self) -> TableLock:
+        """The table's lock."""
+        return self.publishing.lock
 
     @property
     def term(self) -> int:

@@ -1,0 +1,93 @@
+"""On a file system: where a term keeps what must vanish with it: staging folders, and its lock.
+
+::
+
+    .hoodie/.aux/tidemark/
+        terms/<term>/                 this term's own folder: completed files and the lock pass through it
+            attempt-<epoch>-<attempt>/    writers of the attempt publish out of it
+            voided-<epoch>-<attempt>/     … until it is renamed away
+        terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
+        ended/<term>/                 folders of terms that a successor ended
+
+A successor renames the folders of all older terms away before it does anything. A folder is only ever made
+inside the term's own folder by a rename, which fails once that is gone: a thawed coordinator cannot open a
+door for thawed writers (ARCHITECTURE.md, "Coordinator terms").
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError, FileMissingError
+from tidemark.hudi_format.storage.base import FolderStorage, join_path
+from tidemark.hudi_format.storage.documents import ROOT
+
+TERMS: Final = f"{ROOT}/terms"
+ENDED: Final = f"{ROOT}/ended"
+
+
+def term_dir(term: int) -> str:
+    """The folder of a coordinator term."""
+    return join_path(TERMS, str(term))
+
+
+def attempt_dir(term: int, epoch: int, attempt: int) -> str:
+    """The staging folder of an attempt under a term."""
+    return join_path(term_dir(term), f"attempt-{epoch}-{attempt}")
+
+
+def end_older_terms(storage: FolderStorage, term: int) -> None:
+    """Renames the folders of all older terms away: from here on none of their writers publishes anything."""
+    storage.make_dir(ENDED)
+    for info in storage.list(TERMS):
+        if info.is_dir and info.name.isdigit() and int(info.name) < term:
+            _rename_away(storage, info.path, join_path(ENDED, info.name))
+    storage.sync_dir(TERMS)
+
+
+def open_term(storage: FolderStorage, term: int) -> str:
+    """Makes the term's own folder, once in its life."""
+    path = term_dir(term)
+    storage.make_dir(path, exclusive=True)
+    storage.sync_dir(TERMS)
+    return path
+
+
+def remove_ended(storage: FolderStorage, term: int) -> int:
+    """Deletes what terms before ``term`` left behind; returns the number of files."""
+    fresh = [info for info in storage.list(TERMS) if info.name.startswith("fresh-")]
+    older = [info.path for info in fresh if int(info.name.split("-")[1]) < term]
+    return sum(map(storage.delete_tree, [ENDED, *older]))
+
+
+def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:
+    """The attempt's staging folder; made once, repeatable. Raises FencedOutError when the term is over."""
+    path = attempt_dir(term, epoch, attempt)
+    if storage.exists(path):
+        return path
+    fresh = join_path(TERMS, f"fresh-{term}-{nonce}")
+    storage.make_dir(fresh, exclusive=True)
+    try:
+        storage.rename(fresh, path)
+    except FileMissingError as error:
+        storage.delete_tree(fresh)
+        raise FencedOutError(f"{term_dir(term)} is gone: a newer coordinator ended term {term}") from error
+    storage.sync_dir(term_dir(term))
+    return path
+
+
+def close_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int) -> None:
+    """Renames the attempt's folder away, then deletes it; nothing to do when it never was."""
+    voided = join_path(term_dir(term), f"voided-{epoch}-{attempt}")
+    _rename_away(storage, attempt_dir(term, epoch, attempt), voided)
+    storage.sync_dir(term_dir(term))
+    storage.delete_tree(voided)
+
+
+def _rename_away(storage: FolderStorage, src: str, dst: str) -> None:
+    try:
+        storage.rename(src, dst)
+    except FileMissingError:
+        return
+    except AlreadyExistsError:
+        storage.delete_tree(src)
