@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
 from tidemark.commit_coordinator.commit.attempt_effects import (
@@ -256,7 +257,7 @@ class Coordinator:
             self._tell_committing(action.planned)
             report = finish(context, action)
             took_ms = {**report.timings_ms, **context.steps.take()}
-            self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
+            self._tell_committed(action.planned, msgspec.structs.replace(report, timings_ms=took_ms))
             rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
             _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
             seen.succeeded()
@@ -273,8 +274,7 @@ class Coordinator:
             if not action.rewind and seen.awaited is None:
                 seen.failed(self._limits, context.clock.now_ms())
         elif isinstance(action, CleanVoided):
-            clean_voided(context, action)
-            seen.cleaned.update(action.voided)
+            seen.cleaned_up(action.voided, clean_voided(context, action))
         elif isinstance(action, Rewind | FreeLock):
             self._rewind_or_free(action)
 
@@ -323,14 +323,19 @@ class Coordinator:
         self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
 
     def keep_alive(self) -> None:
-        """Renews the heartbeat of the open attempt when it is due. Raises OSError."""
-        planned = self._context.fold().state.planned
+        """Renews the heartbeats of the open attempt, and of void ones that are not settled yet, when they are
+        due. Raises OSError.
+        """
+        planned, seen = self._context.fold().state.planned, self.seen
         now_ms = self._context.clock.now_ms()
-        if planned is None or planned.instant is None or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
+        pending = [v.instant for v in seen.unsettled if v.instant is not None]
+        if planned is not None and seen.opened == (planned.epoch, planned.attempt) and planned.instant:
+            pending.append(planned.instant)
+        if not pending or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
             return
         self._heartbeat_at_ms = now_ms
-        if self.seen.opened == (planned.epoch, planned.attempt):
-            heartbeat.keep(self._context.publishing, planned.instant)
+        for instant in pending:
+            heartbeat.keep(self._context.publishing, instant)
 
 
 def _named(action: Action) -> dict[str, Any]:

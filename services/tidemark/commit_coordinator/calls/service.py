@@ -26,6 +26,7 @@ from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import CountedTagged
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitCoordinator"].full_name
@@ -282,6 +283,7 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
             for file in request.record_index
         ),
         timings_ms=dict(request.timings_ms),
+        tickets=tuple(Ticket(each.path, each.size, each.sha256, each.handle) for each in request.tickets),
     )
 
 

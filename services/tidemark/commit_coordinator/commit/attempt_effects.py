@@ -36,6 +36,7 @@ from tidemark.hudi_format.commit.instants import create_inflight, create_request
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
+from tidemark.hudi_format.publication.tickets import NotBefore, Settled
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.hudi_format.validation import check_still_servable
@@ -139,17 +140,24 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     context.hit("after_voided")
 
 
-def clean_voided(context: Context, action: CleanVoided) -> None:
-    """Rolls every voided instant back: fence first, then rollback, files, heartbeat."""
+def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, int]:
+    """Rolls every voided instant back: fence first, then rollback, files, heartbeat. Returns those that are
+    not settled yet, with the time (Unix epoch) at which to ask again: they stay pending.
+    """
+    waiting: dict[VoidedAttempt, int] = {}
     for voided in action.voided:
-        _close(context, voided)
+        settled = _close(context, voided)
+        if isinstance(settled, NotBefore):
+            waiting[voided] = settled.ms
+            continue
         if voided.instant is not None:
             _roll_back(context, voided.instant)
         context.hit("after_rolled_back")
+    return waiting
 
 
-def _close(context: Context, voided: VoidedAttempt) -> None:
-    context.publishing.close_attempt(voided.epoch, voided.attempt)
+def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
+    return context.publishing.close_attempt(voided.epoch, voided.attempt)
 
 
 def rewind(context: Context, action: Rewind) -> None:

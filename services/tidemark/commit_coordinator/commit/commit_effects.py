@@ -1,4 +1,10 @@
-"""Deciding and finishing an epoch: ARCHITECTURE.md, "Commit", steps 1 to 4.
+"""Deciding and finishing an epoch: ARCHITECTURE.md, "Commit".
+
+1. decide: check, choose the times, store the report, append `CommitDecided`
+2. publish the data and log files that the report has tickets of; where files are visible at once it has none
+3. the metadata table's deltacommit
+4. the data table's commit
+5. release the lock; clean up; append `EpochCommitted`
 
 Before `CommitDecided` is readable nothing has happened; after it everything here is a pure function of the
 decisions and of the documents they name, so a crash anywhere is repaired by doing it again, by this
@@ -30,7 +36,12 @@ from tidemark.epoch_protocol.entries import CommitDecided, EpochCommitted, Epoch
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete
 from tidemark.hudi_format.commit.markers import delete_markers
-from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    FileMissingError,
+    TimelineConflictError,
+    UnsupportedTableError,
+)
 from tidemark.hudi_format.timeline import State
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.validation import check_still_servable
@@ -58,8 +69,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
-            document = msgspec.json.encode(report, order="deterministic")
-            path, sha256 = store_document(context.storage, document)
+            path, sha256 = store_document(context.storage, report.document())
         decided = CommitDecided(
             term=context.term,
             epoch=planned.epoch,
@@ -81,7 +91,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
 
 
 def finish(context: Context, action: Finish) -> Report:
-    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed.
+    """Steps 2 to 5; repeatable by any coordinator. Returns the statuses that were committed.
 
     When the lock was lost in between and other writers came first, it raises AttemptLostError (void the
     attempt, taking the decision back) while nothing is completed under the decision; later DivergedError,
@@ -96,6 +106,7 @@ def finish(context: Context, action: Finish) -> Report:
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
         if not _check_standing(context, planned, decided, timelines, report):
+            _publish_files(context, report)
             _metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
         with context.steps.step("commit_data"):
@@ -183,6 +194,17 @@ def _why_lost(
     except (AttemptLostError, UnsupportedTableError) as error:
         return str(error)
     return None
+
+
+def _publish_files(context: Context, report: Report) -> None:
+    if not report.tickets:
+        return
+    with context.steps.step("commit_files"):
+        try:
+            context.publishing.publish(report.tickets, context.lock.lease())
+        except (TimelineConflictError, FencedOutError) as error:
+            context.log.check_term()
+            raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error
 
 
 def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:

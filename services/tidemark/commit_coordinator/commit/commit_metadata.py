@@ -74,7 +74,7 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
 
 
 def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
-    """Step 2: the metadata table's deltacommit of the same instant, completed before the data commit."""
+    """Step 3: the metadata table's deltacommit of the same instant, completed before the data commit."""
     assert planned.instant is not None
     publishing = context.publishing
     inflight = begin_delta_commit(publishing, planned.instant)

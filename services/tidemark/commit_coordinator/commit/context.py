@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
@@ -15,6 +17,7 @@ from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.publication.table_lock import TableLock
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Timeline
@@ -25,7 +28,7 @@ from tidemark.stream_runtime.ids import IdSource
 
 @dataclass(frozen=True)
 class RecordIndexFile:
-    """A record index log file that the writer has published; ``size`` in bytes."""
+    """A record index log file that the writer has made; ``size`` in bytes."""
 
     shard: int
     size: int
@@ -33,13 +36,19 @@ class RecordIndexFile:
     deletes: int
 
 
-@dataclass(frozen=True)
-class Report:
-    """The write statuses of an attempt: data files, record index files, milliseconds per step."""
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The write statuses of an attempt: data files, record index files, milliseconds per step. ``tickets``:
+    of those files that nobody sees before they are published.
+    """
 
     data: tuple[WriteStat, ...]
     record_index: tuple[RecordIndexFile, ...]
-    timings_ms: dict[str, float] = field(default_factory=dict)
+    timings_ms: dict[str, float] = {}
+    tickets: tuple[Ticket, ...] = ()
+
+    def document(self) -> bytes:
+        """As it is stored; without tickets as former versions stored it. Equal reports give equal bytes."""
+        return msgspec.json.encode(self, order="deterministic")
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import KafkaClient, MissingTopicError
 
 _LOCK_WAIT_MS: Final = 5_000
+_SETTLE_POLL_MS: Final = 100
 _REASON: Final = "tidemark recover"
 
 
@@ -102,8 +103,12 @@ def _end_what_is_open(context: Context) -> Recovered:
     elif planned is not None:
         void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)
-    if voided:
-        clean_voided(context, CleanVoided(voided))
+    left = voided
+    while left:
+        waiting = clean_voided(context, CleanVoided(left))
+        left = tuple(waiting)
+        if waiting:
+            context.clock.sleep_ms(max(min(waiting.values()) - context.clock.now_ms(), _SETTLE_POLL_MS))
     # A lock that an older term left, perhaps a moment ago, is taken over, then given back.
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     context.lock.release(context.instants.taken_ms or context.clock.now_ms())
