@@ -42,7 +42,7 @@ def written_before_its_predecessor_is_committed(ground: Ground) -> None:
 
 @planted("G6")
 def epoch_called_committed_before_it_is(ground: Ground) -> None:
-    """4, Commit, step 4: `EpochCommitted` comes last. Here it comes before both commits: the next epoch may
+    """4, Commit, step 5: `EpochCommitted` comes last. Here it comes before both commits: the next epoch may
     be planned, entries be promoted, and a successor does not finish what it takes for done.
     """
     real = commit_effects.finish
