@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
@@ -18,6 +18,9 @@ from tidemark.hudi_format.publication.tickets import Fate, Ticket
 from tidemark.hudi_format.storage.base import FileContent, Storage
 
 Make: TypeAlias = Callable[[str, bytes], None]
+HELD_MAX: Final = 64
+"""Far more than are open at a time; but while a storage refuses, files are prepared again and again."""
+_REVOKED_MAX: Final = 4_096
 
 
 class HeldTickets:
@@ -27,11 +30,13 @@ class HeldTickets:
         self._storage, self._owner = storage, owner
         self._made = 0
         self._held: dict[str, bytes] = {}
-        self._revoked: set[str] = set()
+        self._revoked: dict[str, None] = {}
 
     def prepare(self, path: str, data: FileContent, name_decides: bool) -> Ticket:
         """Holds the content."""
         self._made += 1
+        if len(self._held) >= HELD_MAX:
+            self._forget(next(iter(self._held)))
         handle, content = f"{self._owner}:{self._made}", bytes(data)
         self._held[handle] = content
         digest = hashlib.sha256(content).hexdigest()
@@ -63,11 +68,16 @@ class HeldTickets:
         """Visible ones are published; of others what is held is forgotten."""
         fates: dict[Ticket, Fate] = {}
         for ticket in tickets:
-            if self._held.pop(ticket.handle, None) is not None:
-                self._revoked.add(ticket.handle)
+            self._forget(ticket.handle)
             used = ticket.is_visible or self._is_used(ticket)
             fates[ticket] = Fate.PUBLISHED if used else Fate.REVOKED
         return fates
+
+    def _forget(self, handle: str) -> None:
+        if self._held.pop(handle, None) is not None:
+            self._revoked[handle] = None
+            if len(self._revoked) > _REVOKED_MAX:
+                del self._revoked[next(iter(self._revoked))]
 
     def _is_used(self, ticket: Ticket) -> bool:
         if ticket.is_visible:
