@@ -102,7 +102,7 @@ class Term(Publisher, Protocol):
         ...
 
     def open_attempt(self, epoch: int, attempt: int) -> str:
-        """The attempt's token, for `Publication.attempt`. Repeatable. Raises `FencedOutError`."""
+        """The attempt's token, for `locate.attempt_of`. Repeatable. Raises `FencedOutError`."""
         ...
 
     def close_attempt(self, epoch: int, attempt: int, tickets: Sequence[Ticket] = ()) -> Settled | NotBefore:
