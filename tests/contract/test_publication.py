@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from testing.clock import ManualClock
 from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
-from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
-from testing.objects.publication import SETTLES_AFTER_MS, ObjectAttempt, ObjectPublication
+from testing.objects.publication import SETTLES_AFTER_MS
 from testing.objects.store import ObjectStore
+from tests.contract.publication_tables import MADE, Table, over_folders, over_objects
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
     FencedOutError,
@@ -22,60 +19,11 @@ from tidemark.hudi_format.errors import (
     LockLostError,
     TimelineConflictError,
 )
-from tidemark.hudi_format.publication.port import Attempt, Publication, Term
-from tidemark.hudi_format.publication.posix import PosixAttempt, PosixPublication
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.tickets import Fate, NotBefore, Settled, TermId, Ticket
-from tidemark.hudi_format.storage.base import FolderStorage
-from tidemark.hudi_format.storage.local import LocalStorage
 
 FILE, COMPLETED = "d1/file.parquet", ".hoodie/timeline/1_2.commit"
 DIGEST = hashlib.sha256(b"data").hexdigest()
-
-
-@dataclass
-class Table:
-    """One table's publication, as a coordinator and as writers have it."""
-
-    publication: Publication
-    attempt: Callable[[str], Attempt]
-    clock: ManualClock
-    terms: int = 0
-
-    def begin(self, ledger: str = "l") -> Term:
-        self.terms += 1
-        return self.publication.open_term(TermId(self.terms, ledger))
-
-    def content(self, path: str) -> bytes | None:
-        storage = self.publication.storage
-        return storage.read(path) if storage.exists(path) else None
-
-    def close(self, term: Term, epoch: int, attempt: int) -> None:
-        """Until it is settled."""
-        while isinstance(answer := term.close_attempt(epoch, attempt), NotBefore):
-            assert answer.ms > self.clock.now_ms()
-            self.clock.advance((answer.ms - self.clock.now_ms()) / 1000)
-
-
-def over_folders(storage: FolderStorage) -> Table:
-    clock = ManualClock()
-    publication = PosixPublication(storage, clock, SeededIds(1))
-    return Table(publication, lambda token: PosixAttempt(storage, token), clock)
-
-
-def over_objects(_: Path) -> Table:
-    clock = ManualClock()
-    store = ObjectStore(clock=clock)
-    publication = ObjectPublication(store, clock, SeededIds(1))
-    return Table(publication, lambda token: ObjectAttempt(store, token), clock)
-
-
-MADE: dict[str, Callable[[Path], Table]] = {
-    "posix": lambda path: over_folders(LocalStorage(path / "table")),
-    "posix in memory": lambda _: over_folders(InMemoryStorage()),
-    "posix with faults": lambda _: over_folders(FaultyStorage(InMemoryStorage())),
-    "objects": over_objects,
-}
 
 
 @pytest.fixture(params=list(MADE))

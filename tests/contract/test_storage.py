@@ -14,12 +14,12 @@ from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError, InvalidPathError
 from tidemark.hudi_format.errors import FencedOutError as GoneError
 from tidemark.hudi_format.storage import LocalStorage
-from tidemark.hudi_format.storage.base import FolderStorage
+from tidemark.hudi_format.storage.base import FolderStorage as Storage
 
 
 @pytest.fixture(params=["local", "memory", "faulty-over-memory"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> FolderStorage:
-    make: dict[str, Callable[[], FolderStorage]] = {
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    make: dict[str, Callable[[], Storage]] = {
         "local": lambda: LocalStorage(tmp_path / "table"),
         "memory": InMemoryStorage,
         "faulty-over-memory": lambda: FaultyStorage(InMemoryStorage()),
@@ -27,7 +27,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> FolderStorage:
     return make[request.param]()
 
 
-def test_created_file_is_read_back_whole_and_in_ranges(storage: FolderStorage) -> None:
+def test_created_file_is_read_back_whole_and_in_ranges(storage: Storage) -> None:
     storage.create("a/b/file", memoryview(b"0123456789"))
     assert storage.read("a/b/file") == b"0123456789"
     assert storage.read_range("a/b/file", 3, 4) == b"3456"
@@ -38,7 +38,7 @@ def test_created_file_is_read_back_whole_and_in_ranges(storage: FolderStorage) -
         assert source.size() == 10
 
 
-def test_stat_tells_size_and_kind(storage: FolderStorage) -> None:
+def test_stat_tells_size_and_kind(storage: Storage) -> None:
     storage.create("a/file", b"abc")
     info = storage.stat("a/file")
     assert info is not None
@@ -53,7 +53,7 @@ def test_stat_tells_size_and_kind(storage: FolderStorage) -> None:
     assert not storage.exists("b")
 
 
-def test_create_of_an_existing_file_fails_and_changes_nothing(storage: FolderStorage) -> None:
+def test_create_of_an_existing_file_fails_and_changes_nothing(storage: Storage) -> None:
     storage.create("file", b"first")
     with pytest.raises(AlreadyExistsError):
         storage.create("file", b"second")
@@ -61,12 +61,12 @@ def test_create_of_an_existing_file_fails_and_changes_nothing(storage: FolderSto
     assert [info.name for info in storage.list("")] == ["file"]
 
 
-def test_empty_content_makes_an_empty_file(storage: FolderStorage) -> None:
+def test_empty_content_makes_an_empty_file(storage: Storage) -> None:
     storage.create("empty", b"")
     assert storage.read("empty") == b""
 
 
-def test_reading_what_is_absent_raises_file_missing(storage: FolderStorage) -> None:
+def test_reading_what_is_absent_raises_file_missing(storage: Storage) -> None:
     storage.make_dir("folder")
     for path in ("none", "folder", "none/below"):
         with pytest.raises(FileMissingError):
@@ -77,7 +77,7 @@ def test_reading_what_is_absent_raises_file_missing(storage: FolderStorage) -> N
             storage.open_input(path)
 
 
-def test_list_is_one_level_in_order_and_walk_is_all_files(storage: FolderStorage) -> None:
+def test_list_is_one_level_in_order_and_walk_is_all_files(storage: Storage) -> None:
     for path in ("b/2", "a/z/1", "a/b", "a/.hidden", "c"):
         storage.create(path, b"x")
     storage.make_dir("empty")
@@ -95,28 +95,28 @@ def test_list_is_one_level_in_order_and_walk_is_all_files(storage: FolderStorage
     assert storage.list("empty") == []
 
 
-def test_replace_makes_and_overwrites(storage: FolderStorage) -> None:
+def test_replace_makes_and_overwrites(storage: Storage) -> None:
     storage.replace("a/file", b"1")
     storage.replace("a/file", b"22")
     assert storage.read("a/file") == b"22"
     assert [info.name for info in storage.list("a")] == ["file"]
 
 
-def test_replace_removes_hadoops_stale_checksum_of_this_file_only(storage: FolderStorage) -> None:
+def test_replace_removes_hadoops_stale_checksum_of_this_file_only(storage: Storage) -> None:
     storage.create("a/.file.crc", b"crc")
     storage.create("a/.other.crc", b"crc")
     storage.replace("a/file", b"1")
     assert [info.name for info in storage.list("a")] == [".other.crc", "file"]
 
 
-def test_publish_makes_the_file_and_leaves_nothing_in_staging(storage: FolderStorage) -> None:
+def test_publish_makes_the_file_and_leaves_nothing_in_staging(storage: Storage) -> None:
     storage.make_dir("staging/term-1")
     storage.publish("staging/term-1", "part/ition/file", b"data")
     assert storage.read("part/ition/file") == b"data"
     assert storage.list("staging/term-1") == []
 
 
-def test_publish_over_an_existing_file_fails_and_the_first_one_stays(storage: FolderStorage) -> None:
+def test_publish_over_an_existing_file_fails_and_the_first_one_stays(storage: Storage) -> None:
     storage.make_dir("s")
     storage.publish("s", "file", b"first")
     with pytest.raises(AlreadyExistsError):
@@ -125,14 +125,14 @@ def test_publish_over_an_existing_file_fails_and_the_first_one_stays(storage: Fo
     assert storage.list("s") == []
 
 
-def test_publish_without_its_staging_folder_is_fenced_and_makes_nothing(storage: FolderStorage) -> None:
+def test_publish_without_its_staging_folder_is_fenced_and_makes_nothing(storage: Storage) -> None:
     with pytest.raises(GoneError):
         storage.publish("s", "part/file", b"data")
     assert storage.walk("") == []
     assert not storage.exists("s")
 
 
-def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: FolderStorage) -> None:
+def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: Storage) -> None:
     storage.make_dir("s")
     storage.rename("s", "void")
     with pytest.raises(GoneError):
@@ -141,15 +141,13 @@ def test_publish_after_the_staging_folder_was_renamed_away_is_fenced(storage: Fo
     assert not storage.exists("s")
 
 
-def test_publish_of_an_existing_file_from_a_gone_folder_is_fenced_first(storage: FolderStorage) -> None:
+def test_publish_of_an_existing_file_from_a_gone_folder_is_fenced_first(storage: Storage) -> None:
     storage.create("file", b"first")
     with pytest.raises(GoneError):
         storage.publish("s", "file", b"late")
 
 
-def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(
-    storage: FolderStorage,
-) -> None:
+def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(storage: Storage) -> None:
     storage.make_dir("s")
     storage.sync_dir("none")
     storage.sync_dir("s")
@@ -163,7 +161,7 @@ def test_publish_with_overwrite_takes_the_place_of_a_file_behind_the_same_fence(
     assert storage.list("void") == []
 
 
-def test_make_dir_is_repeatable_unless_exclusive(storage: FolderStorage) -> None:
+def test_make_dir_is_repeatable_unless_exclusive(storage: Storage) -> None:
     storage.make_dir("a/b")
     storage.make_dir("a/b")
     with pytest.raises(AlreadyExistsError):
@@ -172,7 +170,7 @@ def test_make_dir_is_repeatable_unless_exclusive(storage: FolderStorage) -> None
     assert [info.path for info in storage.list("a")] == ["a/b", "a/c"]
 
 
-def test_rename_moves_a_folder_with_its_files(storage: FolderStorage) -> None:
+def test_rename_moves_a_folder_with_its_files(storage: Storage) -> None:
     storage.create("a/b/file", b"x")
     storage.create("ab", b"y")
     storage.make_dir("t")
@@ -182,7 +180,7 @@ def test_rename_moves_a_folder_with_its_files(storage: FolderStorage) -> None:
     assert storage.read("ab") == b"y"
 
 
-def test_rename_into_a_gone_folder_fails_and_moves_nothing(storage: FolderStorage) -> None:
+def test_rename_into_a_gone_folder_fails_and_moves_nothing(storage: Storage) -> None:
     storage.create("lock", b"nonce")
     with pytest.raises(FileMissingError):
         storage.rename("lock", "term-1/lock")
@@ -190,7 +188,7 @@ def test_rename_into_a_gone_folder_fails_and_moves_nothing(storage: FolderStorag
     assert not storage.exists("term-1")
 
 
-def test_rename_of_what_is_absent_or_onto_what_exists_fails(storage: FolderStorage) -> None:
+def test_rename_of_what_is_absent_or_onto_what_exists_fails(storage: Storage) -> None:
     storage.create("a", b"a")
     storage.create("b", b"b")
     storage.make_dir("folder")
@@ -205,7 +203,7 @@ def test_rename_of_what_is_absent_or_onto_what_exists_fails(storage: FolderStora
 
 
 def test_a_folder_is_never_renamed_onto_a_file_or_onto_a_folder_with_something_in_it(
-    storage: FolderStorage,
+    storage: Storage,
 ) -> None:
     storage.create("ours/owner", b"1")
     storage.create("t/file", b"")
@@ -221,9 +219,7 @@ def test_a_folder_is_never_renamed_onto_a_file_or_onto_a_folder_with_something_i
         storage.read("t/file/owner")
 
 
-def test_of_many_that_rename_folders_to_one_name_exactly_one_wins_and_files_count(
-    storage: FolderStorage,
-) -> None:
+def test_of_many_that_rename_folders_to_one_name_exactly_one_wins_and_files_count(storage: Storage) -> None:
     for number in range(6):
         storage.create(f"ours/{number}/owner", b"%d" % number)
     storage.make_dir("t")
@@ -252,7 +248,7 @@ def test_of_many_that_rename_folders_to_one_name_exactly_one_wins_and_files_coun
     assert len([each for each in storage.list("ours") if each.is_dir]) == (6 if won == ["file"] else 5)
 
 
-def test_delete_tells_whether_there_was_a_file_and_takes_its_checksum_along(storage: FolderStorage) -> None:
+def test_delete_tells_whether_there_was_a_file_and_takes_its_checksum_along(storage: Storage) -> None:
     storage.create("a/file", b"x")
     storage.create("a/.file.crc", b"x")
     assert storage.delete("a/file") is True
@@ -260,7 +256,7 @@ def test_delete_tells_whether_there_was_a_file_and_takes_its_checksum_along(stor
     assert storage.list("a") == []
 
 
-def test_delete_tree_counts_files_and_is_repeatable(storage: FolderStorage) -> None:
+def test_delete_tree_counts_files_and_is_repeatable(storage: Storage) -> None:
     for path in ("a/1", "a/b/2", "a/b/c/3", "ab/4"):
         storage.create(path, b"x")
     assert storage.delete_tree("a") == 3
@@ -269,7 +265,7 @@ def test_delete_tree_counts_files_and_is_repeatable(storage: FolderStorage) -> N
     assert not storage.exists("a")
 
 
-def test_touch_makes_an_empty_file_and_moves_its_time_forward(storage: FolderStorage) -> None:
+def test_touch_makes_an_empty_file_and_moves_its_time_forward(storage: Storage) -> None:
     storage.touch("a/beat")
     first = storage.stat("a/beat")
     assert first is not None
@@ -284,7 +280,7 @@ def test_touch_makes_an_empty_file_and_moves_its_time_forward(storage: FolderSto
     assert storage.read("full") == b"content"
 
 
-def test_touch_without_create_leaves_what_is_absent_absent(storage: FolderStorage) -> None:
+def test_touch_without_create_leaves_what_is_absent_absent(storage: Storage) -> None:
     storage.touch("none/beat", create=False)
     assert storage.list("") == []
     storage.create("beat", b"")
@@ -293,7 +289,7 @@ def test_touch_without_create_leaves_what_is_absent_absent(storage: FolderStorag
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", "a//b", "./a", "a/.", "a\0b", ".."])
-def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: FolderStorage, path: str) -> None:
+def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Storage, path: str) -> None:
     storage.make_dir("s")
     storage.create("file", b"x")
     calls: list[Callable[[], object]] = [
@@ -322,12 +318,12 @@ def test_paths_that_leave_the_base_are_refused_by_every_operation(storage: Folde
 
 
 @pytest.mark.parametrize("operation", ["read", "delete", "delete_tree", "touch"])
-def test_the_base_itself_is_no_file(storage: FolderStorage, operation: str) -> None:
+def test_the_base_itself_is_no_file(storage: Storage, operation: str) -> None:
     with pytest.raises(InvalidPathError):
         getattr(storage, operation)("")
 
 
-def test_names_with_spaces_percent_signs_and_other_scripts_are_kept(storage: FolderStorage) -> None:
+def test_names_with_spaces_percent_signs_and_other_scripts_are_kept(storage: Storage) -> None:
     names = ["a b%2F", "日本", "ü=é", "back\\slash", "new\nline"]
     for name in names:
         storage.create(f"p/{name}", name.encode())
@@ -335,7 +331,7 @@ def test_names_with_spaces_percent_signs_and_other_scripts_are_kept(storage: Fol
     assert all(storage.read(f"p/{name}") == name.encode() for name in names)
 
 
-def test_of_many_that_create_one_file_exactly_one_wins(storage: FolderStorage) -> None:
+def test_of_many_that_create_one_file_exactly_one_wins(storage: Storage) -> None:
     storage.make_dir("s")
     won: list[bytes] = []
     ready = threading.Barrier(8)
@@ -360,9 +356,7 @@ def test_of_many_that_create_one_file_exactly_one_wins(storage: FolderStorage) -
     assert storage.read("target/file") == won[0]
 
 
-def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publish(
-    storage: FolderStorage,
-) -> None:
+def test_renaming_the_staging_folder_while_it_is_in_use_stops_every_later_publish(storage: Storage) -> None:
     storage.make_dir("s")
     published = itertools.count()
     fenced = threading.Event()
