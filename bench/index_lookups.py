@@ -35,6 +35,7 @@ from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -197,9 +198,9 @@ class IndexBench:
         times = InstantGenerator(self.clock)
         bootstrap_metadata_table(self.storage, self.shards, times)
         requested = create_requested(
-            self.storage, times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
+            Unfenced(self.storage), times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
         )
-        compaction = create_inflight(self.storage, requested, root=METADATA_TABLE_ROOT)
+        compaction = create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
         groups = [
             RecordLocation("", f"{number:08d}-0000-4000-8000-000000000000-0")
             for number in range(_FILE_GROUPS)
@@ -212,7 +213,7 @@ class IndexBench:
             data = write_hfile(mine, values, metadata_record_schema())
             self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
-        complete(self.storage, compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
+        complete(Unfenced(self.storage), compaction, times.next(), metadata, root=METADATA_TABLE_ROOT)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,14 @@ import pyarrow as pa
 
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import AlreadyExistsError, HudiFormatError
-from tidemark.hudi_format.storage.base import FileContent, FileInfo, Listing, Storage, join_path, parent_of
+from tidemark.hudi_format.storage.base import (
+    FileContent,
+    FileInfo,
+    FolderStorage,
+    Listing,
+    join_path,
+    parent_of,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -53,7 +60,7 @@ class FaultyStorage:
     operation.
     """
 
-    def __init__(self, inner: Storage) -> None:
+    def __init__(self, inner: FolderStorage) -> None:
         self._inner = inner
         self._faults: list[_Fault] = []
         self._unsynced_deletes: dict[str, bytes] = {}

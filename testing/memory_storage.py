@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
+    FencedOutError,
     FileMissingError,
     InvalidPathError,
-    StagingGoneError,
 )
 from tidemark.hudi_format.storage.base import (
     FileContent,
@@ -40,7 +40,7 @@ class NowMs(Protocol):
 
 
 @dataclass(slots=True)
-class _CountingClock:
+class CountingClock:
     """Stands in when no clock is given: every look is a millisecond later, so file times are ordered and
     repeatable.
     """
@@ -62,7 +62,7 @@ class InMemoryStorage:
 
     def __init__(self, base_uri: str = "/memory", clock: NowMs | None = None) -> None:
         self._base_uri = base_uri
-        self._clock: NowMs = clock if clock is not None else _CountingClock()
+        self._clock: NowMs = clock if clock is not None else CountingClock()
         self._files: dict[str, _Entry] = {}
         self._dirs: dict[str, int] = {}
         # Folder -> what lies in it, so that a listing does not look at every file there is.
@@ -134,7 +134,7 @@ class InMemoryStorage:
         with self._mutex:
             checked_file_path(path)
             if checked_file_path(staging_dir) not in self._dirs:
-                raise StagingGoneError(
+                raise FencedOutError(
                     f"staging folder {staging_dir!r} is gone: {path!r} must not be published"
                 )
             if overwrite:

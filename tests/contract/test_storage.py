@@ -12,8 +12,9 @@ import pytest
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.errors import AlreadyExistsError, FileMissingError, InvalidPathError
-from tidemark.hudi_format.errors import StagingGoneError as GoneError
-from tidemark.hudi_format.storage import LocalStorage, Storage
+from tidemark.hudi_format.errors import FencedOutError as GoneError
+from tidemark.hudi_format.storage import LocalStorage
+from tidemark.hudi_format.storage.base import FolderStorage as Storage
 
 
 @pytest.fixture(params=["local", "memory", "faulty-over-memory"])

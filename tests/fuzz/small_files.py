@@ -11,11 +11,11 @@ from typing import Final
 
 from testing.memory_storage import InMemoryStorage
 from tests.fuzz.target import Target
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.verification.verdict import VerdictFile
-from tidemark.hudi_format.commit.lock import read_lock
 from tidemark.hudi_format.commit.markers import list_markers
 from tidemark.hudi_format.index_definitions import is_record_index_partitioned, read_index_definitions
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.table_verification.verified_state import STATE_PATH, load_state
 

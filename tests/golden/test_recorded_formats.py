@@ -19,7 +19,7 @@ import pytest
 from tests.golden.recipes.recorded_state import cache_content, read_lines
 from tests.recorded_table import Recording, recordings, unpack
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.staging import STORE, load_document
+from tidemark.commit_coordinator.commit.stored_documents import STORE, load_document
 from tidemark.commit_coordinator.opening.topics_setup import LANE_SOURCE, RECORD
 from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import (

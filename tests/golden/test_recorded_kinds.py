@@ -19,7 +19,6 @@ from tests.golden.recipes.recorded_state import read_lines
 from tests.recorded_table import Recording, recordings, unpack
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
 from tidemark.commit_coordinator.commit import commit_metadata
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS
 from tidemark.commit_coordinator.opening.ledger_record import LEDGER_RECORD, LedgerRecord
 from tidemark.commit_coordinator.opening.table_creation import CREATION, Creation, create_or_finish
@@ -32,6 +31,7 @@ from tidemark.hudi_format.metadata_table.checked_index import (
     checked_replacecommits,
     keep_checked,
 )
+from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.index_assigner.index import rocks_layout

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_writer.task_outcome import TaskSucceeded
 from tidemark.stream_writer.worker_context import WorkerContext
@@ -32,7 +32,7 @@ def run_task(task: bytes, worker: WorkerContext) -> TaskSucceeded:
         return TaskSucceeded((*(message.value or b"" for message in messages), str(id(reader)).encode()))
     if action == "void":
         _count_try(order)
-        raise StagingGoneError("the attempt is void")
+        raise FencedOutError("the attempt is void")
     tries = _count_try(order)
     if tries <= order["failures"]:
         if action == "die":

@@ -15,7 +15,6 @@ from tests.integration.assign_world import ServedTable
 from tidemark.admin.v1 import admin_pb2, admin_pb2_grpc
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.commit.lock import LOCK_PATH
 from tidemark.hudi_format.errors import AlreadyExistsError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.delta_commit import (
@@ -25,6 +24,8 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     publish_files_log,
 )
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -188,13 +189,13 @@ def foreign_commit(table: ServedTable) -> None:
         instants = InstantGenerator(SystemClock())
         for root in (DATA_ROOT, METADATA_TABLE_ROOT):
             instants.observe(load_timeline(table.storage, root).times())
-        requested = create_requested(table.storage, instants.next(), Action.DELTA_COMMIT)
-        inflight = create_inflight(table.storage, requested)
-        begun = begin_delta_commit(table.storage, requested.requested)
-        log = publish_files_log(table.storage, requested.requested, [])
+        requested = create_requested(Unfenced(table.storage), instants.next(), Action.DELTA_COMMIT)
+        inflight = create_inflight(Unfenced(table.storage), requested)
+        begun = begin_delta_commit(Unfenced(table.storage), requested.requested)
+        log = publish_files_log(Unfenced(table.storage), requested.requested, [])
         metadata = delta_commit_metadata(requested.requested, [log])
-        complete_delta_commit(table.storage, begun, instants.next(), metadata)
-        complete(table.storage, inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
+        complete_delta_commit(Unfenced(table.storage), begun, instants.next(), metadata)
+        complete(Unfenced(table.storage), inflight, instants.next(), encode_commit_metadata(CommitMetadata()))
     finally:
         table.storage.delete(LOCK_PATH)
 

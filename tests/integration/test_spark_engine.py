@@ -118,7 +118,7 @@ def test_void_attempt_is_not_tried_again(engine: SparkEngine, tmp_path: Path) ->
     log = tmp_path / "tries"
     [failed] = _run(engine, {"do": "void", "log": str(log)})
     assert isinstance(failed, TaskFailed)
-    assert (failed.error, failed.kind) == ("StagingGoneError", ErrorKind.FENCED)
+    assert (failed.error, failed.kind) == ("FencedOutError", ErrorKind.FENCED)
     assert len(log.read_text().split()) == 1
 
 

@@ -42,6 +42,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
 )
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation, instant_to_ms
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema, cast_rows
 from tidemark.hudi_format.storage.base import join_path
@@ -106,9 +107,11 @@ class NativeWriter:
         plan = plan_commit(self.table, self.schema, snapshot, upserts, deletes, self._ids)
         instant = self._instants.next()
         action = Action.DELTA_COMMIT if self.table.config.is_merge_on_read else Action.COMMIT
-        heartbeat.beat(self._storage, instant)
-        requested = create_requested(self._storage, instant, action)
-        inflight = create_inflight(self._storage, requested, encode_commit_metadata(CommitMetadata()))
+        self._storage.touch(heartbeat.heartbeat_path(instant))
+        requested = create_requested(Unfenced(self._storage), instant, action)
+        inflight = create_inflight(
+            Unfenced(self._storage), requested, encode_commit_metadata(CommitMetadata())
+        )
         stats = [self._write_group(instant, plan, location) for location in plan.groups]
         metadata = CommitMetadata(
             write_stats=group_stats(stats), extra_metadata={SCHEMA_KEY: self.schema.avro_json}
@@ -125,9 +128,14 @@ class NativeWriter:
         instant, storage = pending.instant.requested, self._storage
         timelines = (load_timeline(storage), load_timeline(storage, METADATA_TABLE_ROOT))
         self._instants.observe(time for each in timelines for time in each.times())
-        index_instant = begin_delta_commit(storage, instant)
-        complete_delta_commit(storage, index_instant, self._instants.next(), pending.index_metadata)
-        complete(storage, pending.instant, self._instants.next(), encode_commit_metadata(pending.metadata))
+        index_instant = begin_delta_commit(Unfenced(storage), instant)
+        complete_delta_commit(Unfenced(storage), index_instant, self._instants.next(), pending.index_metadata)
+        complete(
+            Unfenced(storage),
+            pending.instant,
+            self._instants.next(),
+            encode_commit_metadata(pending.metadata),
+        )
         delete_markers(storage, instant)
         heartbeat.stop(storage, instant)
         return instant
@@ -200,7 +208,7 @@ class NativeWriter:
         return cast_rows(with_meta, self.schema.arrow_with_meta)
 
     def _put(self, instant: str, path: str, content: bytes, marker: MarkerType) -> None:
-        create_marker(self._storage, instant, path, marker)
+        create_marker(Unfenced(self._storage), instant, path, marker)
         self._storage.create(path, content)
 
     def _write_index(
@@ -214,9 +222,9 @@ class NativeWriter:
             content = write_record_index_log(entries, instant)
             live = int((entries.location_ids != DELETED).sum())
             log = record_index_log(instant, shard, len(content), live, len(entries) - live)
-            publish_log(self._storage, log, content)
+            publish_log(Unfenced(self._storage), log, content)
             logs.append(log)
-        logs.append(publish_files_log(self._storage, instant, file_changes(stats)))
+        logs.append(publish_files_log(Unfenced(self._storage), instant, file_changes(stats)))
         return delta_commit_metadata(instant, logs)
 
 

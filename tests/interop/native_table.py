@@ -23,6 +23,7 @@ from tidemark.hudi_format.file_group.write_stats import (
     rewritten_base_file_stat,
 )
 from tidemark.hudi_format.ordering import OrderingField, table_ordering
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema, cast_rows
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.storage.base import join_path
@@ -115,8 +116,10 @@ class NativeTable:
 
     def _commit(self, instant: str, name: str, content: bytes, stat: WriteStat) -> None:
         on_read = self.table_type is TableType.MERGE_ON_READ
-        pending = create_requested(self.storage, instant, Action.DELTA_COMMIT if on_read else Action.COMMIT)
-        pending = create_inflight(self.storage, pending, encode_commit_metadata(CommitMetadata()))
+        pending = create_requested(
+            Unfenced(self.storage), instant, Action.DELTA_COMMIT if on_read else Action.COMMIT
+        )
+        pending = create_inflight(Unfenced(self.storage), pending, encode_commit_metadata(CommitMetadata()))
         metafile = f"{PARTITION}/.hoodie_partition_metadata"
         if not self.storage.exists(metafile):
             self.storage.create(metafile, f"commitTime={instant}\npartitionDepth=1\n".encode())
@@ -124,7 +127,7 @@ class NativeTable:
         metadata = CommitMetadata(
             write_stats=group_stats([stat]), extra_metadata={"schema": self.schema.avro_json}
         )
-        complete(self.storage, pending, instant[:-1] + "9", encode_commit_metadata(metadata))
+        complete(Unfenced(self.storage), pending, instant[:-1] + "9", encode_commit_metadata(metadata))
 
 
 def both_deletes(first: Deletes, second: Deletes) -> Deletes:

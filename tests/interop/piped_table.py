@@ -14,7 +14,7 @@ import pyarrow as pa
 from tests.input_model import SCHEMA, Event, InputModel, RandomStream, Row, Upsert, messages
 from tests.interop.judge import HudiJudge
 from tests.pipeline import Pipeline
-from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.schema import TableSchema
 
 ARROW: Final = TableSchema.from_avro(json.dumps(SCHEMA), "orders").arrow

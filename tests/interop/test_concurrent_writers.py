@@ -17,7 +17,9 @@ from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter, PendingCommit
 from tests.interop.verdict import assert_table_holds
 from tidemark.hudi_format.commit import heartbeat
-from tidemark.hudi_format.commit.lock import TableLock, foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.publication.folder_lock import folder_lock
+from tidemark.hudi_format.publication.tickets import TermId
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
@@ -62,7 +64,7 @@ def beating(table: Path, pending: PendingCommit) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(BEAT_S):
-            heartbeat.keep(storage, instant)
+            storage.touch(heartbeat.heartbeat_path(instant), create=False)
 
     thread = threading.Thread(target=beat)
     thread.start()
@@ -107,7 +109,7 @@ def test_spark_gives_up_when_we_commit_to_its_file_group_first(
     table, storage = tmp_path / "shared", LocalStorage(tmp_path / "shared")
     timeline = table / ".hoodie/timeline"
     storage.make_dir(TERM_DIR)
-    lock = TableLock(storage, SystemClock(), SystemIds(), term=1, term_dir=TERM_DIR)
+    lock = folder_lock(storage, SystemClock(), SystemIds(), TermId(1), TERM_DIR)
     pending = writer.prepare(rows_of([row("a", "eu", 2)]))
     known = set(timeline.iterdir())
     with beating(table, pending), ThreadPoolExecutor(1) as pool:

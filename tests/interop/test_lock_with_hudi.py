@@ -14,13 +14,11 @@ from py4j.protocol import Py4JJavaError
 
 from tests.interop.judge import HudiJudge
 from tests.interop.test_timeline_with_hudi import rows
-from tidemark.hudi_format.commit.lock import (
-    LOCK_PATH,
-    LOCK_PROVIDER,
-    TableLock,
-    foreign_writer_options,
-    read_lock,
-)
+from tidemark.hudi_format.commit.foreign_writers import LOCK_PROVIDER, foreign_writer_options
+from tidemark.hudi_format.publication.folder_lock import folder_lock
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH, TableLock
+from tidemark.hudi_format.publication.tickets import TermId
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
@@ -37,7 +35,7 @@ def our_lock(table: Path) -> TableLock:
     storage = LocalStorage(table)
     term_dir = ".hoodie/.aux/tidemark/staging/term-7"
     storage.make_dir(term_dir)
-    return TableLock(storage, SystemClock(), SystemIds(), term=7, term_dir=term_dir)
+    return folder_lock(storage, SystemClock(), SystemIds(), TermId(7), term_dir)
 
 
 def hudis_lock(judge: HudiJudge, table: Path, **changed: str) -> Any:

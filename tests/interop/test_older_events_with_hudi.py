@@ -14,7 +14,7 @@ from tests.interop.judge import HudiJudge
 from tests.interop.piped_table import ARROW, PipedTable
 from tests.interop.verdict import assert_table_holds
 from tests.pipeline import Pipeline
-from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.schema import IS_DELETED_FIELD
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 

@@ -30,7 +30,7 @@ from tests.interop.operated_table import BATCH, OperatedTable
 from tests.interop.piped_table import PipedTable
 from tests.interop.spark_operations import SparkOperations
 from tests.pipeline import Pipeline
-from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.stream_runtime.platform.embedded_kafka import EmbeddedKafka
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.slow]

@@ -21,7 +21,7 @@ from tests.interop.ruled_table import look
 from tests.interop.verdict import assert_record_index_is_data
 from tests.unit.table_verification.damage import DAYS, changed_table
 from tests.unit.tidemark_cli.table_files import orders
-from tidemark.hudi_format.commit.lock import procedure_options
+from tidemark.hudi_format.commit.foreign_writers import procedure_options
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot

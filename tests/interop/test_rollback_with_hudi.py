@@ -15,6 +15,7 @@ from tidemark.hudi_format.commit.markers import Marker, MarkerType, create_marke
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -33,26 +34,28 @@ def died(
     generator.observe(load_timeline(storage).times() + load_timeline(storage, METADATA_TABLE_ROOT).times())
     instant = generator.next()
     planned = encode_commit_metadata(CommitMetadata())
-    heartbeat.beat(storage, instant)
-    create_inflight(storage, create_requested(storage, instant, action), planned)
+    storage.touch(heartbeat.heartbeat_path(instant))
+    create_inflight(Unfenced(storage), create_requested(Unfenced(storage), instant, action), planned)
     donor = next(info for info in storage.walk("eu") if info.name.endswith(".parquet"))
     name = f"eu/{'0' * 8}-0000-4000-8000-{'0' * 12}-0_0-0-0_{instant}.parquet"
     if listed:
         # The other data file never came into being.
         never = name.replace("8000", "8001")
-        create_marker_list(storage, instant, 3, [Marker(each, "CREATE") for each in (name, never)])
-        create_marker_list(storage, instant, 11, [Marker("us/x-0_0-0-0_" + instant + ".parquet", "CREATE")])
+        create_marker_list(Unfenced(storage), instant, 3, [Marker(each, "CREATE") for each in (name, never)])
+        create_marker_list(
+            Unfenced(storage), instant, 11, [Marker("us/x-0_0-0-0_" + instant + ".parquet", "CREATE")]
+        )
     else:
-        create_marker(storage, instant, name, MarkerType.CREATE)
+        create_marker(Unfenced(storage), instant, name, MarkerType.CREATE)
     storage.create(name, storage.read(donor.path))
     if reached != "data":
         log = f"{RECORD_INDEX_FOLDER}/.record-index-0000-0_{instant}.log.1_0-0-0"
         donor_log = next(info for info in storage.walk(RECORD_INDEX_FOLDER) if ".log." in info.name)
         storage.create(log, storage.read(donor_log.path))
-        started = create_requested(storage, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
-        started = create_inflight(storage, started, planned, root=METADATA_TABLE_ROOT)
+        started = create_requested(Unfenced(storage), instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+        started = create_inflight(Unfenced(storage), started, planned, root=METADATA_TABLE_ROOT)
         if reached == "metadata-completed":
-            complete(storage, started, generator.next(), planned, root=METADATA_TABLE_ROOT)
+            complete(Unfenced(storage), started, generator.next(), planned, root=METADATA_TABLE_ROOT)
     return instant, generator
 
 
@@ -72,7 +75,7 @@ def test_hudi_goes_on_after_a_native_rollback(
     instant, generator = died(storage, action, reached)
     assert_verify_agrees(table, 20)
     assert sorted(judge.snapshot(table), key=lambda row: str(row["id"])) == before
-    outcome = rollback_pending(storage, instant, generator)
+    outcome = rollback_pending(Unfenced(storage), instant, generator)
     assert outcome.rollback_instant is not None
     assert [info.path for info in storage.walk("") if instant in info.name] == []
     for metadata in (True, False):

@@ -25,7 +25,7 @@ from tests.interop.ruled_table import (
 from tests.interop.spark_operations import SMALL_FILES, SparkOperations
 from tests.interop.test_timeline_with_hudi import rows
 from tests.interop.verdict import assert_record_index_is_data
-from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.model import instant_from_ms
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import TableDefinition, TableType

@@ -25,7 +25,7 @@ from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.commit_coordinator.commit.context import Context, RecordIndexFile, Report, TableFacts
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.coordinator import Coordinator
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Limits
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
@@ -34,10 +34,11 @@ from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
-from tidemark.hudi_format.commit.lock import CLOCK_SKEW_MS, FREE_MS, TableLock
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, FREE_MS
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType, read_table_config
 from tidemark.hudi_format.timeline import Action
@@ -116,7 +117,8 @@ class CommitPath:
             self.client, self.topics.epochs, f"{TABLE}-coordinator", reader, self.clock, lambda _: None
         )
         storage = points.over(self.storage)
-        folder = take_over(storage, log, lambda: reader.fold, self.ids.uuid())
+        publication = open_publication(storage, self.clock, self.ids)
+        term = take_over(publication, log, lambda: reader.fold, self.ids.uuid())
 
         def hit(name: str) -> None:
             points.passing(name)
@@ -126,11 +128,10 @@ class CommitPath:
         schemas.register(SCHEMA.avro_json)
         self.context = Context(
             table=TableFacts(TABLE, self.action, self.topics.keyed, SHARDS, schemas.united),
-            storage=storage,
+            publishing=term,
             clock=self.clock,
             ids=self.ids,
             log=log,
-            lock=TableLock(storage, self.clock, self.ids, term=log.term, term_dir=folder),
             instants=InstantGenerator(self.clock),
             fold=lambda: reader.fold,
             lock_wait_ms=1_000,

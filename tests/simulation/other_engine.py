@@ -24,6 +24,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator, is_bootstrap_instant
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_view import TableView
@@ -89,42 +90,44 @@ class OtherEngine:
         content = encode_commit_metadata(
             CommitMetadata(write_stats=group_stats(stats), extra_metadata=carried)
         )
-        requested = create_requested(self._storage, instant, self._action)
-        inflight = create_inflight(self._storage, requested, content)
-        begun = begin_delta_commit(self._storage, instant)
-        log = publish_files_log(self._storage, instant, file_changes(stats))
+        requested = create_requested(Unfenced(self._storage), instant, self._action)
+        inflight = create_inflight(Unfenced(self._storage), requested, content)
+        begun = begin_delta_commit(Unfenced(self._storage), instant)
+        log = publish_files_log(Unfenced(self._storage), instant, file_changes(stats))
         metadata = delta_commit_metadata(instant, [log])
-        complete_delta_commit(self._storage, begun, self._instants.next(), metadata)
+        complete_delta_commit(Unfenced(self._storage), begun, self._instants.next(), metadata)
         completion = self._instants.next()
-        complete(self._storage, inflight, completion, content)
+        complete(Unfenced(self._storage), inflight, completion, content)
         return completion
 
     def roll_back(self, instant: str) -> None:
         """Rolls a pending instant back, whatever its heartbeat says."""
         self._look()
-        rollback_pending(self._storage, instant, self._instants)
+        rollback_pending(Unfenced(self._storage), instant, self._instants)
 
     def schedule_rollback(self, instant: str) -> None:
         """Leaves a rollback of the instant pending."""
         self._look()
         plan = RollbackPlan(instant_to_rollback=instant, action=self._action.value, requests=())
-        create_requested(self._storage, self._instants.next(), Action.ROLLBACK, encode_rollback_plan(plan))
+        create_requested(
+            Unfenced(self._storage), self._instants.next(), Action.ROLLBACK, encode_rollback_plan(plan)
+        )
 
     def schedule_compaction(self, root: str) -> str:
         """Leaves a compaction (of nothing) pending on the timeline below ``root``; returns its instant."""
         self._look()
         instant = self._instants.next()
         plan = encode_compaction_plan(CompactionPlan(operations=()))
-        create_requested(self._storage, instant, Action.COMPACTION, plan, root=root)
+        create_requested(Unfenced(self._storage), instant, Action.COMPACTION, plan, root=root)
         return instant
 
     def clean(self) -> str:
         """A clean that found nothing to delete; returns its completion time."""
         self._look()
-        requested = create_requested(self._storage, self._instants.next(), Action.CLEAN)
-        inflight = create_inflight(self._storage, requested)
+        requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.CLEAN)
+        inflight = create_inflight(Unfenced(self._storage), requested)
         completion = self._instants.next()
-        complete(self._storage, inflight, completion, b"")
+        complete(Unfenced(self._storage), inflight, completion, b"")
         return completion
 
     def pending(self) -> list[Instant]:
@@ -140,7 +143,7 @@ class OtherEngine:
             assert found is not None
             assert found.is_completed
             self._storage.delete(instant_path(found, root))
-        rollback_pending(self._storage, instant, self._instants)
+        rollback_pending(Unfenced(self._storage), instant, self._instants)
 
     def build_index(self, shards: int | None = None) -> None:
         """The metadata table appears anew, with what it holds now: its bootstrap completes at this moment.
@@ -184,8 +187,8 @@ class OtherEngine:
     def restore(self) -> None:
         """Takes its own newest commit back, and says that it was a restore."""
         newest = load_timeline(self._storage).completed(self._action)[-1]
-        requested = create_requested(self._storage, self._instants.next(), Action.RESTORE)
-        inflight = create_inflight(self._storage, requested)
+        requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.RESTORE)
+        inflight = create_inflight(Unfenced(self._storage), requested)
         self.undo(newest.requested)
         self._look()
         document = {
@@ -196,7 +199,7 @@ class OtherEngine:
             "version": 1,
             "restoreInstantInfo": [],
         }
-        complete(self._storage, inflight, self._instants.next(), encode("restore", document))
+        complete(Unfenced(self._storage), inflight, self._instants.next(), encode("restore", document))
 
     def _look(self) -> None:
         if not self._follows:

@@ -30,6 +30,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.files_partition import FileChange
 from tidemark.hudi_format.model import RecordLocation
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.table_view import TableView
@@ -97,8 +98,10 @@ class RewritingEngine(OtherEngine):
             "requested-replace-metadata",
             {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": {}, "version": 1},
         )
-        requested = create_requested(self._storage, self._instants.next(), Action.CLUSTERING, content)
-        return Planned(create_inflight(self._storage, requested), slices)
+        requested = create_requested(
+            Unfenced(self._storage), self._instants.next(), Action.CLUSTERING, content
+        )
+        return Planned(create_inflight(Unfenced(self._storage), requested), slices)
 
     def execute_clustering(self, planned: Planned) -> None:
         """Writes what the planned slices held into one new group, and completes."""
@@ -119,8 +122,8 @@ class RewritingEngine(OtherEngine):
         slices = tuple(self._slice(group) for group in groups)
         rows = pa.concat_tables([self._rows(each) for each in slices])
         nothing = encode_commit_metadata(CommitMetadata(operation_type="DELETE_PARTITION"))
-        requested = create_requested(self._storage, self._instants.next(), Action.REPLACE_COMMIT)
-        inflight = create_inflight(self._storage, requested, nothing)
+        requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.REPLACE_COMMIT)
+        inflight = create_inflight(Unfenced(self._storage), requested, nothing)
         self._replace(inflight, slices, [], rows, None)
 
     def compact(self, group: FileGroupId) -> list[str]:
@@ -136,8 +139,8 @@ class RewritingEngine(OtherEngine):
             metrics=compaction_metrics([1 for _ in was.log_files], 1),
         )
         plan = encode_compaction_plan(CompactionPlan(operations=(operation,)))
-        requested = create_requested(self._storage, self._instants.next(), Action.COMPACTION, plan)
-        inflight = create_inflight(self._storage, requested)
+        requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.COMPACTION, plan)
+        inflight = create_inflight(Unfenced(self._storage), requested)
         stat = self._base_file(was.partition_path, was.file_id, requested.requested, self._rows(was))
         self._metadata(requested.requested, file_changes([stat]), [], None)
         metadata = CommitMetadata(
@@ -146,20 +149,20 @@ class RewritingEngine(OtherEngine):
             operation_type="COMPACT",
             compacted=True,
         )
-        complete(self._storage, inflight, self._instants.next(), encode_commit_metadata(metadata))
+        complete(Unfenced(self._storage), inflight, self._instants.next(), encode_commit_metadata(metadata))
         return was.paths()
 
     def clean(self, paths: list[str] | None = None) -> str:
         """Deletes these files, as the policy KEEP_LATEST_FILE_VERSIONS=1 does right after a compaction."""
         self._look()
-        requested = create_requested(self._storage, self._instants.next(), Action.CLEAN)
-        inflight = create_inflight(self._storage, requested)
+        requested = create_requested(Unfenced(self._storage), self._instants.next(), Action.CLEAN)
+        inflight = create_inflight(Unfenced(self._storage), requested)
         gone = [path.rpartition("/") for path in paths or []]
         self._metadata(requested.requested, [FileChange(folder, name, None) for folder, _, name in gone], [])
         for path in paths or []:
             self._storage.delete(path)
         completion = self._instants.next()
-        complete(self._storage, inflight, completion, b"")
+        complete(Unfenced(self._storage), inflight, completion, b"")
         return completion
 
     def _slice(self, group: FileGroupId) -> FileSlice:
@@ -202,7 +205,7 @@ class RewritingEngine(OtherEngine):
             "partitionToReplaceFileIds": file_ids,
         }
         content = encode_container("replace-commit-metadata", record)
-        complete(self._storage, inflight, self._instants.next(), content)
+        complete(Unfenced(self._storage), inflight, self._instants.next(), content)
 
     def _metadata(
         self,
@@ -212,8 +215,8 @@ class RewritingEngine(OtherEngine):
         location: RecordLocation | None = None,
     ) -> None:
         """The deltacommit of the metadata table: the files, and where these keys live now (None: nowhere)."""
-        begun = begin_delta_commit(self._storage, instant)
-        logs = [publish_files_log(self._storage, instant, changes)]
+        begun = begin_delta_commit(Unfenced(self._storage), instant)
+        logs = [publish_files_log(Unfenced(self._storage), instant, changes)]
         ordered = pa.array(sorted(keys), pa.string())
         shards = record_index_shard(ordered, SHARDS)
         for shard in sorted(set(shards.tolist())):
@@ -225,7 +228,7 @@ class RewritingEngine(OtherEngine):
             data = write_record_index_log(entries, instant)
             live = 0 if location is None else len(of_shard)
             log = record_index_log(instant, shard, len(data), live, len(of_shard) - live)
-            publish_log(self._storage, log, data)
+            publish_log(Unfenced(self._storage), log, data)
             logs.append(log)
         metadata = delta_commit_metadata(instant, logs)
-        complete_delta_commit(self._storage, begun, self._instants.next(), metadata)
+        complete_delta_commit(Unfenced(self._storage), begun, self._instants.next(), metadata)

@@ -65,6 +65,7 @@ from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
@@ -118,22 +119,24 @@ class SlicedTable:
     def commit(self, groups: Mapping[Place, GroupChange], index: Mapping[str, Place | None]) -> str:
         """A whole commit; returns its completion time."""
         instant = self.times.next()
-        requested = create_requested(self.storage, instant, Action.DELTA_COMMIT)
-        data = create_inflight(self.storage, requested, NOTHING)
+        requested = create_requested(Unfenced(self.storage), instant, Action.DELTA_COMMIT)
+        data = create_inflight(Unfenced(self.storage), requested, NOTHING)
         for place, change in sorted(groups.items()):
             self._write(instant, place, change)
-        begun = begin_delta_commit(self.storage, instant)
-        logs = [publish_files_log(self.storage, instant, [])]
+        begun = begin_delta_commit(Unfenced(self.storage), instant)
+        logs = [publish_files_log(Unfenced(self.storage), instant, [])]
         for shard in range(SHARDS):
             mine = {key: place for key, place in index.items() if Event(key).shard == shard}
             if mine:
                 gone = sum(place is None for place in mine.values())
                 content = write_record_index_log(_entries(mine), instant)
                 logs.append(record_index_log(instant, shard, len(content), len(mine) - gone, gone))
-                publish_log(self.storage, logs[-1], content)
-        complete_delta_commit(self.storage, begun, self.times.next(), delta_commit_metadata(instant, logs))
+                publish_log(Unfenced(self.storage), logs[-1], content)
+        complete_delta_commit(
+            Unfenced(self.storage), begun, self.times.next(), delta_commit_metadata(instant, logs)
+        )
         completion = self.times.next()
-        complete(self.storage, data, completion, NOTHING)
+        complete(Unfenced(self.storage), data, completion, NOTHING)
         return completion
 
     def _write(self, instant: str, place: Place, change: GroupChange) -> None:
@@ -181,14 +184,18 @@ class SlicedTable:
         before = [each for each in self.slices() if each.log_files and each.partition_path.startswith(day)]
         instant = self.times.next()
         inflight = create_inflight(
-            self.storage, create_requested(self.storage, instant, Action.COMPACTION, b"plan")
+            Unfenced(self.storage),
+            create_requested(Unfenced(self.storage), instant, Action.COMPACTION, b"plan"),
         )
         for each in before:
             rows = read_slice(self.storage, each, SCHEMA, EVENT_TIME, FIELD)
             name = f"{each.partition_path}/{each.file_id}_0-0-0_{instant}.parquet"
             self.storage.create(name, write_base_file(rows, SCHEMA))
         complete(
-            self.storage, inflight, self.times.next(), encode_commit_metadata(CommitMetadata(compacted=True))
+            Unfenced(self.storage),
+            inflight,
+            self.times.next(),
+            encode_commit_metadata(CommitMetadata(compacted=True)),
         )
         for each in before:
             for path in each.paths():
@@ -201,9 +208,9 @@ class SlicedTable:
             each.path for each in self.storage.list(RECORD_INDEX_FOLDER) if "record-index-" in each.name
         ]
         requested = create_requested(
-            self.storage, self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
+            Unfenced(self.storage), self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
         )
-        inflight = create_inflight(self.storage, requested, root=METADATA_TABLE_ROOT)
+        inflight = create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
         for shard in range(SHARDS):
             mine = {key: place for key, place in sorted(content.items()) if Event(key).shard == shard}
             found = _entries(mine)
@@ -211,7 +218,7 @@ class SlicedTable:
             name = f"{RECORD_INDEX_FOLDER}/record-index-{shard:04d}-0_{shard}-0-0_{inflight.requested}.hfile"
             self.storage.create(name, write_hfile(found.keys, values, metadata_record_schema()))
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
-        complete(self.storage, inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
+        complete(Unfenced(self.storage), inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
         for path in before:
             self.storage.delete(path)
 

@@ -11,14 +11,10 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import GROUP_A, first_epoch, row
 from tidemark.commit_coordinator.service_parts import free_lock
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.hudi_format.commit.lock import (
-    CLOCK_SKEW_MS,
-    FREE_MS,
-    LOCK_PATH,
-    foreign_writer_options,
-    read_lock,
-)
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.model import instant_to_ms, is_bootstrap_instant
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, FREE_MS, LOCK_PATH
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import load_timeline
 

@@ -14,7 +14,6 @@ from tests.simulation.scripted_epochs import GROUP_A, GROUP_B, check_end, first_
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tests.simulation.test_recover_and_new_ledger import CONFIG
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import term_dir
 from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.offline.recovery import recover
@@ -22,9 +21,11 @@ from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.config import load_config
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import TableLocation
-from tidemark.hudi_format.commit.lock import LOCK_PATH
 from tidemark.hudi_format.errors import LockLostError
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.folders import term_dir
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
+from tidemark.hudi_format.storage.base import FolderStorage
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, load_timeline
 from tidemark.ledger_client.errors import SupersededError
@@ -151,7 +152,7 @@ def test_a_coordinator_that_was_replaced_while_it_took_over_stops(tmp_path: Path
     )
     log.path = path
     with pytest.raises(SupersededError):
-        take_over(path.storage, log, lambda: reader.fold, "frozen")
+        take_over(open_publication(path.storage, path.clock, path.ids), log, lambda: reader.fold, "frozen")
     successor = path.context
     assert successor is not None
     assert successor.term > log.term
@@ -164,7 +165,7 @@ def test_a_coordinator_that_was_replaced_while_it_took_over_stops(tmp_path: Path
 class _InAFolderOfAnotherLedger(DecisionsLog):
     """A ledger begun anew by hand: its first claims have the numbers of terms that the folder knows."""
 
-    storage: Storage
+    storage: FolderStorage
 
     def claim(
         self, owner: str, ledger: str = "", location: TableLocation | None = None, shards: int = 0
@@ -184,8 +185,8 @@ def test_a_term_whose_folder_another_ledger_made_is_refused_with_the_way_on(tmp_
         path.client, path.topics.epochs, f"{TABLE}-coordinator", reader, path.clock, lambda _: None
     )
     log.storage = path.storage
-    with pytest.raises(DivergedError, match=r"terms/\d+ is there.*another ledger.*adopt --new-ledger"):
-        take_over(path.storage, log, lambda: reader.fold, "second")
+    with pytest.raises(DivergedError, match=r"terms/\d+' exists already.*another ledger.*adopt --new-ledger"):
+        take_over(open_publication(path.storage, path.clock, path.ids), log, lambda: reader.fold, "second")
 
 
 def test_every_row_of_a_commit_has_a_sequence_number_of_its_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.epoch_protocol.entries import AttemptVoided, CommitDecided
 from tidemark.epoch_protocol.fold import Verdict
-from tidemark.hudi_format.commit.lock import LOCK_PATH
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
 from tidemark.ledger_client.errors import SupersededError

@@ -18,7 +18,8 @@ from tests.simulation.scripted_epochs import (
     second_epoch,
 )
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.hudi_format.commit.lock import LOCK_PATH, read_lock
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import Action, load_timeline
 

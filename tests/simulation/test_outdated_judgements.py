@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.listeners import CommitFollowUp
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.hudi_format import table_keys
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import TableType, update_properties
 from tidemark.hudi_format.timeline import load_timeline
 

@@ -18,8 +18,8 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_traces
 from tests.simulation.scripted_tagger import TABLE, Row, Tagged
 from tidemark.epoch_protocol.batches import DataOp
-from tidemark.hudi_format.commit.lock import read_lock
-from tidemark.hudi_format.errors import LockLostError, StagingGoneError, TimelineConflictError
+from tidemark.hudi_format.errors import FencedOutError, LockLostError, TimelineConflictError
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import TableType
 from tidemark.ledger_client.errors import SupersededError
 from tidemark.stream_runtime.errors import DeadlineExceededError
@@ -32,7 +32,7 @@ STEPS_MAX = 150
 DIED = (
     FailpointHitError,
     SupersededError,
-    StagingGoneError,
+    FencedOutError,
     LockLostError,
     TimelineConflictError,
     KafkaError,

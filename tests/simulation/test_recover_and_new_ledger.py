@@ -17,7 +17,6 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SCHEMA, TABLE
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import term_dir
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
 from tidemark.commit_coordinator.input.watch import read_record
@@ -36,8 +35,8 @@ from tidemark.epoch_protocol.input_topics import (
     encode_input_topics,
 )
 from tidemark.hudi_format.commit import heartbeat
-from tidemark.hudi_format.commit.lock import read_lock
 from tidemark.hudi_format.errors import LockHeldError, UnsupportedTableError
+from tidemark.hudi_format.publication.locate import open_publication, read_lock
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableType
 from tidemark.hudi_format.timeline import load_timeline
@@ -263,7 +262,7 @@ def test_new_ledger_knows_our_last_epoch_when_others_archived_its_commit(
     for _ in range(9):
         path.broker.produce(TopicPartition("in", 0), None, b"x", ())
     path.storage.replace(INPUT_TOPICS_PATH, recorded_input(path, "in"))
-    LedgerRecorder(path.storage, term_dir(path.context.term)).keep(state)
+    LedgerRecorder(path.context.publishing).keep(state)
     lose_topics(path)
     monkeypatch.setattr(new_ledger_module, "newest_epoch", lambda *_: None)
     begun = new_ledger(config, path.client, path.storage, path.clock, path.ids)
@@ -386,4 +385,5 @@ def claim_with(path: CommitPath, shards: int) -> None:
     """As a coordinator starts that counted so many shards."""
     with decisions_of(path) as (log, reader):
         reader.catch_up()
-        take_over(path.storage, log, lambda: reader.fold, "x", ledger_id(path.storage, path.ids), shards)
+        publication = open_publication(path.storage, path.clock, path.ids)
+        take_over(publication, log, lambda: reader.fold, "x", ledger_id(path.storage, path.ids), shards)

@@ -9,7 +9,7 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import check_end, check_traces, first_epoch, second_epoch
 from tidemark.commit_coordinator.domain.actions import FreeLock
 from tidemark.commit_coordinator.domain.next_action import KEEP_LOCK_MS_MAX
-from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.table_config import TableType
 
 STEPS_MAX = 60

@@ -13,7 +13,7 @@ from tests.simulation.scripted_tagger import SHARDS, Tagged
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit import trimming
 from tidemark.commit_coordinator.commit.context import Report
-from tidemark.commit_coordinator.commit.staging import STORE
+from tidemark.commit_coordinator.commit.stored_documents import STORE
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.entries import Counts, EpochPlanned, Produced, Topic, TransactionTagged

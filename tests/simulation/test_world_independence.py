@@ -39,6 +39,7 @@ ENCODERS = {
     },
     "tidemark.hudi_format.model": {"RecordLocation", "instant_from_ms", "instant_to_ms"},
     "tidemark.hudi_format.ordering": {"OrderingField"},
+    "tidemark.hudi_format.publication.unfenced": {"Unfenced"},
     "tidemark.hudi_format.record_index_hash": {"record_index_shard"},
     "tidemark.hudi_format.schema": {"TableSchema"},
     "tidemark.hudi_format.storage.base": {"join_path"},

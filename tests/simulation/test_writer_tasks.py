@@ -13,7 +13,7 @@ from tests.simulation.scripted_epochs import GROUP_A, check_end, first_epoch, ro
 from tests.simulation.test_random_faults import Input
 from tidemark.epoch_protocol.batches import DataOp
 from tidemark.epoch_protocol.errors import IncompleteRangeError
-from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError
+from tidemark.hudi_format.errors import CorruptFileError, FencedOutError
 from tidemark.hudi_format.table_config import TableType
 from tidemark.stream_writer.epoch_tasks import decode_task
 from tidemark.stream_writer.tasks import run_task
@@ -60,7 +60,7 @@ def test_tasks_of_a_void_attempt_publish_nothing_and_leave_nothing(
     path.run_until_idle()
     files = path.files()
     for task in losing:
-        with pytest.raises(StagingGoneError):
+        with pytest.raises(FencedOutError):
             run_task(task, worker)
     assert path.files() == files
     check_end(path)
@@ -74,7 +74,7 @@ def test_tasks_of_an_ended_term_publish_nothing(tmp_path: Path, table_type: Tabl
     path.start_coordinator()
     files = path.files()
     for task in losing:
-        with pytest.raises(StagingGoneError):
+        with pytest.raises(FencedOutError):
             run_task(task, worker)
     assert path.files() == files
     path.run_until_idle()

@@ -42,8 +42,8 @@ class FileMissingError(HudiFormatError):
     kind = ErrorKind.RETRYABLE
 
 
-class StagingGoneError(HudiFormatError):
-    """The staging folder was renamed away: this attempt or term is void, and must not publish any more."""
+class FencedOutError(HudiFormatError):
+    """This attempt or term is over: nothing of it may be published any more."""
 
     kind = ErrorKind.FENCED
 

@@ -11,9 +11,9 @@ from typing import Final
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.hudi_format.errors import FileMissingError
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.hudi_format.storage.documents import read_text
+from tidemark.hudi_format.storage.documents import ROOT, read_text
 
-SERVED_BY: Final = ".hoodie/.aux/tidemark/served-by"
+SERVED_BY: Final = f"{ROOT}/served-by"
 
 
 @dataclass(frozen=True)

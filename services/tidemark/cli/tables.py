@@ -89,7 +89,7 @@ def ready_for_new_ledger(
         client = ConfluentKafkaClient.from_config(reachable, clock=clock)
         if copied:
             refuse_topics(reachable, client)
-        check_new_ledger(reachable, client, storage, clock)
+        check_new_ledger(reachable, client, storage, clock, ids)
         yield lambda: _told(new_ledger(reachable, client, storage, clock, ids))
 
 

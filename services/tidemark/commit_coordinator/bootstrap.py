@@ -24,7 +24,7 @@ from tidemark.commit_coordinator.commit.agreement import check_agreement
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import has_surprises
 from tidemark.commit_coordinator.commit.trimming import Trimmer
@@ -59,7 +59,6 @@ from tidemark.commit_coordinator.service_parts import (
     is_sharded,
     lanes_by_stage,
     lease_listed,
-    own_lock,
     planning_limits,
     stopped_by_topic,
 )
@@ -75,9 +74,11 @@ from tidemark.commit_coordinator.web.page import WebPage
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.epoch_protocol.entries import Topic
-from tidemark.hudi_format.errors import LockLostError, StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError, LockLostError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.ledger_client.fold_reader import FoldReader
@@ -162,7 +163,7 @@ class CoordinatorService:
             self.inputs.start()
             with self._served.sign_of_life():
                 loop.run(stop, self.load_sizes)
-        except (StagingGoneError, LockLostError):
+        except (FencedOutError, LockLostError):
             # A successor takes both away, after it has claimed: that is what the caller has to hear.
             self._log.check_term()
             raise
@@ -192,18 +193,19 @@ class CoordinatorService:
         schemas = SchemaRegistry.of(config, ports.storage, table.schema)
         self._server = self._serve(table, self._inputs, members, self._placement, schemas)
         owner = f"coordinator-{ports.ids.uuid()}"
-        folder = take_over(ports.storage, self._log, self._fold, owner, self._ledger, table.num_shards)
-        self._served.taken_over(folder, owner)
-        table.keep_columns(ports.storage, folder)
-        self._inputs.took_over(folder, opened.recorded)
-        coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, folder)
+        publication = open_publication(ports.storage, ports.clock, ports.ids)
+        term = take_over(publication, self._log, self._fold, owner, self._ledger, table.num_shards)
+        self._served.taken_over(term, owner)
+        table.keep_columns(term)
+        self._inputs.took_over(term, opened.recorded)
+        coordinator, self._context, trimmer = self._coordinator(table, self._placement, schemas, term)
         self.load_sizes()
-        members.took_over(self._reader.fold.state, ports.storage, folder)
+        members.took_over(self._reader.fold.state, term)
         self._ready.set()
         self._server.set_serving(True)
         self._show_health(self._board.current)
         _log.info("coordinating %s as term %d", config.table.path, self._log.term)
-        recorder = LedgerRecorder(ports.storage, folder)
+        recorder = LedgerRecorder(term)
         return TableLoop(coordinator, self._context, trimmer, self._inbox, self._board, recorder.keep)
 
     @property
@@ -353,7 +355,7 @@ class CoordinatorService:
         return self._farewells.current(lambda stage: bool(self.members.members(stage)))
 
     def _coordinator(
-        self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, folder: str
+        self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, term: Term
     ) -> tuple[Coordinator, Context, Trimmer]:
         config, ports, topics = self._config, self._ports, self._topics
         state, timelines = self._reader.fold.state, load_timelines(ports.storage)
@@ -367,11 +369,10 @@ class CoordinatorService:
             table=TableFacts(
                 config.table.name, action, keyed, table.num_shards, schemas.united, inputs, accepted
             ),
-            storage=ports.storage,
+            publishing=term,
             clock=ports.clock,
             ids=ports.ids,
             log=self._log,
-            lock=own_lock(ports.storage, ports.clock, ports.ids, self._log.term, folder, self._ledger),
             instants=InstantGenerator(ports.clock),
             fold=self._fold,
             lock_wait_ms=LOCK_WAIT_MS,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
 from tidemark.commit_coordinator.commit.attempt_effects import (
@@ -53,10 +54,10 @@ from tidemark.epoch_protocol.state import FoldState
 from tidemark.errors import ErrorKind, kind_of
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.errors import (
+    FencedOutError,
     HudiFormatError,
     LockHeldError,
     LockLostError,
-    StagingGoneError,
     UnsupportedTableError,
 )
 from tidemark.ledger_client.errors import SupersededError
@@ -143,8 +144,8 @@ class Coordinator:
             _log.warning("Kafka did not answer, trying again: %s", error)
             context.clock.sleep_ms(_RETRY_MS)
             self.doing = Wait("Kafka did not answer")
-        except StagingGoneError as error:
-            # Only a successor renames the folder of a term away.
+        except FencedOutError as error:
+            # Only a successor ends a term.
             raise SupersededError(str(error)) from error
         except (OSError, HudiFormatError) as error:
             if not is_curable(error):
@@ -240,12 +241,11 @@ class Coordinator:
         context, seen = self._context, self.seen
         if isinstance(action, Plan):
             seen.planned_at_ms = context.clock.now_ms()
-            plan_epoch(context, action, seen.awaited)
+            token = plan_epoch(context, action, seen.awaited)
             seen.awaited = None
-            self._offer_open()
+            self._offer_open(token)
         elif isinstance(action, OpenAttempt):
-            open_planned(context, action)
-            self._offer_open()
+            self._offer_open(open_planned(context, action))
         elif isinstance(action, CloseEmpty):
             self._tell_committing(action.planned)
             close_empty(context, action)
@@ -258,7 +258,7 @@ class Coordinator:
             self._tell_committing(action.planned)
             report = finish(context, action)
             took_ms = {**report.timings_ms, **context.steps.take()}
-            self._tell_committed(action.planned, replace(report, timings_ms=took_ms))
+            self._tell_committed(action.planned, msgspec.structs.replace(report, timings_ms=took_ms))
             rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
             _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
             seen.succeeded()
@@ -275,8 +275,7 @@ class Coordinator:
             if not action.rewind and seen.awaited is None:
                 seen.failed(self._limits, context.clock.now_ms())
         elif isinstance(action, CleanVoided):
-            clean_voided(context, action)
-            seen.cleaned.update(action.voided)
+            seen.cleaned_up(action.voided, clean_voided(context, action))
         elif isinstance(action, Rewind | FreeLock):
             self._rewind_or_free(action)
 
@@ -304,13 +303,13 @@ class Coordinator:
         for listener in self._listeners:
             listener.rewinding()
 
-    def _offer_open(self) -> None:
+    def _offer_open(self, token: str) -> None:
         fold = self._context.fold()
         planned = fold.state.planned
         if planned is None or planned.instant is None:
             return
         self.seen.opened = (planned.epoch, planned.attempt)
-        self._desk.offer(OpenAttemptView(planned, self._context.term, tuple(fold.manifest(planned.through))))
+        self._desk.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
         """An effect found that the attempt cannot commit, or that a plan has to wait."""
@@ -325,14 +324,19 @@ class Coordinator:
         self.seen.problem = ((planned.epoch, planned.attempt), AttemptProblem(error.reason, error.rewind))
 
     def keep_alive(self) -> None:
-        """Renews the heartbeat of the open attempt when it is due. Raises OSError."""
-        planned = self._context.fold().state.planned
+        """Renews the heartbeats of the open attempt, and of void ones that are not settled yet, when they are
+        due. Raises OSError.
+        """
+        planned, seen = self._context.fold().state.planned, self.seen
         now_ms = self._context.clock.now_ms()
-        if planned is None or planned.instant is None or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
+        pending = [v.instant for v in seen.unsettled if v.instant is not None]
+        if planned is not None and seen.opened == (planned.epoch, planned.attempt) and planned.instant:
+            pending.append(planned.instant)
+        if not pending or now_ms - self._heartbeat_at_ms < _HEARTBEAT_MS:
             return
         self._heartbeat_at_ms = now_ms
-        if self.seen.opened == (planned.epoch, planned.attempt):
-            heartbeat.keep(self._context.storage, planned.instant)
+        for instant in pending:
+            heartbeat.keep(self._context.publishing, instant)
 
 
 def _named(action: Action) -> dict[str, Any]:

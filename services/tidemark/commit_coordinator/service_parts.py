@@ -18,14 +18,11 @@ from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, Stage
 from tidemark.epoch_protocol.input_topics import lanes_of
 from tidemark.epoch_protocol.lanes import assign_lane
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
-from tidemark.hudi_format.commit.lock import TableLock, read_lock
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
-from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.ids import IdSource
 
 RETRY_MS: Final = 500
 GATHER_MS_MAX: Final = 500
@@ -73,7 +70,7 @@ def free_lock(context: Context) -> None:
 
     Waits for the clocks' skew: a coordinator that died may have taken a time a moment ago.
     """
-    holder = read_lock(context.storage)
+    holder = context.lock.holder()
     if holder is None or holder.is_foreign or context.fold().state.decided is not None:
         return
     try:
@@ -99,11 +96,6 @@ def planning_limits(config: TableConfigFile) -> Limits:
         min(interval_ms, GATHER_MS_MAX),
         retry_ms=RETRY_MS,
     )
-
-
-def own_lock(storage: Storage, clock: Clock, ids: IdSource, term: int, folder: str, ledger: str) -> TableLock:
-    """The table's lock for this term of this ledger."""
-    return TableLock(storage, clock, ids, term=term, term_dir=folder, ledger=ledger)
 
 
 def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from tidemark.commit_coordinator.offline.table import check_table, is_half_made_here
 from tidemark.config import TableConfigFile
 from tidemark.doctor.checks import Finding, fails, ok, skipped, warning
-from tidemark.hudi_format.commit.lock import read_lock
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH

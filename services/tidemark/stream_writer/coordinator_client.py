@@ -91,7 +91,11 @@ class GrpcCoordinator:
             instant=planned.instant,
             timings_ms=written.timings_ms,
         )
-        parts = list(report_parts(base, written.write_stats, index_files))
+        tickets = [
+            commit_pb2.Ticket(path=each.path, size=each.size, sha256=each.sha256, handle=each.handle)
+            for each in written.tickets
+        ]
+        parts = list(report_parts(base, written.write_stats, index_files, tickets))
         if len(parts) == 1:
             call(self._stub.ReportWritten, parts[0])
         else:
@@ -117,10 +121,13 @@ def report_parts(
     base: commit_pb2.ReportWrittenRequest,
     write_stats: Sequence[bytes],
     index_files: Iterable[commit_pb2.RecordIndexFile],
+    tickets: Iterable[commit_pb2.Ticket] = (),
 ) -> Iterator[commit_pb2.ReportWrittenRequest]:
     """A report as messages of about `_PART_BYTES`, at least one. `base` names the attempt in each of them."""
     part, held_bytes = _next_part(base, None), 0
-    for entry in chain[bytes | commit_pb2.RecordIndexFile](write_stats, index_files):
+    for entry in chain[bytes | commit_pb2.RecordIndexFile | commit_pb2.Ticket](
+        write_stats, index_files, tickets
+    ):
         entry_bytes = len(entry) if isinstance(entry, bytes) else entry.ByteSize()
         if held_bytes and held_bytes + entry_bytes > _PART_BYTES:
             yield part
@@ -128,6 +135,8 @@ def report_parts(
         held_bytes += entry_bytes
         if isinstance(entry, bytes):
             part.write_stats.append(entry)
+        elif isinstance(entry, commit_pb2.Ticket):
+            part.tickets.append(entry)
         else:
             part.record_index.append(entry)
     yield part

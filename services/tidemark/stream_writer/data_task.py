@@ -38,15 +38,17 @@ from tidemark.hudi_format.file_group.write_stats import (
 )
 from tidemark.hudi_format.metadata_table.bootstrap import partition_metadata
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.port import Attempt
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.schema import TableSchema, cast_rows
-from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.table_config import MergeMode
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
 from tidemark.stream_writer.errors import FileGroupChangedError, FileGroupReplacedError
-from tidemark.stream_writer.publishing import Publishers, publish_file, publish_markers
+from tidemark.stream_writer.publishing import Publishers, prepare_file, publish_markers
 
 _PARTITION_METADATA: Final = ".hoodie_partition_metadata"
 Int64Array = npt.NDArray[np.int64]
@@ -91,15 +93,15 @@ class DataPartitionWriter:
     def __init__(
         self,
         task: EpochTask,
-        storage: Storage,
+        attempt: Attempt,
         view: TableView,
         publishers: Publishers,
         topic_partition: int,
     ) -> None:
         self._task = task
-        self._storage = storage
+        self._attempt, self._storage = attempt, attempt.storage
         self._view = view
-        self._publishers = publishers
+        self._prepareers = publishers
         self._number = topic_partition
         self._token = f"{topic_partition}-0-0"
         self._schema = TableSchema.from_avro(task.schema, task.table.name)
@@ -108,8 +110,8 @@ class DataPartitionWriter:
         self._ordering = OrderingField.of(self._schema, field) if by_event_time and field else None
         self._rows_written = 0
 
-    def write(self, batches: Sequence[NamedBatch]) -> list[Future[WriteStat]]:
-        """Makes all files and has them published; one write status each.
+    def write(self, batches: Sequence[NamedBatch]) -> list[Future[tuple[WriteStat, Ticket]]]:
+        """Makes all files and has them prepared; a write status and a ticket each.
 
         Raises FileGroupReplacedError, FileGroupChangedError: before anything is announced or published.
         """
@@ -122,16 +124,15 @@ class DataPartitionWriter:
         ]
         if not files:
             return []
-        announced = self._publishers.submit(
+        announced = self._prepareers.submit(
             publish_markers,
-            self._storage,
-            self._task.staging_dir,
+            self._attempt,
             self._task.instant,
             self._number,
             [Marker(file.path, file.marker.value) for _, file in files],
         )
         return [
-            self._publishers.submit(self._publish, announced, *self._make(group, file))
+            self._prepareers.submit(self._prepare, announced, *self._make(group, file))
             for group, file in files
         ]
 
@@ -265,11 +266,11 @@ class DataPartitionWriter:
         self._rows_written += rows.num_rows
         return rows
 
-    def _publish(self, announced: Future[None], data: bytes, stat: WriteStat) -> WriteStat:
+    def _prepare(self, announced: Future[None], data: bytes, stat: WriteStat) -> tuple[WriteStat, Ticket]:
         # No file without its marker. The list was submitted before, so it is being written at least.
         announced.result()
-        size = publish_file(self._storage, self._task.staging_dir, stat.path, data)
-        return replace(stat, total_write_bytes=size, file_size_in_bytes=size)
+        ticket = prepare_file(self._attempt, stat.path, data)
+        return replace(stat, total_write_bytes=ticket.size, file_size_in_bytes=ticket.size), ticket
 
 
 def last_rows(batches: Sequence[NamedBatch], schema: TableSchema) -> Iterator[GroupRows]:

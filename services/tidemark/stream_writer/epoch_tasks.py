@@ -55,7 +55,9 @@ class PartitionWork(msgspec.Struct, frozen=True):
 
 
 class EpochTask(msgspec.Struct, frozen=True):
-    """One Spark task. ``staging_dir`` is the attempt's: nothing can be published once it is gone."""
+    """One Spark task. ``staging_dir`` is the attempt's token: nothing can be made with it once the attempt is
+    over.
+    """
 
     table: TableFacts
     epoch: int

@@ -18,35 +18,38 @@ from tidemark.epoch_protocol.batches import FILE_ID, KEY, OP, PARTITION, SHARD, 
 from tidemark.hudi_format.metadata_table.delta_commit import record_index_log_path
 from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries, write_record_index_log
 from tidemark.hudi_format.model import RecordLocation, instant_to_ms
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Attempt
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.ledger_client.named_batches import NamedBatch
 from tidemark.stream_writer.epoch_tasks import EpochTask
-from tidemark.stream_writer.publishing import Publishers, publish_file
+from tidemark.stream_writer.publishing import Publishers, prepare_file
 from tidemark.stream_writer.task_outcome import RecordIndexFile
 
 
 def write_index_partition(
-    task: EpochTask, storage: Storage, publishers: Publishers, batches: Sequence[NamedBatch]
-) -> list[Future[RecordIndexFile]]:
-    """Makes one log file per shard that changed, and has them published."""
+    task: EpochTask, attempt: Attempt, publishers: Publishers, batches: Sequence[NamedBatch]
+) -> list[Future[tuple[RecordIndexFile, Ticket]]]:
+    """Makes one log file per shard that changed, and has them prepared."""
     rows = _changes(batches)
     if rows is None:
         return []
     shards = rows.column(SHARD).to_numpy()
     instant_ms = instant_to_ms(task.instant)
-    files: list[Future[RecordIndexFile]] = []
+    files: list[Future[tuple[RecordIndexFile, Ticket]]] = []
     for shard in np.unique(shards):
         entries = _entries(rows.take(np.flatnonzero(shards == shard)), instant_ms)
         data = write_record_index_log(entries, task.instant)
         deletes = int((entries.location_ids < 0).sum())
         made = RecordIndexFile(int(shard), len(data), len(entries) - deletes, deletes)
-        files.append(publishers.submit(_publish, task, storage, made, data))
+        files.append(publishers.submit(_prepare, task, attempt, made, data))
     return files
 
 
-def _publish(task: EpochTask, storage: Storage, made: RecordIndexFile, data: bytes) -> RecordIndexFile:
-    path = record_index_log_path(task.instant, made.shard)
-    return msgspec.structs.replace(made, size=publish_file(storage, task.staging_dir, path, data))
+def _prepare(
+    task: EpochTask, attempt: Attempt, made: RecordIndexFile, data: bytes
+) -> tuple[RecordIndexFile, Ticket]:
+    ticket = prepare_file(attempt, record_index_log_path(task.instant, made.shard), data)
+    return msgspec.structs.replace(made, size=ticket.size), ticket
 
 
 def _changes(batches: Sequence[NamedBatch]) -> pa.Table | None:

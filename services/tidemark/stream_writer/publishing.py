@@ -1,7 +1,7 @@
-"""A file of the epoch appears once, behind the attempt's fence; whoever comes second takes the first one's.
+"""A file of the epoch is prepared behind the attempt's fence; where one is visible already, it is taken.
 
-Which attempt of which task made a file never matters: names and contents follow from the epoch alone, and
-`link()` out of the staging folder fails when the name exists and when the folder is gone.
+Which attempt of which task made a file never matters: names and contents follow from the epoch alone. Whether
+a prepared file is visible at once is the storage's business; the coordinator publishes what is not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from tidemark.hudi_format.commit.markers import Marker, create_marker_list
 from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, TimelineConflictError
 from tidemark.hudi_format.log_file import read_blocks
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Attempt
+from tidemark.hudi_format.publication.tickets import Ticket
 
 _THREADS: Final = 8
 _WAITING_MAX: Final = 16
@@ -52,33 +53,30 @@ class Publishers:
         return begun
 
 
-def publish_markers(
-    storage: Storage, staging_dir: str, instant: str, number: int, announced: Sequence[Marker]
-) -> None:
+def publish_markers(by: Attempt, instant: str, number: int, announced: Sequence[Marker]) -> None:
     """The markers of all data files that one data partition gets, before any of them. ``number`` is the
-    partition's. Raises StagingGoneError, and CorruptFileError when an earlier try announced other files.
+    partition's. Raises FencedOutError, and CorruptFileError when an earlier try announced other files.
     """
     try:
-        create_marker_list(storage, instant, number, announced, staging_dir=staging_dir)
+        create_marker_list(by, instant, number, announced)
     except TimelineConflictError as error:
         raise CorruptFileError(str(error)) from error
 
 
-def publish_file(storage: Storage, staging_dir: str, path: str, data: bytes) -> int:
-    """Publishes, or checks the file that an earlier try published; returns its size in bytes.
+def prepare_file(by: Attempt, path: str, data: bytes) -> Ticket:
+    """Prepares the file, or checks the one that an earlier try made visible; the ticket has its size.
 
     Raises CorruptFileError when that file does not hold what this try would have written.
     """
     try:
-        storage.publish(staging_dir, path, data)
+        return by.prepare(path, data)
     except AlreadyExistsError:
-        found = storage.read(path)
-        if found != data and _shape(path, found) != _shape(path, data):
+        found = by.storage.read(path)
+        if _shape(path, found) != _shape(path, data):
             raise CorruptFileError(
                 f"{path} was published before with other content ({len(found)} bytes, now {len(data)})"
             ) from None
-        return len(found)
-    return len(data)
+        return Ticket(path, len(found))
 
 
 def _shape(path: str, data: bytes) -> object:

@@ -179,4 +179,5 @@ def merge_outcomes(outcomes: Sequence[TaskSucceeded]) -> TaskSucceeded:
         tuple(file for outcome in outcomes for file in outcome.record_index),
         timings_ms,
         worker_rss_bytes=max((outcome.worker_rss_bytes for outcome in outcomes), default=0),
+        tickets=tuple(ticket for outcome in outcomes for ticket in outcome.tickets),
     )

@@ -12,12 +12,13 @@ from typing import Final
 import msgspec
 
 from tidemark.errors import ErrorKind, kind_of
+from tidemark.hudi_format.publication.tickets import Ticket
 
 TRACEBACK_CHARS_MAX: Final = 8_000
 
 
 class RecordIndexFile(msgspec.Struct, frozen=True):
-    """A published log file of the metadata table's record index; `size` in bytes, the rest in keys."""
+    """A log file of the metadata table's record index; `size` in bytes, the rest in keys."""
 
     shard: int
     size: int
@@ -26,7 +27,8 @@ class RecordIndexFile(msgspec.Struct, frozen=True):
 
 
 class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
-    """What was published: of each data file its HoodieWriteStat as JSON, and record index files.
+    """What was written: of each data file its HoodieWriteStat as JSON, and record index files. `tickets`: of
+    those files that are not visible yet.
 
     `timings_ms`: step -> milliseconds. `worker_rss_bytes`: the worker's resident memory after the task.
     """
@@ -36,6 +38,7 @@ class TaskSucceeded(msgspec.Struct, frozen=True, tag="succeeded"):
     timings_ms: dict[str, float] = {}
     worker_pid: int = 0
     worker_rss_bytes: int = 0
+    tickets: tuple[Ticket, ...] = ()
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed"):

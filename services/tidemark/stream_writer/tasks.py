@@ -1,4 +1,4 @@
-"""What a Spark task does: read the ranges that the epoch names, write the files, say what was published."""
+"""What a Spark task does: read the ranges that the epoch names, write the files, say what was written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from concurrent.futures import Future
 import msgspec
 
 from tidemark.epoch_protocol.entries import Topic
+from tidemark.hudi_format.publication.locate import attempt_of
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
@@ -33,15 +35,12 @@ def run_task(data: bytes, worker: Worker) -> TaskSucceeded:
     started_s = clock.monotonic_s()
     read = _read(task, worker.range_reader(task.table.kafka))
     read_s = clock.monotonic_s()
-    write_stats, record_index = _write(task, storage, read)
-    return TaskSucceeded(
-        write_stats=tuple(write_stats),
-        record_index=tuple(record_index),
-        timings_ms={
-            "task_read": (read_s - started_s) * 1_000,
-            "task_write": (clock.monotonic_s() - read_s) * 1_000,
-        },
-    )
+    written = _write(task, storage, read)
+    timings_ms = {
+        "task_read": (read_s - started_s) * 1_000,
+        "task_write": (clock.monotonic_s() - read_s) * 1_000,
+    }
+    return msgspec.structs.replace(written, timings_ms=timings_ms)
 
 
 def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, list[NamedBatch]]]:
@@ -57,22 +56,28 @@ def _read(task: EpochTask, reader: RangeReader) -> list[tuple[PartitionWork, lis
 
 def _write(
     task: EpochTask, storage: Storage, read: Sequence[tuple[PartitionWork, list[NamedBatch]]]
-) -> tuple[list[bytes], list[RecordIndexFile]]:
+) -> TaskSucceeded:
     view = TableView.load(storage)
-    stats: list[Future[WriteStat]] = []
-    shards: list[Future[RecordIndexFile]] = []
+    stats: list[Future[tuple[WriteStat, Ticket]]] = []
+    shards: list[Future[tuple[RecordIndexFile, Ticket]]] = []
     if not view.timeline.instants and not storage.exists(PROPERTIES_PATH):
-        # Else its staging folder would be missed first, as if the attempt were void.
+        # Else the attempt would look void.
         raise TableNotSeenError(
             f"{platform.node()} does not see the table's folder {task.table.base_uri}: mount it at this path "
             "on every machine that runs Spark executors"
         )
+    attempt = attempt_of(storage, task.staging_dir)
     with Publishers() as publishers:
         for work, batches in read:
             if work.topic is Topic.DATA:
-                writer = DataPartitionWriter(task, storage, view, publishers, work.partition)
+                writer = DataPartitionWriter(task, attempt, view, publishers, work.partition)
                 stats += writer.write(batches)
             else:
-                shards += write_index_partition(task, storage, publishers, batches)
-        write_stats = [msgspec.json.encode(stat.result().to_avro()) for stat in stats]
-        return write_stats, [shard.result() for shard in shards]
+                shards += write_index_partition(task, attempt, publishers, batches)
+        data, index = [each.result() for each in stats], [each.result() for each in shards]
+    tickets = [ticket for _, ticket in data] + [ticket for _, ticket in index]
+    return TaskSucceeded(
+        write_stats=tuple(msgspec.json.encode(stat.to_avro()) for stat, _ in data),
+        record_index=tuple(file for file, _ in index),
+        tickets=tuple(ticket for ticket in tickets if not ticket.is_visible),
+    )

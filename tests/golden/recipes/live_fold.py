@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.config import TableConfigFile
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.ledger_client.fold_reader import FoldReader

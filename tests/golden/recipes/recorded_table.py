@@ -41,7 +41,7 @@ from tests.raw_producer import Codec, RawProducer, RawRecord, batch
 from tidemark.config import TableConfigFile, load_config
 from tidemark.config.run_file import resolve_addresses
 from tidemark.console.admin_client import AdminClient
-from tidemark.hudi_format.commit.lock import foreign_writer_options
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.assign_stage import table_identity

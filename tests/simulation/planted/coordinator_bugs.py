@@ -42,7 +42,7 @@ def written_before_its_predecessor_is_committed(ground: Ground) -> None:
 
 @planted("G6")
 def epoch_called_committed_before_it_is(ground: Ground) -> None:
-    """4, Commit, step 4: `EpochCommitted` comes last. Here it comes before both commits: the next epoch may
+    """4, Commit, step 5: `EpochCommitted` comes last. Here it comes before both commits: the next epoch may
     be planned, entries be promoted, and a successor does not finish what it takes for done.
     """
     real = commit_effects.finish
@@ -74,9 +74,10 @@ def completion_times_chosen_before_the_lock(ground: Ground) -> None:
     times: dict[str, list[str]] = {}
     real_open, real_decide = attempt_effects.open_planned, commit_effects.decide
 
-    def open_planned(context: Context, action: Any) -> None:
-        real_open(context, action)
+    def open_planned(context: Context, action: Any) -> str:
+        token = real_open(context, action)
         times[action.planned.instant] = [context.instants.next(), context.instants.next()]
+        return token
 
     def decide(context: Context, action: Decide, report: Report) -> None:
         chosen = times.get(str(action.planned.instant))
@@ -180,10 +181,10 @@ def no_rewind_after_a_foreign_commit(ground: Ground) -> None:
 
 @planted("G5")
 def voided_attempt_stays_open(ground: Ground) -> None:
-    """4, Void: the staging folder is renamed away before the instant is rolled back. Here it stays: a writer
-    that was held up publishes a file of an instant that is no more.
+    """4, Void: the attempt is closed before the instant is rolled back. Here it stays open: a writer that was
+    held up publishes a file of an instant that is no more.
     """
-    ground.replace(attempt_effects, "close_attempt", lambda *args: None)
+    ground.replace(attempt_effects, "_close", lambda *args: None)
 
 
 @planted("G1", "G5", "G6")

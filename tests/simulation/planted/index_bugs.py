@@ -158,9 +158,9 @@ def file_of_a_losing_try_committed(ground: Ground) -> None:
     """
     _name_by_try(ground)
 
-    def publish_markers(storage: Any, staging_dir: str, instant: str, number: int, announced: Any) -> None:
+    def publish_markers(by: Any, instant: str, number: int, announced: Any) -> None:
         with contextlib.suppress(TimelineConflictError):
-            create_marker_list(storage, instant, number, announced, staging_dir=staging_dir)
+            create_marker_list(by, instant, number, announced)
 
     ground.replace(data_task, "publish_markers", publish_markers)
 

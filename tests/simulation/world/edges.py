@@ -25,6 +25,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import testing.kafka.readers as memory_readers
+import tidemark.commit_coordinator.bootstrap as coordinator_bootstrap
 import tidemark.commit_coordinator.server as coordinator_serving
 import tidemark.hudi_format.hfile.writer as hfile_writer
 import tidemark.index_assigner.assign_stage as assign_wiring
@@ -34,6 +35,7 @@ import tidemark.index_assigner.input.lane_skips as lane_skips
 import tidemark.record_formats.choose as choose
 import tidemark.stream_writer.coordinator_client as writer_client
 import tidemark.stream_writer.tasks as writer_tasks
+from testing.objects.publication import ObjectAttempt, ObjectPublication
 from tests.simulation.world.deadly_input import DeadlyInput
 from tests.simulation.world.encoding import Registry
 from tests.simulation.world.input_operator import Operator
@@ -118,6 +120,12 @@ def _small_sizes(setup: Setup) -> Iterator[AbstractContextManager[object]]:
         yield patch.object(hfile_writer, "_data_blocks", small)
 
 
+def _objects() -> Iterator[AbstractContextManager[object]]:
+    """Files are published as a store without folders and renames has it."""
+    yield patch.object(coordinator_bootstrap, "open_publication", ObjectPublication)
+    yield patch.object(writer_tasks, "attempt_of", ObjectAttempt)
+
+
 class _InOrder:
     """`Publishers`, and a pool, without threads."""
 
@@ -193,6 +201,7 @@ class Edges:
             *self._caches.patches(),
             *self.deadly.patches(self._owner),
             *_small_sizes(setup),
+            *(_objects() if setup.store == "objects" else ()),
         ]
         with ExitStack() as stack:
             for each in patches:

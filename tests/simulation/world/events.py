@@ -28,7 +28,8 @@ from tests.simulation.world.town import Seat, Town
 from tidemark.commit_coordinator.calls.inbox import HurryUp
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.epoch_protocol.lanes import shuffle_lane
-from tidemark.hudi_format.commit.lock import CLOCK_SKEW_MS, read_lock
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.errors import RpcError

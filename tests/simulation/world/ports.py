@@ -14,9 +14,12 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import KafkaClient
 
-_READING: Final = frozenset({"read", "read_range", "open_input", "stat", "exists", "list", "walk"})
+_READING: Final = frozenset({
+    "read", "read_range", "open_input", "stat", "exists", "list", "walk", "uploads",
+})  # fmt: skip
 _WRITING: Final = frozenset({
     "create", "replace", "publish", "make_dir", "rename", "delete", "delete_tree", "sync_dir", "touch",
+    "upload", "abort",
 })  # fmt: skip
 _CLIENT: Final = frozenset({
     "init", "flush", "send_offsets", "commit", "abort", "assign", "add", "poll", "read", "read_many",

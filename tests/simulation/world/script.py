@@ -116,6 +116,7 @@ class Setup:
     and `format`; what `checkers.layout` says of ``partition`` and ``keys``; how long tombstones live.
     ``start``: `input.start`. ``tagged`` and ``shuffled`` (transactions) and ``tagged_bytes``: limits of what
     is not committed, 0 for the usual ones; with others a script waits for a second between two rounds.
+    ``store``: objects for a table without folders and renames.
     """
 
     type: str = "mor"
@@ -144,6 +145,7 @@ class Setup:
     tagged: int = 0
     tagged_bytes: int = 0
     shuffled: int = 0
+    store: str = "folders"
 
     @property
     def is_sharded(self) -> bool:

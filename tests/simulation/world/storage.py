@@ -1,5 +1,6 @@
 """The table's folder: the contract-tested in-memory storage, with deletions that a machine's crash takes
-back, and with a watcher that is told of every change.
+back, and with a watcher that is told of every change. Or a store of objects, which has no folders, and
+forgets nothing that it answered.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from testing.faulty_storage import FaultyStorage
 from testing.memory_storage import InMemoryStorage
+from testing.objects.store import ObjectStore
 from tidemark.hudi_format.storage.base import parent_of
 from tidemark.stream_runtime.clock import Clock
 
@@ -16,23 +18,31 @@ _CHANGED_PATHS: Final = {
     "create": (0,), "replace": (0,), "publish": (1,), "rename": (0, 1), "delete": (0,), "delete_tree": (0,),
     "touch": (0,),
 }  # fmt: skip
+_CHANGED_OBJECTS: Final = {
+    "create": (0,), "replace": (0,), "publish": (0,), "delete": (0,), "delete_tree": (0,), "touch": (0,),
+}  # fmt: skip
 _TREES: Final = frozenset({"rename", "delete_tree"})
 
 
 class WatchedStorage:
     """`changed(path)` is called after each call that changed something there."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.memory = InMemoryStorage("/table", clock)
-        self.faulty = FaultyStorage(self.memory)
+    def __init__(self, clock: Clock, has_folders: bool = True) -> None:
+        self.memory: InMemoryStorage | ObjectStore
+        self.called: FaultyStorage | ObjectStore
+        if has_folders:
+            self.memory = InMemoryStorage("/table", clock)
+            self.called = FaultyStorage(self.memory)
+        else:
+            self.memory = self.called = ObjectStore("/table", clock)
         self.changed: Callable[[str], None] = lambda path: None
         self.base_uri = self.memory.base_uri
         self._names: dict[str, list[str]] = {}
-        for name, places in _CHANGED_PATHS.items():
-            setattr(self, name, self._told(name, getattr(self.faulty, name), places))
+        for name, places in (_CHANGED_PATHS if has_folders else _CHANGED_OBJECTS).items():
+            setattr(self, name, self._told(name, getattr(self.called, name), places))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.faulty, name)
+        return getattr(self.called, name)
 
     def _told(self, name: str, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
         def told(*args: Any, **kwargs: Any) -> Any:
@@ -51,7 +61,7 @@ class WatchedStorage:
 
     def crash(self) -> list[str]:
         """The machine loses power: deletions that were not synced come back; returns the files."""
-        back = self.faulty.crash()
+        back = self.called.crash() if isinstance(self.called, FaultyStorage) else []
         self._names.clear()
         for path in back:
             self.changed(path)

@@ -73,7 +73,7 @@ class Ground:
         self.clock = WorldClock()
         self.ids = SeededIds(setup.ids)
         self.broker = MemoryBroker(self.clock, self.ids)
-        storage = self.storage = WatchedStorage(self.clock)
+        storage = self.storage = WatchedStorage(self.clock, setup.store == "folders")
         layout = layout_of(setup)
         self.reader = Reader(storage.names, storage.memory.read, storage.folders, setup.ordered, layout)
         self.disks: dict[str, Disk] = {}

@@ -9,6 +9,7 @@ import pytest
 
 from testing.clock import ManualClock
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tidemark.commit_coordinator.opening.configured_columns import CONFIGURED_COLUMNS, MissingColumnsError
 from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_table
 from tidemark.config import TableConfigFile, load_config
@@ -30,12 +31,13 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.storage, self.clock = folder, InMemoryStorage(), ManualClock(1_750_000_000_000)
+        self.starts = 0
 
     def start(self, *columns: str, retired: str = "") -> OpenedTable:
         config = configured(self.folder, *columns, retired=retired)
         table = open_table(config, self.storage, self.clock)
-        self.storage.make_dir("term")
-        table.keep_columns(self.storage, "term")
+        self.starts += 1
+        table.keep_columns(begin_term(self.storage, self.starts))
         return table
 
 

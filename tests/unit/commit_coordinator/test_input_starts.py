@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tidemark.commit_coordinator.input.ends import awaited_records
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS, DamagedStartsError, record_input_starts
 from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.config import InputStart, load_config
 from tidemark.epoch_protocol.input_topics import InputTopic, InputTopics
-from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.index_assigner.input.positions import start_of
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 
 LANES = ["in:0", "in:1"]
-FOLDER = ".hoodie/.aux/tidemark/terms/1"
 
 
-def made_storage() -> InMemoryStorage:
+def made_term() -> tuple[InMemoryStorage, Term]:
     storage = InMemoryStorage()
-    storage.make_dir(FOLDER)
-    return storage
+    return storage, begin_term(storage)
 
 
 def made_cluster(*counts: int) -> MemoryCluster:
@@ -44,50 +44,50 @@ def produce(cluster: MemoryCluster, partition: int, count: int) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"in:0": "x"}'])
 def test_a_damaged_record_is_named_with_what_to_do(damage: bytes) -> None:
-    cluster, storage = made_cluster(1), made_storage()
+    cluster, (storage, term) = made_cluster(1), made_term()
     storage.create(INPUT_STARTS, damage)
     with pytest.raises(DamagedStartsError, match=r"input-starts\.json is damaged .*restore it"):
-        record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, ["in:0"])
+        record_input_starts(InputStart.LATEST, term, cluster.admin, ["in:0"])
     with pytest.raises(SetupError, match=r"input-starts\.json .*is damaged"):
         start_of(InputStart.LATEST, storage)(cluster.admin, "in:0")
 
 
 def test_the_end_is_taken_once_and_kept() -> None:
-    cluster, storage = made_cluster(4, 0), made_storage()
-    first = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
+    cluster, (storage, term) = made_cluster(4, 0), made_term()
+    first = record_input_starts(InputStart.LATEST, term, cluster.admin, LANES)
     assert first == {"in:0": 4, "in:1": 0}
     produce(cluster, 0, 3)
     produce(cluster, 1, 2)
-    assert record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES) == first
+    assert record_input_starts(InputStart.LATEST, term, cluster.admin, LANES) == first
     assert json.loads(storage.read(INPUT_STARTS)) == first
 
 
 def test_a_lane_that_is_new_begins_at_the_end_of_now() -> None:
-    cluster, storage = made_cluster(4, 5), made_storage()
-    record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES[:1])
+    cluster, (storage, term) = made_cluster(4, 5), made_term()
+    record_input_starts(InputStart.LATEST, term, cluster.admin, LANES[:1])
     produce(cluster, 0, 3)
-    found = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
+    found = record_input_starts(InputStart.LATEST, term, cluster.admin, LANES)
     assert found == json.loads(storage.read(INPUT_STARTS)) == {"in:0": 4, "in:1": 5}
 
 
 def test_earliest_records_nothing() -> None:
-    cluster, storage = made_cluster(4, 5), made_storage()
-    assert record_input_starts(InputStart.EARLIEST, storage, FOLDER, cluster.admin, LANES) == {}
+    cluster, (storage, term) = made_cluster(4, 5), made_term()
+    assert record_input_starts(InputStart.EARLIEST, term, cluster.admin, LANES) == {}
     assert not storage.exists(INPUT_STARTS)
 
 
 def test_a_partition_that_came_while_the_topic_was_read_begins_at_its_start() -> None:
-    cluster, storage = made_cluster(4, 5), made_storage()
-    record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES[:1])
-    found = record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES, frozenset(["in:1"]))
+    cluster, (_, term) = made_cluster(4, 5), made_term()
+    record_input_starts(InputStart.LATEST, term, cluster.admin, LANES[:1])
+    found = record_input_starts(InputStart.LATEST, term, cluster.admin, LANES, frozenset(["in:1"]))
     assert found == {"in:0": 4, "in:1": 0}
 
 
 def test_a_coordinator_that_was_replaced_records_nothing() -> None:
-    cluster, storage = made_cluster(4, 5), made_storage()
-    storage.delete_tree(FOLDER)
-    with pytest.raises(StagingGoneError):
-        record_input_starts(InputStart.LATEST, storage, FOLDER, cluster.admin, LANES)
+    cluster, (storage, term) = made_cluster(4, 5), made_term()
+    begin_term(storage, 2)
+    with pytest.raises(FencedOutError):
+        record_input_starts(InputStart.LATEST, term, cluster.admin, LANES)
 
 
 def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> None:
@@ -101,9 +101,8 @@ def test_a_flush_waits_for_nothing_before_the_recorded_start(tmp_path: Path) -> 
         "kafka: {bootstrap.servers: embedded}\n"
         "state: {path: ./state}\n"
     )
-    storage.make_dir(FOLDER)
     watch = InputWatch(load_config(tmp_path / "t.yaml"), storage, cluster.admin, {"in": InputTopic(1, 1)})
-    watch.took_over(FOLDER, InputTopics())
+    watch.took_over(begin_term(storage), InputTopics())
     waits_for = awaited_records(cluster.admin, list, lambda: False, lambda: watch.starts)
     assert not waits_for("in:0", 0, 4)
     produce(cluster, 0, 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tidemark.commit_coordinator.input.starts import INPUT_STARTS
 from tidemark.commit_coordinator.input.watch import (
@@ -28,10 +29,8 @@ from tidemark.commit_coordinator.opening.topics_setup import (
 )
 from tidemark.config import InputPartitioning, InputStart, TableConfigFile, load_config
 from tidemark.epoch_protocol.input_topics import InputTopic
-from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
-
-FOLDER = ".hoodie/.aux/tidemark/terms/1"
 
 
 class World:
@@ -50,8 +49,8 @@ class World:
         )
         self.config: TableConfigFile = load_config(folder / "t.yaml")
         self.cluster, self.storage = MemoryCluster(), InMemoryStorage()
-        self.storage.make_dir(FOLDER)
         self.views: list[InputView] = []
+        self.term = begin_term(self.storage)
 
     def configure(self, **input_section: object) -> None:
         self.config = replace(self.config, input=replace(self.config.input, **input_section))  # type: ignore[arg-type]
@@ -60,7 +59,7 @@ class World:
         opened = open_inputs(self.config, self.storage, self.cluster.admin)
         check_recorded(self.storage, ensure_topics(self.config, self.cluster.admin))
         watch = InputWatch(self.config, self.storage, self.cluster.admin, opened.topics, self.views.append)
-        watch.took_over(FOLDER, opened.recorded)
+        watch.took_over(self.term, opened.recorded)
         return watch
 
     def topic_id(self) -> str:
@@ -234,8 +233,8 @@ def test_a_coordinator_that_was_replaced_writes_no_record(world: World) -> None:
     watch = world.start()
     before = read_record(world.storage)
     world.cluster.broker.grow_topic("in", 5)
-    world.storage.delete_tree(FOLDER)
-    with pytest.raises(StagingGoneError):
+    begin_term(world.storage, 2)
+    with pytest.raises(FencedOutError):
         watch.look()
     assert read_record(world.storage) == before
     assert watch.view.lanes() == ["in:0", "in:1", "in:2"], "what is not recorded is not read"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from testing.ids import SeededIds
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tidemark.commit_coordinator.commit.index_shards import check_number
 from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.opening.ledger_identity import (
@@ -38,7 +39,7 @@ from tidemark.epoch_protocol.entries import (
 )
 from tidemark.epoch_protocol.fold import Fold, Verdict
 from tidemark.epoch_protocol.state import Committed, FoldState
-from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
+from tidemark.hudi_format.errors import FencedOutError, UnsupportedTableError
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.table_id import TABLE_ID, known_ledger_id
@@ -196,17 +197,16 @@ def test_claims_of_former_versions_are_read() -> None:
 
 def test_what_is_committed_is_kept_behind_the_term_s_fence() -> None:
     storage = InMemoryStorage()
-    storage.make_dir("terms/1")
-    recorder = LedgerRecorder(storage, "terms/1")
+    recorder = LedgerRecorder(begin_term(storage))
     state = FoldState(ledger="l", committed=Committed(3, 9, "i", "c", source_next={"in:0": 7}))
     recorder.keep(state)
     record = read_ledger_record(storage)
     assert record is not None
     assert (record.ledger, record.committed) == ("l", state.committed)
-    storage.delete_tree("terms/1")
+    begin_term(storage, 2)
     recorder.keep(state)
     state.committed = Committed(4, 12)
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(FencedOutError):
         recorder.keep(state)
     storage.replace(LEDGER_RECORD, b"{")
     assert read_ledger_record(storage) is None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tidemark.commit_coordinator.calls.members import Members, transactional_id
 from tidemark.epoch_protocol.entries import Stage
@@ -70,7 +71,7 @@ def test_slots_of_a_former_term_that_nobody_takes_again_are_fenced(
 ) -> None:
     dead = [open_transaction(cluster, Stage.SHUFFLE, 4), open_transaction(cluster, Stage.ASSIGN, 2)]
     alive = open_transaction(cluster, Stage.ASSIGN, 0)
-    members.took_over(former(4, 0, 2), LocalStorage(tmp_path), "term")
+    members.took_over(former(4, 0, 2), begin_term(LocalStorage(tmp_path)))
     members.start()
     assert members.join(Stage.ASSIGN, "alive", "at", preferred_slot=0).slot == 0
     time.sleep(0.5)

@@ -22,6 +22,7 @@ from tidemark.commit_coordinator.domain.actions import (
 )
 from tidemark.commit_coordinator.domain.next_action import (
     HOLD_LOCK_AFTER_ATTEMPTS,
+    SETTLE_MS_MAX,
     AttemptProblem,
     Limits,
     Observed,
@@ -104,6 +105,25 @@ def test_precedence_over_all_states() -> None:
         seen = Observed(halted="x" if halted else None, rewind_due="y" if due else None)
         rank = [decided and planned, planned, dirty, halted, due, True].index(True)
         assert isinstance(chosen(state, seen), ranks[rank])
+
+
+def test_a_void_attempt_that_is_not_settled_is_asked_again_at_its_time() -> None:
+    other = VoidedAttempt(1, 2, "20260101000000001")
+    state, seen = FoldState(voided=[VOIDED, other], tagged=counted(3)), Observed(rewind_due="another writer")
+    seen.cleaned_up([VOIDED, other], {VOIDED: NOW + 900})
+    waits = chosen(state, seen)
+    assert isinstance(waits, Wait)
+    assert (waits.until_ms, seen.cleaned) == (NOW + 900, {other})
+    assert "attempt 1 is void" in waits.reason
+    assert next_action(state, seen, LIMITS, NOW + 900) == CleanVoided((VOIDED,))
+    seen.cleaned_up([VOIDED], {})
+    assert (seen.cleaned, seen.unsettled) == ({VOIDED, other}, {})
+    assert chosen(state, seen) == Rewind("another writer")
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_void_attempt_for_ever() -> None:
+    seen = Observed(unsettled={VOIDED: NOW + SETTLE_MS_MAX + 1})
+    assert chosen(FoldState(voided=[VOIDED]), seen) == CleanVoided((VOIDED,))
 
 
 def test_voided_attempts_are_cleaned_once_in_a_life() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, DeathRecord, ReaderDeaths
@@ -122,10 +123,8 @@ class Terms:
 
     def begin(self, state: FoldState) -> DeathRecord:
         self.number += 1
-        path = f".hoodie/.aux/tidemark/terms/{self.number}"
-        self.storage.make_dir(path)
         record = DeathRecord()
-        record.took_over(self.storage, path, state)
+        record.took_over(begin_term(self.storage, self.number), state)
         return record
 
 
@@ -168,8 +167,7 @@ def test_a_record_that_cannot_be_written_or_read_stops_nobody(
     first.keep()
     second = terms.begin(folded())
     assert second.get(Stage.SHUFFLE, "in:0") == DeathsAt(7, 2)
-    # A successor's folder is not that of the term before.
-    terms.storage.delete_tree(".hoodie/.aux/tidemark/terms/1")
+    # Its term is over: a successor counts on.
     first.died(Stage.SHUFFLE, "in:0", 7)
     first.keep()
     stored = terms.storage.read(READER_DEATHS)
@@ -185,9 +183,7 @@ def _refuse(*_: object, **__: object) -> None:
 
 
 def test_the_leases_keep_the_record_and_say_good_bye(terms: Terms, seats: Seats) -> None:
-    folder = ".hoodie/.aux/tidemark/terms/1"
-    terms.storage.make_dir(folder)
-    seats.members.took_over(FoldState(), terms.storage, folder)
+    seats.members.took_over(FoldState(), begin_term(terms.storage))
     seats.members.start()
     seats.members.leave(Stage.SHUFFLE, seats.owner(), by_error=True)
 

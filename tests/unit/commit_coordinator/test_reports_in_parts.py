@@ -9,13 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.commit_coordinator.calls.service import SERVICE_NAME, CommitService, Facts
+from tidemark.commit_coordinator.commit import context
+from tidemark.commit_coordinator.commit.context import Report
 from tidemark.config import Address
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.rpc.server import REQUEST_BYTES_MAX, RpcServer, start_server
@@ -62,7 +66,8 @@ def client(server: RpcServer) -> GrpcCoordinator:
 def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer], files: int) -> None:
     desk, server = served
     index = tuple(RecordIndexFile(shard, 10 * shard, shard, 0) for shard in range(files))
-    written = TaskSucceeded(stats(files, 4_000), index, {"job": 1.5})
+    tickets = tuple(Ticket(f"d/{at}", at, "ab" * 32, f"upload-{at}") for at in range(files))
+    written = TaskSucceeded(stats(files, 4_000), index, {"job": 1.5}, tickets=tickets)
     writer = client(server)
     try:
         writer.report_written(EPOCH, written)
@@ -75,6 +80,7 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer
         (at, 10 * at, at) for at in range(files)
     ]
     assert report.timings_ms == {"job": 1.5}
+    assert report.tickets == tickets
 
 
 def test_report_above_the_limit_is_refused_by_name(served: tuple[Desk, RpcServer]) -> None:
@@ -117,6 +123,20 @@ def test_each_part_fits_a_request_whatever_its_entries() -> None:
     assert [stat for part in parts for stat in part.write_stats] == entries
     assert max(part.ByteSize() for part in parts) < REQUEST_BYTES_MAX
     assert [dict(part.timings_ms) for part in parts] == [{"job": 1.0}, *({},) * (len(parts) - 1)]
+
+
+def test_a_report_is_stored_with_tickets_only_where_it_has_some() -> None:
+    """Reports of former versions are read, and files that are visible at once make none longer."""
+    former = (
+        b'{"data":[],"record_index":[{"shard":1,"size":2,"upserts":3,"deletes":4}],"timings_ms":{"job":1.5}}'
+    )
+    without = Report((), (context.RecordIndexFile(1, 2, 3, 4),), {"job": 1.5})
+    assert without.document() == former
+    assert msgspec.json.decode(former, type=Report) == without
+    ticket = Ticket("d/f", 7, "ab", "upload-1")
+    stored = msgspec.structs.replace(without, tickets=(ticket,)).document()
+    assert stored == former[:-1] + b',"tickets":[{"path":"d/f","size":7,"sha256":"ab","handle":"upload-1"}]}'
+    assert msgspec.json.decode(stored, type=Report).tickets == (ticket,)
 
 
 def test_grpc_knows_the_call(served: tuple[Desk, RpcServer]) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.opening.schemas import IncompatibleSchemaError, SchemaRegistry
 from tidemark.commit_coordinator.opening.topics_setup import (
     LANE_SOURCE,
@@ -24,6 +23,7 @@ from tidemark.commit_coordinator.opening.topics_setup import (
 from tidemark.config import InputPartitioning, TableConfigFile, load_config
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.schema import TableSchema
+from tidemark.hudi_format.storage.documents import ROOT
 from tidemark.hudi_format.timeline import Timeline
 
 EMPTY = Timeline(())

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from testing.terms import begin_term
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.messages import served_message
-from tidemark.commit_coordinator.commit.staging import open_term
 from tidemark.commit_coordinator.opening import sign_of_life
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.commit_coordinator.opening.served import ServedTable
@@ -32,7 +32,7 @@ def test_owner_and_place_are_said_once_the_folder_shows_the_owner(tmp_path: Path
     storage = table_at(tmp_path / "t")
     served = ServedTable(storage)
     assert served.answer() == Served(str(tmp_path / "t"))
-    served.taken_over(open_term(storage, 1), "coordinator-a")
+    served.taken_over(begin_term(storage), "coordinator-a")
     assert served.answer() == Served(str(tmp_path / "t"), "coordinator-a", location_of(storage))
     assert shown_owner(storage) == "coordinator-a"
 
@@ -43,7 +43,7 @@ def test_properties_that_others_wrote_anew_are_seen_while_the_table_is_served(
     monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.01)
     storage = table_at(tmp_path / "t")
     served = ServedTable(storage)
-    served.taken_over(open_term(storage, 1), "coordinator-a")
+    served.taken_over(begin_term(storage), "coordinator-a")
     before = served.answer().location
     with served.sign_of_life():
         properties = tmp_path / "t" / PROPERTIES_PATH

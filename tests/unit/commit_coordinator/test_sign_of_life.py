@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from testing.clock import ManualClock
-from tidemark.commit_coordinator.commit.staging import end_older_terms, open_term, term_dir
+from testing.terms import begin_term
 from tidemark.commit_coordinator.offline.watch import WATCHED_S, is_served
 from tidemark.commit_coordinator.opening import sign_of_life
 from tidemark.commit_coordinator.opening.sign_of_life import SIGN, SignOfLife
-from tidemark.hudi_format.errors import StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError
 from tidemark.hudi_format.storage.local import LocalStorage
 
 
@@ -34,9 +34,7 @@ def nothing() -> None: ...
 
 @pytest.fixture
 def storage(tmp_path: Path) -> LocalStorage:
-    made = LocalStorage(tmp_path)
-    open_term(made, 1)
-    return made
+    return LocalStorage(tmp_path)
 
 
 def test_a_table_that_nobody_ever_served_is_not_watched(storage: LocalStorage):
@@ -46,7 +44,7 @@ def test_a_table_that_nobody_ever_served_is_not_watched(storage: LocalStorage):
 
 
 def test_a_change_tells_that_it_is_served(storage: LocalStorage):
-    sign, told = SignOfLife(storage, term_dir(1), "coordinator-a"), []
+    sign, told = SignOfLife(begin_term(storage), "coordinator-a"), []
     sign.change()
     clock = Watch(nothing, nothing, sign.change)
     assert is_served(storage, clock, lambda: told.append("waits"))
@@ -54,21 +52,21 @@ def test_a_change_tells_that_it_is_served(storage: LocalStorage):
 
 
 def test_who_was_killed_changes_nothing(storage: LocalStorage):
-    SignOfLife(storage, term_dir(1), "coordinator-a").change()
+    SignOfLife(begin_term(storage), "coordinator-a").change()
     clock = Watch()
     assert not is_served(storage, clock)
     assert clock.monotonic_s() == WATCHED_S
 
 
 def test_who_ends_meanwhile_does_not_serve(storage: LocalStorage):
-    SignOfLife(storage, term_dir(1), "coordinator-a").change()
+    SignOfLife(begin_term(storage), "coordinator-a").change()
     assert not is_served(storage, Watch(nothing, lambda: storage.delete(SIGN)))
 
 
 def test_it_changes_until_its_end_and_leaves_nothing(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sign_of_life, "CHANGES_EVERY_S", 0.01)
     changed = threading.Event()
-    with SignOfLife(storage, term_dir(1), "coordinator-a"):
+    with SignOfLife(begin_term(storage), "coordinator-a"):
         first = _content(storage, changed)
         while _content(storage, changed) == first:
             assert not changed.wait(0.01)
@@ -84,12 +82,11 @@ def _content(storage: LocalStorage, pause: threading.Event) -> bytes:
 
 
 def test_whose_term_ended_writes_nothing_and_leaves_the_successors(storage: LocalStorage):
-    former = SignOfLife(storage, term_dir(1), "coordinator-a")
-    end_older_terms(storage, 2)
-    open_term(storage, 2)
-    with pytest.raises(StagingGoneError):
+    former = SignOfLife(begin_term(storage), "coordinator-a")
+    successor = begin_term(storage, 2)
+    with pytest.raises(FencedOutError):
         former.change()
-    SignOfLife(storage, term_dir(2), "coordinator-b").change()
+    SignOfLife(successor, "coordinator-b").change()
     with former:
         pass
     assert bytes(storage.read(SIGN)) == b"coordinator-b 1"

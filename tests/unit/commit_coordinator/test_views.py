@@ -145,7 +145,7 @@ def test_the_desk_takes_one_report_of_the_open_attempt_and_no_other() -> None:
     desk, seen = AttemptDesk(), Observed()
     report, again = Report((), (), {"a": 1.0}), Report((), (), {"b": 2.0})
     assert not desk.report(1, 1, "T11", report)
-    view = OpenAttemptView(plan(1, 1), 0, ())
+    view = OpenAttemptView(plan(1, 1), "token", ())
     desk.offer(view)
     assert desk.wait_for_unreported(0.0) == desk.open_attempt(1, 1) == view
     assert desk.open_attempt(1, 2) is None
@@ -165,7 +165,7 @@ def test_the_desk_takes_one_report_of_the_open_attempt_and_no_other() -> None:
 
 def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() -> None:
     desk, seen = AttemptDesk(), Observed()
-    desk.offer(OpenAttemptView(plan(1, 1), 0, ()))
+    desk.offer(OpenAttemptView(plan(1, 1), "token", ()))
     problem = AttemptProblem("disk full", True)
     assert desk.fail(1, 1, "T11", problem)
     desk.collect(seen)
@@ -179,7 +179,7 @@ def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() ->
 
 def test_an_attempt_that_failed_is_not_handed_out_again() -> None:
     desk = AttemptDesk()
-    desk.offer(OpenAttemptView(plan(1, 1), 0, ()))
+    desk.offer(OpenAttemptView(plan(1, 1), "token", ()))
     assert desk.wait_for_unreported(0.0) is not None
     assert desk.fail(1, 1, "T11", AttemptProblem("disk full", rewind=False))
     assert desk.wait_for_unreported(0.0) is None

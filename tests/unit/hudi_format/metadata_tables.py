@@ -36,6 +36,7 @@ from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.table_config import TableDefinition, TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
@@ -91,7 +92,7 @@ class IndexedTable:
     def commit(self, changes: Mapping[str, int | None], files: Mapping[str, int] | None = None) -> str:
         """A whole commit; returns its instant."""
         instant, data = self.begin(changes, files)
-        complete(self.storage, data, self.times.next(), encode_commit_metadata(CommitMetadata()))
+        complete(Unfenced(self.storage), data, self.times.next(), encode_commit_metadata(CommitMetadata()))
         for key, number in changes.items():
             if number is None:
                 self.live.pop(key, None)
@@ -105,8 +106,8 @@ class IndexedTable:
         """All of a commit but its last step: the data instant is still inflight."""
         instant = self.times.next()
         data = create_inflight(
-            self.storage,
-            create_requested(self.storage, instant, Action.DELTA_COMMIT),
+            Unfenced(self.storage),
+            create_requested(Unfenced(self.storage), instant, Action.DELTA_COMMIT),
             encode_commit_metadata(CommitMetadata()),
         )
         self.metadata_commit(instant, changes, files)
@@ -115,11 +116,13 @@ class IndexedTable:
     def metadata_commit(
         self, instant: str, changes: Mapping[str, int | None], files: Mapping[str, int] | None = None
     ) -> None:
-        inflight = begin_delta_commit(self.storage, instant)
+        inflight = begin_delta_commit(Unfenced(self.storage), instant)
         logs = self.write_logs(instant, changes)
         added = [FileChange("p", name, size) for name, size in (files or {}).items()]
-        logs.append(publish_files_log(self.storage, instant, added))
-        complete_delta_commit(self.storage, inflight, self.times.next(), delta_commit_metadata(instant, logs))
+        logs.append(publish_files_log(Unfenced(self.storage), instant, added))
+        complete_delta_commit(
+            Unfenced(self.storage), inflight, self.times.next(), delta_commit_metadata(instant, logs)
+        )
 
     def write_logs(self, instant: str, changes: Mapping[str, int | None]) -> list[MetadataLogFile]:
         logs = []
@@ -129,7 +132,7 @@ class IndexedTable:
                 deletes = sum(value is None for value in mine.values())
                 data = write_record_index_log(entries(mine), instant)
                 log = record_index_log(instant, shard, len(data), len(mine) - deletes, deletes)
-                publish_log(self.storage, log, data)
+                publish_log(Unfenced(self.storage), log, data)
                 logs.append(log)
         return logs
 
@@ -138,9 +141,9 @@ class IndexedTable:
 
     def schedule_compaction(self) -> Instant:
         requested = create_requested(
-            self.storage, self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
+            Unfenced(self.storage), self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
         )
-        return create_inflight(self.storage, requested, root=METADATA_TABLE_ROOT)
+        return create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
 
     def finish_compaction(self, inflight: Instant, content: Mapping[str, int]) -> None:
         for shard in range(self.shards):
@@ -151,7 +154,7 @@ class IndexedTable:
             data = write_hfile(found.keys, values, metadata_record_schema())
             self.storage.create(f"{RECORD_INDEX_FOLDER}/{name}", data)
         metadata = encode_commit_metadata(CommitMetadata(compacted=True))
-        complete(self.storage, inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
+        complete(Unfenced(self.storage), inflight, self.times.next(), metadata, root=METADATA_TABLE_ROOT)
 
     def index_content(self) -> dict[str, int | None]:
         """The record index as a fresh snapshot has it, proven against its own lookups."""

@@ -11,8 +11,12 @@ from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.commit.lock import LOCK_PATH, TableLock, foreign_writer_options, read_lock
-from tidemark.hudi_format.errors import LockHeldError, LockLostError, StagingGoneError
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.errors import FencedOutError, LockHeldError, LockLostError
+from tidemark.hudi_format.publication.folder_lock import folder_lock
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH, TableLock
+from tidemark.hudi_format.publication.tickets import TermId
 
 SPARKS_LOCK = b""
 
@@ -29,7 +33,7 @@ class Table:
 
     def term(self, number: int) -> TableLock:
         self.storage.make_dir(f"terms/{number}")
-        return TableLock(self.storage, self.clock, self.ids, term=number, term_dir=f"terms/{number}")
+        return folder_lock(self.storage, self.clock, self.ids, TermId(number), f"terms/{number}")
 
     def end_term(self, number: int) -> None:
         self.storage.rename(f"terms/{number}", f"terms/{number}-over")
@@ -70,7 +74,7 @@ def test_a_term_uses_one_directory_again_and_again(table: Table) -> None:
 def test_an_acquire_of_unknown_outcome_is_repeated_by_the_same_lock(table: Table) -> None:
     storage = FaultyStorage(table.storage)
     table.storage.make_dir("terms/5")
-    lock = TableLock(storage, table.clock, table.ids, term=5, term_dir="terms/5")
+    lock = folder_lock(storage, table.clock, table.ids, TermId(5), "terms/5")
     storage.fail("rename", nth=2, when=When.AFTER)
     with pytest.raises(InjectedFaultError):
         lock.try_acquire()
@@ -231,7 +235,7 @@ def test_two_successors_race_for_the_lock_and_the_newest_has_it(table: Table, fr
         setattr(storage, name, freezing(getattr(storage, name)))
     try:
         taken = middle.try_acquire()
-    except (StagingGoneError, LockLostError):
+    except (FencedOutError, LockLostError):
         taken = False
     assert newest
     newest[0].check()
@@ -285,7 +289,7 @@ def test_a_frozen_older_term_that_had_checked_can_not_free_the_successors_lock(t
 def test_an_older_term_can_not_take_the_lock_any_more(table: Table) -> None:
     older = table.term(5)
     table.end_term(5)
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(FencedOutError):
         older.try_acquire()
     assert read_lock(table.storage) is None
     newer = table.term(6)
@@ -336,16 +340,14 @@ def test_foreign_writers_are_told_to_use_the_same_name_without_expiry() -> None:
 def test_terms_are_compared_within_a_ledger(table: Table) -> None:
     table.storage.make_dir("terms/900")
     table.storage.make_dir("terms/2")
-    former = TableLock(table.storage, table.clock, table.ids, term=900, term_dir="terms/900", ledger="former")
+    former = folder_lock(table.storage, table.clock, table.ids, TermId(900, "former"), "terms/900")
     former.acquire(0)
     holder = read_lock(table.storage)
     assert holder is not None
     assert (holder.term, holder.ledger) == (900, "former")
     with pytest.raises(LockLostError):
-        TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="former").acquire(
-            0
-        )
-    lock = TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="new")
+        folder_lock(table.storage, table.clock, table.ids, TermId(2, "former"), "terms/2").acquire(0)
+    lock = folder_lock(table.storage, table.clock, table.ids, TermId(2, "new"), "terms/2")
     lock.acquire(0)
     lock.check()
 
@@ -353,6 +355,6 @@ def test_terms_are_compared_within_a_ledger(table: Table) -> None:
 def test_a_lock_of_a_version_that_named_no_ledger_is_this_ledger_s(table: Table) -> None:
     table.term(9).acquire(0)
     table.storage.make_dir("terms/2")
-    lock = TableLock(table.storage, table.clock, table.ids, term=2, term_dir="terms/2", ledger="new")
+    lock = folder_lock(table.storage, table.clock, table.ids, TermId(2, "new"), "terms/2")
     with pytest.raises(LockLostError):
         lock.acquire(0)

@@ -8,16 +8,17 @@ import pytest
 
 from testing.memory_storage import InMemoryStorage
 from tests.unit.hudi_format.doubles import CountingIds, ManualClock
-from tidemark.hudi_format.commit.lock import (
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options
+from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.publication.folder_lock import folder_lock
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.table_lock import (
     CLOCK_SKEW_MS,
     FREE_MS,
     LOCK_PATH,
     TURNS_MAX,
-    TableLock,
-    foreign_writer_options,
-    read_lock,
 )
-from tidemark.hudi_format.errors import LockLostError
+from tidemark.hudi_format.publication.tickets import TermId
 
 TERM_DIR = ".hoodie/.aux/tidemark/terms/1"
 LATER_MS = CLOCK_SKEW_MS + 1
@@ -31,7 +32,7 @@ class World:
     def __init__(self) -> None:
         self.storage, self.clock = InMemoryStorage(), ManualClock()
         self.storage.make_dir(TERM_DIR)
-        self.lock = TableLock(self.storage, self.clock, CountingIds(), term=1, term_dir=TERM_DIR)
+        self.lock = folder_lock(self.storage, self.clock, CountingIds(), TermId(1), TERM_DIR)
         self.free: list[int] = []
 
     def is_free(self) -> bool:

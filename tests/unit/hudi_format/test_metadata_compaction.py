@@ -11,6 +11,7 @@ from tidemark.hudi_format.metadata_table.compaction import (
     delta_commits_since_compaction,
     pending_compactions,
 )
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.service_records import (
     CompactionOperation,
@@ -38,7 +39,7 @@ def test_the_file_groups_of_a_pending_plan_are_named() -> None:
     table = IndexedTable()
     instant = table.times.next()
     create_requested(
-        table.storage,
+        Unfenced(table.storage),
         instant,
         Action.COMPACTION,
         plan("record-index-0000-0", "record-index-0001-0"),

@@ -24,6 +24,7 @@ from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_tab
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage import Listing
 from tidemark.hudi_format.table_config import read_properties
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
@@ -115,7 +116,7 @@ def test_a_deltacommit_whose_data_instant_is_pending_is_invisible() -> None:
     _, data = table.begin({"a": 2, "b": None, "c": 1}, {"y.parquet": 20})
     assert table.index_content() == {"a": 1, "b": 1}
     assert dict(table.snapshot().files.files("p")) == {"x.parquet": 10}
-    complete(table.storage, data, table.times.next(), encode_commit_metadata(CommitMetadata()))
+    complete(Unfenced(table.storage), data, table.times.next(), encode_commit_metadata(CommitMetadata()))
     assert table.index_content() == {"a": 2, "c": 1}
     assert dict(table.snapshot().files.files("p")) == {"x.parquet": 10, "y.parquet": 20}
 

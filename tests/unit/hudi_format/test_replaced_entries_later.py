@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from testing.terms import begin_term
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
 from tests.unit.hudi_format.test_replaced_entries import archive, check, hidden, look, replace, take_back
-from tidemark.hudi_format.errors import StagingGoneError, UnsupportedTableError
+from tidemark.hudi_format.errors import FencedOutError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.checked_index import (
     CHECKED_INDEX,
@@ -15,6 +18,7 @@ from tidemark.hudi_format.metadata_table.checked_index import (
 )
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, load_timeline
@@ -22,7 +26,8 @@ from tidemark.hudi_format.timeline.avro_records import CommitMetadata, WriteStat
 
 TOOK = r"took the index entries of 1 keys .*'k'"
 UNTOLD = r"cannot be told any more.*tidemark verify"
-FENCE = ".hoodie/.aux/tidemark/terms/1"
+NUMBERS = itertools.count(1)
+"""Of terms."""
 
 
 def dropped(moved: bool) -> tuple[IndexedTable, str]:
@@ -134,11 +139,11 @@ def test_an_instant_of_the_index_that_nobody_has_makes_it_untold() -> None:
     refused(table, UNTOLD)
 
 
-def kept(table: IndexedTable) -> frozenset[str]:
+def kept(table: IndexedTable, term: Term | None = None) -> frozenset[str]:
     """Checks, and keeps what was found right."""
     entries = ReplacedEntries(table.storage)
     entries.check(load_timeline(table.storage), load_timeline(table.storage, METADATA_TABLE_ROOT))
-    entries.keep(FENCE)
+    entries.keep(term or begin_term(table.storage, next(NUMBERS)))
     return believed(table)
 
 
@@ -158,7 +163,6 @@ def name_of(table: IndexedTable, instant: str) -> str:
 
 def test_what_was_found_right_is_kept_and_not_asked_for_again() -> None:
     table, instant = dropped(moved=False)
-    table.storage.make_dir(FENCE)
     first = {name_of(table, instant)}
     assert kept(table) == first
     compact_index(table, times=2)
@@ -184,7 +188,6 @@ def test_one_that_completed_with_an_earlier_time_afterwards_is_judged() -> None:
     content = table.storage.read(path)
     table.storage.delete(path)
     replace(table, [9], [])
-    table.storage.make_dir(FENCE)
     assert len(kept(table)) == 1
     table.storage.create(path, content)
     refused(table, TOOK)
@@ -192,8 +195,10 @@ def test_one_that_completed_with_an_earlier_time_afterwards_is_judged() -> None:
 
 def test_nothing_is_kept_behind_the_term() -> None:
     table, _ = dropped(moved=False)
-    with pytest.raises(StagingGoneError):
-        kept(table)
+    term = begin_term(table.storage, 1)
+    begin_term(table.storage, 2)
+    with pytest.raises(FencedOutError):
+        kept(table, term)
     assert not table.storage.exists(CHECKED_INDEX)
 
 
@@ -208,7 +213,6 @@ def test_a_table_whose_partitions_nobody_replaced_gets_no_document() -> None:
 def test_what_another_look_kept_stays_and_a_damaged_document_is_written_anew() -> None:
     table, instant = dropped(moved=False)
     other = replace(table, [9], [])
-    table.storage.make_dir(FENCE)
     keep_checked(table.storage, {name_of(table, other)}, names(table))
     both = {name_of(table, instant), name_of(table, other)}
     assert kept(table) == both
@@ -232,7 +236,6 @@ def test_what_was_kept_holds_as_long_as_all_of_it_is_there(gone: bool) -> None:
     table.commit({"k": 1, "a": 1})
     table.commit({"k": 2})
     hiding = hidden(table)
-    table.storage.make_dir(FENCE)
     both = kept(table)
     assert len(both) == 2
     if gone:
@@ -257,8 +260,7 @@ def test_what_is_not_kept_yet_is_judged_again_where_one_was_taken_back() -> None
     look(entries, table)
     take_back(table, other)
     look(entries, table)
-    table.storage.make_dir(FENCE)
-    entries.keep(FENCE)
+    entries.keep(begin_term(table.storage, next(NUMBERS)))
     assert believed(table) == names(table)
 
 

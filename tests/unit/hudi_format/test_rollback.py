@@ -8,15 +8,17 @@ import pytest
 
 from testing.faulty_storage import FaultyStorage, InjectedFaultError, When
 from testing.memory_storage import InMemoryStorage
+from testing.terms import begin_term
 from tests.unit.hudi_format.doubles import ManualClock
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.commit.markers import MarkerType, create_marker
 from tidemark.hudi_format.commit.rollback import belongs_to, rollback_pending
-from tidemark.hudi_format.errors import CorruptFileError, StagingGoneError, TimelineConflictError
+from tidemark.hudi_format.errors import CorruptFileError, FencedOutError, TimelineConflictError
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.storage import Storage
+from tidemark.hudi_format.publication.unfenced import Unfenced
+from tidemark.hudi_format.storage.base import FolderStorage
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, load_timeline
 from tidemark.hudi_format.timeline.service_records import decode_rollback_metadata, decode_rollback_plan
 
@@ -34,34 +36,36 @@ KEPT = (
 
 
 def commit_in_flight(
-    storage: Storage,
+    storage: FolderStorage,
     action: Action = Action.DELTA_COMMIT,
     metadata: str = "inflight",
     requested_only: bool = False,
 ) -> None:
     """Instant T with data files, markers, heartbeat; `metadata`: how far T got on the metadata table."""
     for root, done in ((".hoodie", Action.DELTA_COMMIT), (METADATA_TABLE_ROOT, Action.DELTA_COMMIT)):
-        instant = create_inflight(storage, create_requested(storage, EARLIER, done, root=root), root=root)
-        complete(storage, instant, "20251231000000500", b"metadata", root=root)
+        instant = create_inflight(
+            Unfenced(storage), create_requested(Unfenced(storage), EARLIER, done, root=root), root=root
+        )
+        complete(Unfenced(storage), instant, "20251231000000500", b"metadata", root=root)
     for path in (*KEPT, DATA_LOG, DATA_BASE, INDEX_LOG):
         storage.create(path, b"data")
-    heartbeat.beat(storage, T)
+    storage.touch(heartbeat.heartbeat_path(T))
     for path in (DATA_LOG, DATA_BASE, NEVER_WRITTEN):
-        create_marker(storage, T, path, MarkerType.CREATE)
-    requested = create_requested(storage, T, action)
+        create_marker(Unfenced(storage), T, path, MarkerType.CREATE)
+    requested = create_requested(Unfenced(storage), T, action)
     if not requested_only:
-        create_inflight(storage, requested, b"planned")
+        create_inflight(Unfenced(storage), requested, b"planned")
     if metadata == "absent":
         return
     storage.create(FILES_LOG, b"data")
-    started = create_requested(storage, T, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    started = create_requested(Unfenced(storage), T, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
     if metadata != "requested":
-        started = create_inflight(storage, started, root=METADATA_TABLE_ROOT)
+        started = create_inflight(Unfenced(storage), started, root=METADATA_TABLE_ROOT)
     if metadata == "completed":
-        complete(storage, started, "20251231000001500", b"metadata", root=METADATA_TABLE_ROOT)
+        complete(Unfenced(storage), started, "20251231000001500", b"metadata", root=METADATA_TABLE_ROOT)
 
 
-def assert_no_trace_of_t(storage: Storage) -> None:
+def assert_no_trace_of_t(storage: FolderStorage) -> None:
     of_t = [info.path for info in storage.walk("") if T in info.path]
     assert of_t == []
     assert all(storage.read(path) == b"data" for path in KEPT)
@@ -84,7 +88,7 @@ def test_nothing_of_the_instant_is_left_and_a_rollback_says_so(
 ) -> None:
     storage = InMemoryStorage("/base")
     commit_in_flight(storage, action, metadata, requested_only)
-    outcome = rollback_pending(storage, T, generator())
+    outcome = rollback_pending(Unfenced(storage), T, generator())
     assert_no_trace_of_t(storage)
     rollbacks = load_timeline(storage).completed(Action.ROLLBACK)
     assert [each.requested for each in rollbacks] == [outcome.rollback_instant]
@@ -116,14 +120,14 @@ def test_a_compaction_of_the_metadata_table_that_has_the_same_time_stays(attempt
     storage = InMemoryStorage("/base")
     commit_in_flight(storage, metadata="absent")
     if attempt == "rolled back before":
-        rollback_pending(storage, T, generator())
+        rollback_pending(Unfenced(storage), T, generator())
         storage.create(INDEX_LOG, b"a zombie's")
     base = f"{RECORD_INDEX_FOLDER}/record-index-0000-0_0-0-0_{T}.hfile"
     storage.create(base, b"compacted")
-    planned = create_requested(storage, T, Action.COMPACTION, root=METADATA_TABLE_ROOT)
-    started = create_inflight(storage, planned, root=METADATA_TABLE_ROOT)
-    complete(storage, started, "20251231000001700", b"metadata", root=METADATA_TABLE_ROOT)
-    rollback_pending(storage, T, generator())
+    planned = create_requested(Unfenced(storage), T, Action.COMPACTION, root=METADATA_TABLE_ROOT)
+    started = create_inflight(Unfenced(storage), planned, root=METADATA_TABLE_ROOT)
+    complete(Unfenced(storage), started, "20251231000001700", b"metadata", root=METADATA_TABLE_ROOT)
+    rollback_pending(Unfenced(storage), T, generator())
     assert storage.read(base) == b"compacted"
     assert not storage.exists(INDEX_LOG)
     compacted = load_timeline(storage, METADATA_TABLE_ROOT).find(T)
@@ -134,10 +138,10 @@ def test_a_compaction_of_the_metadata_table_that_has_the_same_time_stays(attempt
 
 def test_a_table_without_metadata_table_is_rolled_back_too() -> None:
     storage = InMemoryStorage()
-    create_inflight(storage, create_requested(storage, T, Action.COMMIT))
-    create_marker(storage, T, DATA_BASE, MarkerType.MERGE)
+    create_inflight(Unfenced(storage), create_requested(Unfenced(storage), T, Action.COMMIT))
+    create_marker(Unfenced(storage), T, DATA_BASE, MarkerType.MERGE)
     storage.create(DATA_BASE, b"data")
-    outcome = rollback_pending(storage, T, generator())
+    outcome = rollback_pending(Unfenced(storage), T, generator())
     assert outcome.deleted_files == (DATA_BASE,)
     assert [info.path for info in storage.walk("") if T in info.path] == []
     assert not storage.exists(METADATA_TABLE_ROOT)
@@ -145,11 +149,11 @@ def test_a_table_without_metadata_table_is_rolled_back_too() -> None:
 
 def test_an_attempt_that_never_reached_the_timeline_leaves_no_rollback() -> None:
     storage = InMemoryStorage()
-    heartbeat.beat(storage, T)
-    create_marker(storage, T, DATA_LOG, MarkerType.CREATE)
+    storage.touch(heartbeat.heartbeat_path(T))
+    create_marker(Unfenced(storage), T, DATA_LOG, MarkerType.CREATE)
     for path in (DATA_LOG, INDEX_LOG):
         storage.create(path, b"data")
-    outcome = rollback_pending(storage, T, generator())
+    outcome = rollback_pending(Unfenced(storage), T, generator())
     assert outcome.rollback_instant is None
     assert set(outcome.deleted_files) == {DATA_LOG, INDEX_LOG}
     assert load_timeline(storage).instants == ()
@@ -160,11 +164,11 @@ def test_an_attempt_that_never_reached_the_timeline_leaves_no_rollback() -> None
 def test_what_was_made_after_another_engine_took_the_markers_is_found_by_a_search(search: bool) -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
-    rollback_pending(storage, T, generator())
+    rollback_pending(Unfenced(storage), T, generator())
     late = (DATA_LOG, DATA_BASE, f"root-0_0-0-0_{T}.parquet")
     for path in (*late, INDEX_LOG):
         storage.create(path, b"data")
-    outcome = rollback_pending(storage, T, generator(), search=search)
+    outcome = rollback_pending(Unfenced(storage), T, generator(), search=search)
     left = {info.path for info in storage.walk("") if T in info.path}
     assert left == (set() if search else set(late))
     assert set(outcome.deleted_files) == {INDEX_LOG, *(late if search else ())}
@@ -175,29 +179,29 @@ def test_rolling_back_again_changes_nothing() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
     issue = generator()
-    rollback_pending(storage, T, issue)
+    rollback_pending(Unfenced(storage), T, issue)
     before = [info.path for info in storage.walk("")]
-    assert rollback_pending(storage, T, issue).rollback_instant is None
+    assert rollback_pending(Unfenced(storage), T, issue).rollback_instant is None
     assert [info.path for info in storage.walk("")] == before
 
 
 def test_a_completed_or_foreign_instant_is_not_touched() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
-    create_requested(storage, "20251231000009000", Action.COMPACTION, b"plan")
+    create_requested(Unfenced(storage), "20251231000009000", Action.COMPACTION, b"plan")
     before = [(info.path, info.mtime_ms) for info in storage.walk("")]
     for instant in (EARLIER, "20251231000009000", "../x"):
         with pytest.raises(TimelineConflictError):
-            rollback_pending(storage, instant, generator())
+            rollback_pending(Unfenced(storage), instant, generator())
     assert [(info.path, info.mtime_ms) for info in storage.walk("")] == before
 
 
 def test_a_marker_that_names_another_instants_file_stops_everything() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
-    create_marker(storage, T, KEPT[0], MarkerType.MERGE)
+    create_marker(Unfenced(storage), T, KEPT[0], MarkerType.MERGE)
     with pytest.raises(CorruptFileError, match=EARLIER):
-        rollback_pending(storage, T, generator())
+        rollback_pending(Unfenced(storage), T, generator())
     assert storage.read(KEPT[0]) == b"data"
     assert storage.read(DATA_LOG) == b"data"
     assert load_timeline(storage).contains(T)
@@ -206,8 +210,10 @@ def test_a_marker_that_names_another_instants_file_stops_everything() -> None:
 def test_a_coordinator_whose_term_is_over_rolls_nothing_back() -> None:
     storage = InMemoryStorage()
     commit_in_flight(storage)
-    with pytest.raises(StagingGoneError):
-        rollback_pending(storage, T, generator(), staging_dir=".hoodie/.aux/tidemark/staging/term-1")
+    former = begin_term(storage, 1)
+    begin_term(storage, 2)
+    with pytest.raises(FencedOutError):
+        rollback_pending(former, T, generator())
     assert storage.read(DATA_LOG) == b"data"
     assert load_timeline(storage).contains(T)
 
@@ -223,10 +229,10 @@ def test_after_a_fault_at_any_write_the_rollback_is_finished_by_running_it_again
         storage.fail("*", nth, when)
         issue = generator()
         try:
-            rollback_pending(storage, T, issue)
+            rollback_pending(Unfenced(storage), T, issue)
         except InjectedFaultError:
             storage.crash()
-            rollback_pending(storage, T, issue)
+            rollback_pending(Unfenced(storage), T, issue)
         else:
             break
         assert_no_trace_of_t(storage)
@@ -238,7 +244,7 @@ def test_after_a_fault_at_any_write_the_rollback_is_finished_by_running_it_again
 def test_a_machine_crash_after_the_rollback_completed_brings_no_data_file_back(metadata: str) -> None:
     storage = FaultyStorage(InMemoryStorage("/base"))
     commit_in_flight(storage, metadata=metadata)
-    rollback_pending(storage, T, generator())
+    rollback_pending(Unfenced(storage), T, generator())
     restored = storage.crash()
     # Markers and heartbeat may come back; they are cleaned again. Data and instants may not.
     assert all(path.startswith((".hoodie/.temp/", ".hoodie/.heartbeat/")) for path in restored)

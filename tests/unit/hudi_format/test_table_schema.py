@@ -10,6 +10,7 @@ import pytest
 from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import UnsupportedTableError
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import SchemaError, TableSchema, left_out, newer_union, union
 from tidemark.hudi_format.table_config import (
     TableConfig,
@@ -53,9 +54,14 @@ class Commits:
     ) -> None:
         carried = {SCHEMA_KEY: text, **(extra or {})}
         content = encode_commit_metadata(CommitMetadata(extra_metadata=carried, operation_type=operation))
-        requested = create_requested(self.storage, f"202601010000{number:02}000", action, b"")
+        requested = create_requested(Unfenced(self.storage), f"202601010000{number:02}000", action, b"")
         completion = f"202601010001{completes if completes is not None else number:02}000"
-        complete(self.storage, create_inflight(self.storage, requested, b""), completion, content)
+        complete(
+            Unfenced(self.storage),
+            create_inflight(Unfenced(self.storage), requested, b""),
+            completion,
+            content,
+        )
 
     def schema(self) -> TableSchema | None:
         return table_schema(self.storage, config(), load_timeline(self.storage))

@@ -10,6 +10,7 @@ from testing.memory_storage import InMemoryStorage
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
 from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.slices import FileSlice
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_container import encode_container
@@ -68,12 +69,12 @@ def replaces(*file_ids: str) -> bytes:
 
 def commit(storage: InMemoryStorage, n: int, action: Action = Action.COMMIT, content: bytes = b"") -> None:
     plan = clustering_plan() if action is Action.CLUSTERING else b""
-    inflight = create_inflight(storage, create_requested(storage, t(n), action, plan))
-    complete(storage, inflight, t(n + 1), content)
+    inflight = create_inflight(Unfenced(storage), create_requested(Unfenced(storage), t(n), action, plan))
+    complete(Unfenced(storage), inflight, t(n + 1), content)
 
 
 def plan(storage: InMemoryStorage, n: int, action: Action, content: bytes) -> None:
-    create_requested(storage, t(n), action, content)
+    create_requested(Unfenced(storage), t(n), action, content)
 
 
 def compaction_of(file_id: str) -> bytes:

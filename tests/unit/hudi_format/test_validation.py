@@ -22,6 +22,7 @@ from tidemark.hudi_format.index_definitions import (
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import (
     TableDefinition,
     TableType,
@@ -284,7 +285,7 @@ def test_another_writers_pending_instant_is_refused_unless_it_is_ours_or_not_ask
     table: InMemoryStorage, action: Action
 ) -> None:
     instant = "20260101000000000"
-    create_inflight(table, create_requested(table, instant, action))
+    create_inflight(Unfenced(table), create_requested(Unfenced(table), instant, action))
     with pytest.raises(UnsupportedTableError, match=instant):
         check_servable(table)
     assert check_servable(table, own_pending=[instant])
@@ -295,7 +296,7 @@ def test_another_writers_pending_instant_is_refused_unless_it_is_ours_or_not_ask
 def test_a_pending_compaction_or_clean_does_not_stand_in_the_way(
     table: InMemoryStorage, action: Action
 ) -> None:
-    create_requested(table, "20260101000000000", action, b"plan")
+    create_requested(Unfenced(table), "20260101000000000", action, b"plan")
     assert check_servable(table)
 
 
@@ -327,7 +328,7 @@ def test_local_time_is_pinned_to_utc_once_no_instant_lies_ahead(table: InMemoryS
     update_properties(table, {"hoodie.table.timeline.timezone": "LOCAL"})
     clock = ManualClock()
     nine_hours_ahead = instant_from_ms(clock.now_ms() + 9 * 3_600_000)
-    create_requested(table, nine_hours_ahead, Action.COMPACTION, root=METADATA_TABLE_ROOT)
+    create_requested(Unfenced(table), nine_hours_ahead, Action.COMPACTION, root=METADATA_TABLE_ROOT)
     with pytest.raises(UnsupportedTableError, match=nine_hours_ahead):
         pin_timezone(table, clock)
     clock.sleep_ms(9 * 3_600_000 + 1)

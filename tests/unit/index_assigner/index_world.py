@@ -24,6 +24,7 @@ from tidemark.hudi_format.file_group.changes import Deletes
 from tidemark.hudi_format.file_group.log_blocks import data_log_bytes
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.table_config import MergeMode
@@ -87,7 +88,7 @@ class DataTable(IndexedTable):
         for group in sorted({*gone, *placed}):
             self._write_group(instant, group, placed.get(group, {}), gone.get(group, {}))
         completion = self.times.next()
-        complete(self.storage, data, completion, encode_commit_metadata(CommitMetadata()))
+        complete(Unfenced(self.storage), data, completion, encode_commit_metadata(CommitMetadata()))
         for key, number in index.items():
             if number is None:
                 del self.live[key], self.rows[key]

@@ -11,6 +11,7 @@ from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
 
 NOTHING = Known(None, frozenset(), "0", 0, 0)
@@ -92,7 +93,7 @@ def test_a_seen_commit_that_was_rolled_back_is_in_no_shard_any_more(assigners):
         found = load_timeline(table.storage, root).find(undone.requested)
         assert found is not None
         table.storage.delete(instant_path(found, root))
-    rollback_pending(table.storage, undone.requested, table.times)
+    rollback_pending(Unfenced(table.storage), undone.requested, table.times)
     for each in (known, msgspec.structs.replace(table.known(), generation=1, stamps_from=1)):
         two = assigners(table).open(each)
         assert two.ask(["gone"])["gone"].group is None

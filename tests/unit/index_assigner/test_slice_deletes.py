@@ -31,6 +31,7 @@ from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.file_group.log_blocks import read_log_deletes
 from tidemark.hudi_format.file_group.slice_reader import merge_columns, read_slice
 from tidemark.hudi_format.ordering import NO_ORDERING
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.timeline import Action
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.slice_deletes import DeletedKeys, SliceDeletes
@@ -230,7 +231,7 @@ class _CleanedWhileListed:
         listed = self._storage.list(path)
         if path == "p" and self._left:
             self._left -= 1
-            create_requested(self._storage, f"2999010100000000{self._left}", Action.CLEAN)
+            create_requested(Unfenced(self._storage), f"2999010100000000{self._left}", Action.CLEAN)
         return listed
 
 

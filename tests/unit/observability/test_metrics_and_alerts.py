@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.unit.observability.exposed_metrics import all_metrics, exposed_name
-from tidemark.hudi_format.commit.lock import LOCK_PATH
+from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.stream_runtime.metrics import UNITS
 
 ROOT = Path(__file__).resolve().parents[3]

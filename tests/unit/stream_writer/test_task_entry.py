@@ -7,7 +7,7 @@ import pytest
 from testing.clock import ManualClock
 from tidemark.epoch_protocol.errors import IncompleteRangeError
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.errors import FileMissingError, StagingGoneError
+from tidemark.hudi_format.errors import FencedOutError, FileMissingError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.failpoint import ENVIRONMENT_VARIABLE, FailpointHitError
 from tidemark.stream_writer import task_entry, task_outcome
@@ -32,7 +32,7 @@ def _run(error: Exception, attempt: int):
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(StagingGoneError("void"), ErrorKind.FENCED), (IncompleteRangeError("torn"), ErrorKind.CORRUPT)],
+    [(FencedOutError("void"), ErrorKind.FENCED), (IncompleteRangeError("torn"), ErrorKind.CORRUPT)],
 )
 def test_error_that_no_retry_cures_is_an_answer_at_the_first_attempt(error, kind) -> None:
     failed = _run(error, attempt=0)
@@ -86,7 +86,7 @@ def test_success_carries_the_worker_it_ran_in() -> None:
     [
         TaskSucceeded((b"{}",), (RecordIndexFile(1, 2, 3, 4),), {"read": 1.5}, 12, 34),
         TaskFailed("OSError", "full", "trace", 3),
-        TaskFailed("StagingGoneError", "void", "trace", 0, ErrorKind.FENCED),
+        TaskFailed("FencedOutError", "void", "trace", 0, ErrorKind.FENCED),
     ],
 )
 def test_outcome_survives_the_way_to_the_driver(outcome) -> None:

@@ -34,6 +34,7 @@ from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -81,7 +82,7 @@ class Damage:
         instant = self.times.next()
         content = write_record_index_log(entries, instant)
         log = record_index_log(instant, shard, len(content), len(locations), 1 - len(locations))
-        publish_log(self.storage, log, content)
+        publish_log(Unfenced(self.storage), log, content)
         return self.metadata_commit(instant, [], [log])
 
     def files_say(self, path: str, size: int | None) -> str:
@@ -94,14 +95,17 @@ class Damage:
     ) -> str:
         on_read = (self.path / ".hoodie/hoodie.properties").read_text().count("MERGE_ON_READ")
         action = Action.DELTA_COMMIT if on_read else Action.COMMIT
-        requested = create_requested(self.storage, instant, action)
-        data = create_inflight(self.storage, requested, encode_commit_metadata(CommitMetadata()))
-        inflight = begin_delta_commit(self.storage, instant)
-        files = publish_files_log(self.storage, instant, changes)
+        requested = create_requested(Unfenced(self.storage), instant, action)
+        data = create_inflight(Unfenced(self.storage), requested, encode_commit_metadata(CommitMetadata()))
+        inflight = begin_delta_commit(Unfenced(self.storage), instant)
+        files = publish_files_log(Unfenced(self.storage), instant, changes)
         complete_delta_commit(
-            self.storage, inflight, self.times.next(), delta_commit_metadata(instant, [*logs, files])
+            Unfenced(self.storage),
+            inflight,
+            self.times.next(),
+            delta_commit_metadata(instant, [*logs, files]),
         )
-        complete(self.storage, data, self.times.next(), encode_commit_metadata(CommitMetadata()))
+        complete(Unfenced(self.storage), data, self.times.next(), encode_commit_metadata(CommitMetadata()))
         return instant
 
     def compact_index(self) -> str:
@@ -109,13 +113,13 @@ class Damage:
         instant.
         """
         requested = create_requested(
-            self.storage, self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
+            Unfenced(self.storage), self.times.next(), Action.COMPACTION, b"plan", root=METADATA_TABLE_ROOT
         )
-        inflight = create_inflight(self.storage, requested, root=METADATA_TABLE_ROOT)
+        inflight = create_inflight(Unfenced(self.storage), requested, root=METADATA_TABLE_ROOT)
         stats = [self._index_base(shard, inflight.requested) for shard in range(self.snapshot.num_shards)]
         metadata = CommitMetadata(write_stats={"record_index": tuple(stats)}, compacted=True)
         content = encode_commit_metadata(metadata)
-        complete(self.storage, inflight, self.times.next(), content, root=METADATA_TABLE_ROOT)
+        complete(Unfenced(self.storage), inflight, self.times.next(), content, root=METADATA_TABLE_ROOT)
         return inflight.requested
 
     def rebuild_index(self) -> None:
@@ -126,8 +130,8 @@ class Damage:
             self.remove(info.path)
         stats = [self._index_base(shard, bootstrap) for shard in range(self.snapshot.num_shards)]
         content = encode_commit_metadata(CommitMetadata(write_stats={"record_index": tuple(stats)}))
-        inflight = begin_delta_commit(self.storage, bootstrap)
-        complete(self.storage, inflight, self.times.next(), content, root=METADATA_TABLE_ROOT)
+        inflight = begin_delta_commit(Unfenced(self.storage), bootstrap)
+        complete(Unfenced(self.storage), inflight, self.times.next(), content, root=METADATA_TABLE_ROOT)
 
     def _index_base(self, shard: int, instant: str) -> WriteStat:
         found = self._entries[shard]
@@ -187,12 +191,12 @@ def epoch_commit(
     storage, times = LocalStorage(path), InstantGenerator(SystemClock())
     times.observe(load_timeline(storage).times())
     instant = times.next()
-    requested = create_requested(storage, instant, Action.DELTA_COMMIT)
-    data = create_inflight(storage, requested, encode_commit_metadata(CommitMetadata()))
-    inflight = begin_delta_commit(storage, instant)
-    files = publish_files_log(storage, instant, [])
+    requested = create_requested(Unfenced(storage), instant, Action.DELTA_COMMIT)
+    data = create_inflight(Unfenced(storage), requested, encode_commit_metadata(CommitMetadata()))
+    inflight = begin_delta_commit(Unfenced(storage), instant)
+    files = publish_files_log(Unfenced(storage), instant, [])
     metadata = delta_commit_metadata(instant, [files], extra(index_says or epoch))
-    complete_delta_commit(storage, inflight, times.next(), metadata)
+    complete_delta_commit(Unfenced(storage), inflight, times.next(), metadata)
     content = CommitMetadata(extra_metadata=extra(epoch))
-    complete(storage, data, times.next(), encode_commit_metadata(content))
+    complete(Unfenced(storage), data, times.next(), encode_commit_metadata(content))
     return instant

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.table_verification.damage import DAYS, Damage, changed_table
 from tests.unit.tidemark_cli.table_files import new_table, orders
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Listing
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -47,7 +48,10 @@ def test_clean_that_has_not_ended_may_have_deleted_what_no_reader_needs(tmp_path
     assert len(of_day) == 2
     damage.remove(of_day[0])
     assert kinds(verified(path)) == {Kind.FILE_MISSING: 1}
-    create_inflight(damage.storage, create_requested(damage.storage, damage.times.next(), Action.CLEAN))
+    create_inflight(
+        Unfenced(damage.storage),
+        create_requested(Unfenced(damage.storage), damage.times.next(), Action.CLEAN),
+    )
     assert verified(path).agrees
     damage.remove(of_day[1])
     assert verified(path).findings.examples[Kind.FILE_MISSING] == [of_day[1]]
@@ -63,11 +67,11 @@ class CleanerAtWork(LocalStorage):
     def walk(self, path: str) -> Listing:
         if self.rounds and path == DAYS[0]:
             self.rounds -= 1
-            damage = Damage(Path(self.base_uri))
+            us, damage = Unfenced(self), Damage(Path(self.base_uri))
             damage.remove(self.victims.pop())
             instant = damage.times.next()
-            started = create_inflight(self, create_requested(self, instant, Action.CLEAN))
-            complete(self, started, damage.times.next(), b"")
+            started = create_inflight(us, create_requested(us, instant, Action.CLEAN))
+            complete(us, started, damage.times.next(), b"")
         return super().walk(path)
 
 

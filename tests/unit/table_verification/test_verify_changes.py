@@ -22,6 +22,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 )
 from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.replaced_rows import ReplacedRows
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType
@@ -276,9 +277,11 @@ def dropped_nothing(damage: Damage) -> str:
     storage, instant = damage.storage, damage.times.next()
     for state in ("requested", "inflight"):
         storage.create(f".hoodie/timeline/{instant}.replacecommit.{state}", b"")
-    inflight = begin_delta_commit(storage, instant)
-    files = publish_files_log(storage, instant, [])
-    complete_delta_commit(storage, inflight, damage.times.next(), delta_commit_metadata(instant, [files]))
+    inflight = begin_delta_commit(Unfenced(storage), instant)
+    files = publish_files_log(Unfenced(storage), instant, [])
+    complete_delta_commit(
+        Unfenced(storage), inflight, damage.times.next(), delta_commit_metadata(instant, [files])
+    )
     record = {
         "partitionToWriteStats": {},
         "compacted": False,

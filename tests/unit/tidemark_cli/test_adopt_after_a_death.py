@@ -13,11 +13,13 @@ import pytest
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.cli.tables import adopt_table, check_moved
-from tidemark.commit_coordinator.commit.staging import open_term, term_dir
 from tidemark.commit_coordinator.offline.adoption import AdoptionError
 from tidemark.config import TableConfigFile, load_config
 from tidemark.console.errors import FAILED, exit_code_of
-from tidemark.hudi_format.commit.lock import TableLock, read_lock
+from tidemark.hudi_format.publication.folder_lock import folder_lock
+from tidemark.hudi_format.publication.folders import open_term, term_dir
+from tidemark.hudi_format.publication.locate import read_lock
+from tidemark.hudi_format.publication.tickets import TermId
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.ids import SystemIds
@@ -33,7 +35,7 @@ class Left:
         assert main(["table", "create", "-c", str(file)]) == 0
         self.config: TableConfigFile = load_config(file)
         self.storage = LocalStorage(folder / "table")
-        lock = TableLock(self.storage, CLOCK, IDS, term=5, term_dir=open_term(self.storage, 5), ledger="")
+        lock = folder_lock(self.storage, CLOCK, IDS, TermId(5), open_term(self.storage, 5))
         lock.acquire(60_000)
 
 

@@ -17,7 +17,7 @@ from tests.unit.tidemark_cli.table_files import new_table, write_config
 from tidemark.cli import letters
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.opening.ledger_identity import ledger_id, location_of
 from tidemark.commit_coordinator.opening.sign_of_life import SIGN
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics, open_inputs

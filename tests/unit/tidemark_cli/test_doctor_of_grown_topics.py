@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from testing.terms import begin_term
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.commit.staging import open_term
 from tidemark.commit_coordinator.input.watch import InputWatch
 from tidemark.commit_coordinator.opening.topics_setup import check_recorded, ensure_topics, open_inputs
 from tidemark.config import load_config
@@ -32,7 +32,7 @@ class Grown:
         opened = open_inputs(config, storage, self.cluster.admin)
         check_recorded(storage, ensure_topics(config, self.cluster.admin))
         watch = InputWatch(config, storage, self.cluster.admin, opened.topics, lambda _: None)
-        watch.took_over(open_term(storage, 1), opened.recorded)
+        watch.took_over(begin_term(storage), opened.recorded)
         inspected = SimpleNamespace(cluster=lambda: ClusterFacts("", {}), topic=self.topic, topics=list)
         monkeypatch.setattr(plan, "_inspection", lambda _: inspected)
         monkeypatch.setattr(

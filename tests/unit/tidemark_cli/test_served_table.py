@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from testing.ids import SeededIds
+from testing.terms import begin_term
 from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.ledger_client.memory_cluster import MemoryCluster
 from tests.unit.tidemark_cli.table_files import write_config
@@ -20,14 +21,15 @@ from tidemark.cli.main import main
 from tidemark.commit_coordinator.admin.limits import SERVICE_NAME
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.calls.reader_death_record import READER_DEATHS, ReaderDeaths
-from tidemark.commit_coordinator.commit.staging import open_term, show_owner, term_dir
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening import sign_of_life
+from tidemark.commit_coordinator.opening.served import show_owner
 from tidemark.commit_coordinator.opening.sign_of_life import SIGN, SignOfLife
 from tidemark.config import load_config
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.hudi_format.publication.folders import term_dir
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.served_by import Served as Answer
@@ -66,7 +68,7 @@ def coordinator() -> Iterator[Served]:
 def own(folder: Path, owner: str) -> None:
     """What a coordinator leaves with the table that it took over."""
     storage = LocalStorage(folder)
-    show_owner(storage, open_term(storage, 1), owner)
+    show_owner(begin_term(storage), owner)
 
 
 def says_serving(storage: LocalStorage) -> bool:
@@ -141,7 +143,7 @@ def test_a_table_that_is_served_at_another_address_gets_no_new_ledger(
     config = str(write_config(tmp_path, coordinator="127.0.0.1:1"))
     assert main(["table", "create", "-c", config]) == 0
     storage = LocalStorage(tmp_path / "table")
-    with SignOfLife(storage, open_term(storage, 1), "coordinator-a"):
+    with SignOfLife(begin_term(storage), "coordinator-a"):
         while not storage.exists(SIGN):
             time.sleep(0.01)
         capsys.readouterr()

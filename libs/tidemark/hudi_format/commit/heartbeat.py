@@ -8,10 +8,9 @@ after completion or rollback.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 
-from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.publication.port import Publication, Term
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import DATA_ROOT
 
@@ -24,27 +23,23 @@ def heartbeat_path(instant: str, root: str = DATA_ROOT) -> str:
     return join_path(root, ".heartbeat", instant)
 
 
-def beat(storage: Storage, instant: str, root: str = DATA_ROOT) -> None:
-    """Says that the instant's writer lives; to be repeated every `INTERVAL_MS` at least."""
-    storage.touch(heartbeat_path(instant, root))
+def begin(term: Term, instant: str) -> None:
+    """The first beat; to be followed by one every `INTERVAL_MS` at least. Repeatable. Raises
+    `FencedOutError`.
+    """
+    term.put_pending(heartbeat_path(instant), b"")
+    keep(term, instant)
 
 
-def begin(storage: Storage, instant: str, staging_dir: str) -> None:
-    """The first beat, behind the staging folder's fence. Repeatable. Raises `StagingGoneError`."""
-    with contextlib.suppress(AlreadyExistsError):
-        storage.publish(staging_dir, heartbeat_path(instant), b"")
-    keep(storage, instant)
-
-
-def keep(storage: Storage, instant: str) -> None:
+def keep(term: Term, instant: str) -> None:
     """Beats if the heartbeat is there: one that another writer has ended with its instant stays away."""
-    storage.touch(heartbeat_path(instant), create=False)
+    term.keep_pending(heartbeat_path(instant))
 
 
-def is_alive(storage: Storage, instant: str, now_ms: int, root: str = DATA_ROOT) -> bool:
+def is_alive(publication: Publication, instant: str, now_ms: int) -> bool:
     """Whether the last beat is not older than Hudi's writers tolerate."""
-    info = storage.stat(heartbeat_path(instant, root))
-    return info is not None and now_ms - info.mtime_ms <= INTERVAL_MS * MISSES_TOLERATED
+    beaten_ms = publication.written_ms(heartbeat_path(instant))
+    return beaten_ms is not None and now_ms - beaten_ms <= INTERVAL_MS * MISSES_TOLERATED
 
 
 def stop(storage: Storage, instant: str, root: str = DATA_ROOT) -> bool:

@@ -5,13 +5,14 @@ its name says whose it is, and another version of the writer may have made it. A
 counts only with the very content that would have been written. Nothing here decides; the caller holds the
 table's lock where the protocol says so (ARCHITECTURE.md, "Commit").
 
-With `staging_dir` a file appears by `Storage.publish` out of that folder, so that a writer whose term is
-over makes nothing: the step raises `StagingGoneError` instead.
+A writer whose term is over makes nothing: the step raises `FencedOutError` instead.
 """
 
 from __future__ import annotations
 
-from tidemark.hudi_format.errors import AlreadyExistsError, TimelineConflictError
+from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.publication.port import Publisher
+from tidemark.hudi_format.publication.tickets import Lease
 from tidemark.hudi_format.storage.base import FileContent, Storage, join_path
 from tidemark.hudi_format.timeline import DATA_ROOT, Action, Instant, State
 from tidemark.hudi_format.timeline.instant import parse_file_name
@@ -23,67 +24,65 @@ def instant_path(instant: Instant, root: str = DATA_ROOT) -> str:
 
 
 def create_requested(
-    storage: Storage,
+    by: Publisher,
     requested: str,
     action: Action,
     data: FileContent = b"",
     *,
     root: str = DATA_ROOT,
-    staging_dir: str | None = None,
 ) -> Instant:
     """Makes the requested file; `data` is the plan, empty for commits and deltacommits.
 
     Raises `TimelineConflictError` when the file exists with another content.
     """
     instant = Instant(requested, action, State.REQUESTED)
-    _put(storage, instant_path(instant, root), data, staging_dir)
+    _put(by, instant_path(instant, root), data, name_decides=False)
     return instant
 
 
 def create_inflight(
-    storage: Storage,
+    by: Publisher,
     instant: Instant,
     data: FileContent = b"",
     *,
     root: str = DATA_ROOT,
-    staging_dir: str | None = None,
 ) -> Instant:
     """Makes the inflight file of a requested instant; `data` is commit metadata for commits, else empty.
 
     Raises `TimelineConflictError` when the requested file is gone (rolled back).
     """
-    _require(storage, instant, root)
+    _require(by.storage, instant, root)
     inflight = instant.to(State.INFLIGHT)
-    _put(storage, instant_path(inflight, root), data, staging_dir, any_content=True)
+    _put(by, instant_path(inflight, root), data)
     return inflight
 
 
 def complete(
-    storage: Storage,
+    by: Publisher,
     instant: Instant,
     completion: str,
     data: FileContent,
     *,
     root: str = DATA_ROOT,
-    staging_dir: str | None = None,
+    lease: Lease | None = None,
 ) -> Instant:
     """Makes the completed file of an inflight instant: the one write that lets it take effect.
 
     Before it no reader sees anything of the instant, after it all of it. Raises `TimelineConflictError`
     when the instant was rolled back (its inflight file is gone), or is completed at another time. Hold the
     table's lock: the completion time is in the name, so the file alone excludes nobody (FORMAT.md,
-    section 8.2).
+    section 8.2). `lease` is that lock's.
     """
     completed = instant.to(State.COMPLETED, completion)
-    already = completed_file(storage, instant.requested, root)
+    already = completed_file(by.storage, instant.requested, root)
     if already is not None and already != completed.file_name:
         raise TimelineConflictError(f"{completed.file_name}: the instant is completed already as {already}")
     if already is not None:
         # Whoever made it may have died before the name was durable.
-        storage.sync_dir(join_path(root, "timeline"))
+        by.storage.sync_dir(join_path(root, "timeline"))
     else:
-        _require(storage, instant, root)
-        _put(storage, instant_path(completed, root), data, staging_dir, any_content=True)
+        _require(by.storage, instant, root)
+        _put(by, instant_path(completed, root), data, lease=lease)
     return completed
 
 
@@ -112,15 +111,6 @@ def _require(storage: Storage, instant: Instant, root: str) -> None:
 
 
 def _put(
-    storage: Storage, path: str, data: FileContent, staging_dir: str | None, any_content: bool = False
+    by: Publisher, path: str, data: FileContent, *, name_decides: bool = True, lease: Lease | None = None
 ) -> None:
-    try:
-        if staging_dir is None:
-            storage.create(path, data)
-        else:
-            storage.publish(staging_dir, path, data)
-    except AlreadyExistsError as error:
-        if not any_content and storage.read(path) != bytes(data):
-            raise TimelineConflictError(
-                f"{path} exists with another content: another writer made it"
-            ) from error
+    by.publish([by.prepare(path, data, name_decides=name_decides)], lease)

@@ -12,19 +12,18 @@ file. There are two forms, and Hudi's rollback takes both (tests/interop):
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from tidemark.hudi_format.errors import (
-    AlreadyExistsError,
     CorruptFileError,
     FileMissingError,
     TimelineConflictError,
     damage_in,
 )
+from tidemark.hudi_format.publication.port import Attempt
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import DATA_ROOT
 
@@ -57,51 +56,31 @@ def marker_folder(instant: str, root: str = DATA_ROOT) -> str:
 
 
 def create_marker(
-    storage: Storage,
-    instant: str,
-    data_path: str,
-    marker_type: MarkerType,
-    root: str = DATA_ROOT,
-    *,
-    staging_dir: str | None = None,
+    by: Attempt, instant: str, data_path: str, marker_type: MarkerType, root: str = DATA_ROOT
 ) -> None:
     """Announces a data file; repeatable. `data_path` is `<partition>/<file name>`, relative to the base.
 
-    With `staging_dir` a writer whose attempt is void leaves no marker behind: raises `StagingGoneError`.
+    A writer whose attempt is void leaves no marker behind: raises `FencedOutError`.
     """
     path = join_path(marker_folder(instant, root), f"{data_path}{_INFIX}{marker_type.value}")
-    with contextlib.suppress(AlreadyExistsError):
-        if staging_dir is None:
-            storage.create(path, b"")
-        else:
-            storage.publish(staging_dir, path, b"")
+    by.put_pending(path, b"")
 
 
 def create_marker_list(
-    storage: Storage,
-    instant: str,
-    number: int,
-    announced: Iterable[Marker],
-    root: str = DATA_ROOT,
-    *,
-    staging_dir: str | None = None,
+    by: Attempt, instant: str, number: int, announced: Iterable[Marker], root: str = DATA_ROOT
 ) -> None:
     """Announces all data files of one writer in its own list, `MARKERS<number>`; repeatable with the same
     ones.
 
-    Raises `TimelineConflictError` when the list exists and lacks one of them, `StagingGoneError` as
+    Raises `TimelineConflictError` when the list exists and lacks one of them, `FencedOutError` as
     `create_marker`. An instant has markers of one form only: Hudi looks for lists, or else for single files.
     """
     folder = marker_folder(instant, root)
     lines = [f"{each.data_path}{_INFIX}{each.marker_type}\n" for each in sorted(announced)]
     path = join_path(folder, f"{_LIST_FILE}{number}")
     for name, content in ((join_path(folder, _TYPE_FILE), _LISTED), (path, "".join(lines).encode())):
-        with contextlib.suppress(AlreadyExistsError):
-            if staging_dir is None:
-                storage.create(name, content)
-            else:
-                storage.publish(staging_dir, name, content)
-    missing = set(lines).difference(_text(storage.read(path), path).splitlines(keepends=True))
+        by.put_pending(name, content)
+    missing = set(lines).difference(_text(by.storage.read(path), path).splitlines(keepends=True))
     if missing:
         raise TimelineConflictError(f"{path} exists and does not announce {min(missing).strip()}")
 

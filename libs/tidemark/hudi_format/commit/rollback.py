@@ -8,8 +8,8 @@ completed 3. data files of T deleted, found by T's markers; then T's inflight an
 timeline: R completed 5. T's markers, then T's heartbeat removed
 
 R completes only after every deletion is durable: a file of T that came back later would become rows once
-archival moves the timeline's start past T (FORMAT.md, section 3.7). Before all this the caller renames the
-attempt's staging folder away, so that none of its writers publishes anything afterwards, and takes the
+archival moves the timeline's start past T (FORMAT.md, section 3.7). Before all this the caller closes the
+attempt (`Term.close_attempt`), so that none of its writers publishes anything afterwards, and takes the
 table's lock.
 """
 
@@ -29,6 +29,7 @@ from tidemark.hudi_format.commit.instants import (
 )
 from tidemark.hudi_format.errors import CorruptFileError, TimelineConflictError
 from tidemark.hudi_format.model import InstantGenerator, instant_to_ms, is_instant_time
+from tidemark.hudi_format.publication.port import Publisher
 from tidemark.hudi_format.storage.base import Storage, join_path, name_of, parent_of
 from tidemark.hudi_format.timeline import (
     DATA_ROOT,
@@ -64,30 +65,26 @@ class RollbackOutcome:
 
 
 def rollback_pending(
-    storage: Storage,
-    requested: str,
-    generator: InstantGenerator,
-    *,
-    staging_dir: str | None = None,
-    search: bool = False,
+    by: Publisher, requested: str, generator: InstantGenerator, *, search: bool = False
 ) -> RollbackOutcome:
     """Rolls back the pending commit or deltacommit T = `requested`, with or without metadata table.
 
     `search`: somebody else rolled T back before, and took the markers along, while T's writers were still at
     work. What they made since then is looked for in every partition when T is on no timeline any more.
 
-    Hold the table's lock. `staging_dir` is the coordinator term's staging folder: with it a coordinator
-    whose term is over completes no instant. Raises `TimelineConflictError` when T is completed, or is no
-    write that can be rolled back; `CorruptFileError` when a marker names a file that is not T's.
+    Hold the table's lock. A coordinator whose term is over completes no instant. Raises
+    `TimelineConflictError` when T is completed, or is no write that can be rolled back; `CorruptFileError`
+    when a marker names a file that is not T's.
     """
     if not is_instant_time(requested):
         raise TimelineConflictError(f"{requested!r} is no instant time")
+    storage = by.storage
     data = load_timeline(storage)
     metadata = load_timeline(storage, METADATA_TABLE_ROOT)
     target = data.find(requested)
     if target is not None and (target.is_completed or target.action not in _ROLLED_BACK):
         raise TimelineConflictError(f"{target.file_name} is no pending write: it cannot be rolled back")
-    work = _Work(storage, requested, staging_dir, search and target is None)
+    work = _Work(by, requested, search and target is None)
     rollback = _pending_rollback(storage, data, requested)
     if target is None and rollback is None:
         deleted = work.delete_metadata_files() + work.delete_data_files()
@@ -109,10 +106,14 @@ def rollback_pending(
 class _Work:
     """The effects of one rollback of the instant `requested`."""
 
-    storage: Storage
+    by: Publisher
     requested: str
-    staging_dir: str | None
     search: bool
+
+    @property
+    def storage(self) -> Storage:
+        """The table's folder."""
+        return self.by.storage
 
     def data_files(self) -> list[str]:
         """The data files that T's markers name, whether or not they came into being; with `search` also
@@ -159,15 +160,8 @@ class _Work:
                 for path in files
             )
             plan = RollbackPlan(instant_to_rollback=self.requested, action=action.value, requests=requests)
-            create_requested(
-                self.storage,
-                rollback,
-                Action.ROLLBACK,
-                encode_rollback_plan(plan),
-                root=root,
-                staging_dir=self.staging_dir,
-            )
-        return create_inflight(self.storage, requested, root=root, staging_dir=self.staging_dir)
+            create_requested(self.by, rollback, Action.ROLLBACK, encode_rollback_plan(plan), root=root)
+        return create_inflight(self.by, requested, root=root)
 
     def rollback_metadata_table(
         self, timeline: Timeline, rollback: str, generator: InstantGenerator
@@ -225,14 +219,7 @@ class _Work:
                 for partition, files in sorted(partitions.items())
             ),
         )
-        complete(
-            self.storage,
-            inflight,
-            completion,
-            encode_rollback_metadata(metadata),
-            root=root,
-            staging_dir=self.staging_dir,
-        )
+        complete(self.by, inflight, completion, encode_rollback_metadata(metadata), root=root)
 
     def remove_traces(self) -> None:
         """Step 5. The heartbeat goes last: while it is there, no other writer trips over a half rolled back

@@ -28,6 +28,7 @@ from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTIT
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.properties import format_properties
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.table_config import read_properties, table_checksum, update_properties
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, load_timeline
@@ -101,12 +102,13 @@ def _bootstrap_partition(
         )
     if completed_file(storage, instant, METADATA_TABLE_ROOT) is not None:
         return
-    requested = create_requested(storage, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
-    inflight = create_inflight(storage, requested, root=METADATA_TABLE_ROOT)
+    by = Unfenced(storage)
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
+    inflight = create_inflight(by, requested, root=METADATA_TABLE_ROOT)
     metadata = CommitMetadata(
         extra_metadata={SCHEMA_KEY: commit_schema()}, operation_type=OPERATION_BULK_INSERT_PREPPED
     )
-    complete(storage, inflight, completion, encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
+    complete(by, inflight, completion, encode_commit_metadata(metadata), root=METADATA_TABLE_ROOT)
 
 
 def partition_metadata(instant: str, depth: int) -> bytes:

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import read_document
 
@@ -42,21 +43,20 @@ def checked_replacecommits(storage: Storage, there: Set[str]) -> frozenset[str]:
     return stored if stored <= there else frozenset()
 
 
-def keep_checked(storage: Storage, names: Set[str], there: Set[str], fence: str | None = None) -> None:
-    """Adds these to what is kept and holds. ``there``: as above. ``fence``: the term's folder of a
-    coordinator.
+def keep_checked(storage: Storage, names: Set[str], there: Set[str], by: Term | None = None) -> None:
+    """Adds these to what is kept and holds. ``there``: as above. ``by``: the term of a coordinator.
 
-    Raises OSError, and StagingGoneError where the term is over.
+    Raises OSError, and FencedOutError where the term is over.
     """
     stored = _stored(storage)
     kept = names | (stored if stored is not None and stored <= there else frozenset())
     if kept == stored:
         return
     content = msgspec.json.encode(CheckedIndex(sorted(kept)))
-    if fence is None:
+    if by is None:
         storage.replace(CHECKED_INDEX, content)
     else:
-        storage.publish(fence, CHECKED_INDEX, content, overwrite=True)
+        by.replace(CHECKED_INDEX, content)
 
 
 def _stored(storage: Storage) -> frozenset[str] | None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidemark.hudi_format.commit.instants import complete, create_inflight, create_requested
-from tidemark.hudi_format.errors import AlreadyExistsError, HudiFormatError, TimelineConflictError
+from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.names import LogFileName
 from tidemark.hudi_format.log_file import BlockType, HeaderKey, empty_delete_content, frame_block
 from tidemark.hudi_format.metadata_table.file_ids import (
@@ -34,7 +34,9 @@ from tidemark.hudi_format.metadata_table.file_ids import (
 from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FileChange, write_files_log
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
-from tidemark.hudi_format.storage.base import Storage, join_path, name_of
+from tidemark.hudi_format.publication.port import Publisher
+from tidemark.hudi_format.publication.tickets import Lease
+from tidemark.hudi_format.storage.base import join_path, name_of
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action, Instant
 from tidemark.hudi_format.timeline.avro_records import (
     SCHEMA_KEY,
@@ -99,34 +101,23 @@ def file_changes(stats: Iterable[WriteStat]) -> list[FileChange]:
     return [FileChange(stat.partition_path, name_of(stat.path), stat.file_size_in_bytes) for stat in stats]
 
 
-def publish_files_log(
-    storage: Storage, instant: str, changes: Sequence[FileChange], staging_dir: str | None = None
-) -> MetadataLogFile:
+def publish_files_log(by: Publisher, instant: str, changes: Sequence[FileChange]) -> MetadataLogFile:
     """Writes the `files` log file of the deltacommit. Repeatable.
 
-    Raises TimelineConflictError when the file exists with another content, StagingGoneError when the writer
+    Raises TimelineConflictError when the file exists with another content, FencedOutError when the writer
     is fenced.
     """
     data = write_files_log(changes, instant)
     log = files_log(instant, len(data), len({change.partition_path for change in changes}) + 1)
-    publish_log(storage, log, data, staging_dir)
+    publish_log(by, log, data)
     return log
 
 
-def publish_log(storage: Storage, log: MetadataLogFile, data: bytes, staging_dir: str | None = None) -> None:
-    """Writes one log file, out of the staging folder where one is given. Repeatable with the same data."""
+def publish_log(by: Publisher, log: MetadataLogFile, data: bytes) -> None:
+    """Writes one log file. Repeatable with the same data."""
     if len(data) != log.size:
         raise HudiFormatError(f"{log.path}: {len(data)} bytes, but its description says {log.size}")
-    try:
-        if staging_dir is None:
-            storage.create(log.path, data)
-        else:
-            storage.publish(staging_dir, log.path, data)
-    except AlreadyExistsError as error:
-        if storage.read(log.path) != data:
-            raise TimelineConflictError(
-                f"{log.path} exists with another content: another writer made it"
-            ) from error
+    by.publish([by.prepare(log.path, data)])
 
 
 def delta_commit_metadata(
@@ -147,44 +138,26 @@ def delta_commit_metadata(
     )
 
 
-def begin_delta_commit(storage: Storage, instant: str, staging_dir: str | None = None) -> Instant:
+def begin_delta_commit(by: Publisher, instant: str) -> Instant:
     """Makes the requested and the inflight file. Repeatable. Raises TimelineConflictError,
-    StagingGoneError.
+    FencedOutError.
     """
-    requested = create_requested(
-        storage, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT, staging_dir=staging_dir
-    )
+    requested = create_requested(by, instant, Action.DELTA_COMMIT, root=METADATA_TABLE_ROOT)
     nothing_yet = CommitMetadata(operation_type=OPERATION_UPSERT_PREPPED)
-    return create_inflight(
-        storage,
-        requested,
-        encode_commit_metadata(nothing_yet),
-        root=METADATA_TABLE_ROOT,
-        staging_dir=staging_dir,
-    )
+    return create_inflight(by, requested, encode_commit_metadata(nothing_yet), root=METADATA_TABLE_ROOT)
 
 
 def complete_delta_commit(
-    storage: Storage,
-    inflight: Instant,
-    completion: str,
-    metadata: CommitMetadata,
-    staging_dir: str | None = None,
+    by: Publisher, inflight: Instant, completion: str, metadata: CommitMetadata, lease: Lease | None = None
 ) -> Instant:
     """Completes the deltacommit. Repeatable with the same completion time and metadata; hold the table's
-    lock.
+    lock, whose `lease` it is.
 
     Readers still see nothing of it until the data instant completes. Raises TimelineConflictError when the
-    instant was rolled back or completed otherwise, StagingGoneError when the writer is fenced.
+    instant was rolled back or completed otherwise, FencedOutError when the writer is fenced.
     """
-    return complete(
-        storage,
-        inflight,
-        completion,
-        encode_commit_metadata(metadata),
-        root=METADATA_TABLE_ROOT,
-        staging_dir=staging_dir,
-    )
+    content = encode_commit_metadata(metadata)
+    return complete(by, inflight, completion, content, root=METADATA_TABLE_ROOT, lease=lease)
 
 
 def _write_stat(instant: str, log: MetadataLogFile) -> WriteStat:

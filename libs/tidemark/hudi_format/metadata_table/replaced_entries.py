@@ -40,6 +40,7 @@ from tidemark.hudi_format.metadata_table.checked_index import (
 from tidemark.hudi_format.metadata_table.index_history import IndexHistory, newest_index_build
 from tidemark.hudi_format.metadata_table.restored_index import INDEX_REMEDY
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.replaced_rows import Groups, ReplacedRows, completion_of
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableType, read_table_config
@@ -74,13 +75,13 @@ class ReplacedEntries:
             self._to_keep |= self._check_new(names - known, data, metadata)
         self._passed = names
 
-    def keep(self, fence: str) -> None:
-        """Stores what `check` found right, if that is news. ``fence``: the term's folder.
+    def keep(self, by: Term) -> None:
+        """Stores what `check` found right, if that is news.
 
-        Raises OSError, and StagingGoneError where the term is over.
+        Raises OSError, and FencedOutError where the term is over.
         """
         if self._to_keep:
-            keep_checked(self._storage, self._to_keep, self._passed, fence)
+            keep_checked(self._storage, self._to_keep, self._passed, by)
             self._to_keep = frozenset()
 
     def _check_new(self, names: Set[str], data: Timeline, metadata: Timeline) -> Set[str]:

@@ -75,7 +75,7 @@ class ShardSnapshot:
         """
         name = self.file_slice.base_file
         info = None if name is None else self._storage.stat(join_path(self._folder, name))
-        return "" if info is None else f"{info.size}-{info.mtime_ms}"
+        return "" if info is None else info.version
 
     @cached_property
     def base(self) -> HFileReader | None:

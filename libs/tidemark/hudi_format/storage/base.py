@@ -1,4 +1,5 @@
-"""The storage port: all that the format does to files goes through it.
+"""The storage port: all that the format does to files goes through it, but for the making of files that
+count, which is the publication port's (`publication.port`).
 
 Invariants that every implementation keeps (tests/contract/test_storage.py runs over all of them):
 
@@ -7,15 +8,15 @@ Invariants that every implementation keeps (tests/contract/test_storage.py runs 
   the base is ever touched.
 - A file appears with its whole content or not at all, and is durable when the call returns.
 - `create` and `publish` never replace anything; of two that race, one gets `AlreadyExistsError`.
-- `publish` works only while its staging folder exists: renaming the folder away fences all its writers at
-  once, a writer that was frozen in the middle of the call included.
+- `publish` (of `FolderStorage`) works only while its staging folder exists: renaming the folder away fences
+  all its writers at once, a writer that was frozen in the middle of the call included.
 - Deletions are not synced until `sync_dir`: after a machine crash a deleted file may be back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -37,6 +38,11 @@ class FileInfo:
     mtime_ms: int
     is_dir: bool
     file_id: str = field(default="", compare=False)
+
+    @property
+    def version(self) -> str:
+        """Differs between two files that had this name one after the other."""
+        return f"{self.size}-{self.mtime_ms}"
 
 
 Listing: TypeAlias = list[FileInfo]
@@ -100,12 +106,33 @@ class Storage(Protocol):
         """
         ...
 
+    def make_dir(self, path: str) -> None:
+        """Makes a folder and its parents, where the storage has folders: Hudi looks for some."""
+        ...
+
+    def delete(self, path: str) -> bool:
+        """Deletes one file (and its `.crc`); False when it was absent."""
+        ...
+
+    def delete_tree(self, path: str) -> int:
+        """Deletes a folder with all it holds; returns the number of files that were in it, 0 when absent."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
+        ...
+
+
+@runtime_checkable
+class FolderStorage(Storage, Protocol):
+    """A file system, whose folders and links are how files are published (`publication.posix`)."""
+
     def publish(self, staging_dir: str, path: str, data: FileContent, overwrite: bool = False) -> None:
         """Makes a new file out of a staging folder; missing parent folders of `path` are made, staging
         never is.
 
         With `overwrite` the file takes the place of what may be there, in one step, behind the same fence.
-        Raises `StagingGoneError` when the staging folder is not there (any more), `AlreadyExistsError` when
+        Raises `FencedOutError` when the staging folder is not there (any more), `AlreadyExistsError` when
         `path` exists. After an error of another kind the file may have appeared: repeat the call.
         """
         ...
@@ -123,18 +150,6 @@ class Storage(Protocol):
         with something in them to the same `dst`, one succeeds too, also against one that makes a file there;
         for a file or an empty folder `dst` has to be the caller's own name.
         """
-        ...
-
-    def delete(self, path: str) -> bool:
-        """Deletes one file (and its `.crc`); False when it was absent."""
-        ...
-
-    def delete_tree(self, path: str) -> int:
-        """Deletes a folder with all it holds; returns the number of files that were in it, 0 when absent."""
-        ...
-
-    def sync_dir(self, path: str) -> None:
-        """Makes earlier deletions and new names in that folder durable; nothing to do when it is absent."""
         ...
 
     def touch(self, path: str, create: bool = True) -> None:

@@ -1,4 +1,12 @@
-"""Reads the small documents that Tidemark keeps with a table: JSON of a known type, and single words.
+"""The small documents that Tidemark keeps with a table: JSON of a known type, and single words.
+
+::
+
+    .hoodie/.aux/tidemark/
+        served-by             name of the coordinator that took the table over last, its own alone
+        sign-of-life          changes every few seconds while a coordinator serves
+        reader-deaths.json    where readers of the input died, and how often
+        store/<sha256>.json   content-addressed documents (write statuses, fold snapshots)
 
 Whatever is wrong with one is a `CorruptFileError` that names the file: bytes that are no UTF-8, no JSON, a
 field of another type, nesting without end, more bytes than such a document ever has.
@@ -13,6 +21,7 @@ import msgspec
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.storage.base import Storage
 
+ROOT: Final = ".hoodie/.aux/tidemark"
 DOCUMENT_BYTES_MAX: Final = 64 << 20
 """Far above what they take: the largest have a line per lane and input partition."""
 

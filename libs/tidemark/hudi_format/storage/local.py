@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from tidemark.hudi_format.errors import (
     AlreadyExistsError,
+    FencedOutError,
     FileMissingError,
     InvalidPathError,
-    StagingGoneError,
 )
 from tidemark.hudi_format.storage.base import (
     FileContent,
@@ -163,7 +163,7 @@ class LocalStorage:
                 else:
                     self._link_new(staging, target, path, data)
                 return
-        raise StagingGoneError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
+        raise FencedOutError(f"staging folder {staging_dir!r} is gone: {path!r} must not be published")
 
     def _refuse_link(self, path: str) -> None:
         """Who may write into the table's folder could lead what we write out of it."""

@@ -63,7 +63,7 @@ def _never_ran(config: TableConfigFile, output: Output) -> int:
     same: its state folder was lost.
     """
     from tidemark.console.errors import CliError
-    from tidemark.hudi_format.commit.lock import read_lock
+    from tidemark.hudi_format.publication.locate import read_lock
     from tidemark.hudi_format.storage.locate import open_storage
     from tidemark.hudi_format.table_config import PROPERTIES_PATH
     from tidemark.hudi_format.timeline import Action, load_timeline

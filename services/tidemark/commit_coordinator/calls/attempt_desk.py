@@ -15,10 +15,10 @@ from tidemark.epoch_protocol.state import CountedTagged
 
 @dataclass(frozen=True)
 class OpenAttemptView:
-    """The attempt that the writer may write now."""
+    """The attempt that the writer may write now; ``token``: what it makes files with."""
 
     planned: EpochPlanned
-    term: int
+    token: str
     manifest: tuple[CountedTagged, ...]
 
 

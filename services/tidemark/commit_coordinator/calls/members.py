@@ -30,7 +30,7 @@ from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import FoldState
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.storage.base import Storage
+from tidemark.hudi_format.publication.port import Term
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import KafkaClient, KafkaError
 
@@ -84,9 +84,9 @@ class Members:
         with self._lock:
             self._stages[stage].set_lanes(lanes)
 
-    def took_over(self, state: FoldState, storage: Storage, folder: str) -> None:
+    def took_over(self, state: FoldState, term: Term) -> None:
         """``state``: the fold at the takeover. Slots that it names as owners have a lease to come back.
-        ``folder``: the term's.
+        ``term``: the coordinator's.
         """
         lanes = {Stage.SHUFFLE: state.shuffle_lanes, Stage.ASSIGN: state.assign_lanes}
         self._former = {
@@ -94,7 +94,7 @@ class Members:
             for stage, held in lanes.items()
         }
         self._former_until_ms = self._clock.now_ms() + self._lease_ms
-        self.deaths.took_over(storage, folder, state)
+        self.deaths.took_over(term, state)
 
     def start(self) -> None:
         """Starts expiring leases, on a thread of its own."""

@@ -16,18 +16,18 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.domain.reader_deaths import DeathsAt, after_death
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.state import FoldState, LaneState
 from tidemark.hudi_format.errors import (
     CorruptFileError,
+    FencedOutError,
     FileMissingError,
     HudiFormatError,
-    StagingGoneError,
 )
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 
 READER_DEATHS: Final = join_path(ROOT, "reader-deaths.json")
 _log = logging.getLogger("tidemark.coordinator")
@@ -74,14 +74,14 @@ class DeathRecord:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[tuple[Stage, str], DeathsAt] = {}
-        self._place: tuple[Storage, str] | None = None
+        self._place: Term | None = None
         self._written: ReaderDeaths | None = None
 
-    def took_over(self, storage: Storage, folder: str, state: FoldState) -> None:
-        """``folder``: the term's; with it ends the right to write."""
+    def took_over(self, term: Term, state: FoldState) -> None:
+        """``term``: with it ends the right to write."""
         with self._lock:
-            self._counts = at_takeover(_read(storage), state)
-            self._place = (storage, folder)
+            self._counts = at_takeover(_read(term.storage), state)
+            self._place = term
         self.keep()
 
     def died(self, stage: Stage, lane: str, position: int) -> DeathsAt:
@@ -107,12 +107,9 @@ class DeathRecord:
             wanted, place = ReaderDeaths(serving, deaths), self._place
         if place is None or wanted == self._written:
             return
-        storage, folder = place
         try:
-            storage.publish(
-                folder, READER_DEATHS, msgspec.json.encode(wanted, order="sorted"), overwrite=True
-            )
-        except StagingGoneError:
+            place.replace(READER_DEATHS, msgspec.json.encode(wanted, order="sorted"))
+        except FencedOutError:
             # A successor counts on.
             self._place = None
             return

@@ -18,7 +18,6 @@ from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.placement import Placement, Want
 from tidemark.commit_coordinator.commit.context import RecordIndexFile, Report
-from tidemark.commit_coordinator.commit.staging import attempt_dir
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.skips import InputSkips
@@ -27,6 +26,7 @@ from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.state import CountedTagged
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopReason
 from tidemark.errors import ErrorKind
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.timeline.avro_records import WriteStat
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommitCoordinator"].full_name
@@ -227,7 +227,7 @@ def begin_response(view: OpenAttemptView, num_shards: int, ledger: str = "") -> 
         instant=planned.instant or "",
         as_of=planned.as_of,
         schema_avro=planned.schema,
-        staging_dir=attempt_dir(view.term, planned.epoch, planned.attempt),
+        staging_dir=view.token,
         num_shards=num_shards,
         data=_ranges(view.manifest, Topic.DATA),
         index=_ranges(view.manifest, Topic.INDEX),
@@ -283,6 +283,7 @@ def _report(request: pb.ReportWrittenRequest) -> Report:
             for file in request.record_index
         ),
         timings_ms=dict(request.timings_ms),
+        tickets=tuple(Ticket(each.path, each.size, each.sha256, each.handle) for each in request.tickets),
     )
 
 

@@ -9,7 +9,6 @@ import logging
 
 from tidemark.commit_coordinator.commit.agreement import check_not_undone
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.staging import close_attempt, open_attempt, term_dir
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_awaited
 from tidemark.commit_coordinator.commit.timeline_look import TimelineLook, look
@@ -31,11 +30,13 @@ from tidemark.epoch_protocol.entries import (
     Rewound,
     TimelineSeen,
 )
+from tidemark.epoch_protocol.state import VoidedAttempt
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import create_inflight, create_requested
 from tidemark.hudi_format.commit.rollback import rollback_pending
 from tidemark.hudi_format.errors import LockLostError
 from tidemark.hudi_format.metadata_table.restored_index import check_index_is_of_the_rows
+from tidemark.hudi_format.publication.tickets import NotBefore, Settled
 from tidemark.hudi_format.timeline import Instant, State, load_timeline
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.hudi_format.validation import check_still_servable
@@ -43,8 +44,9 @@ from tidemark.hudi_format.validation import check_still_servable
 _log = logging.getLogger("tidemark.coordinator")
 
 
-def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = None) -> None:
-    """Chooses the instant under the lock, says so, and opens the attempt.
+def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = None) -> str:
+    """Chooses the instant under the lock, says so, and opens the attempt. Returns the token that its writers
+    need, "" for an epoch without rows.
 
     Raises AttemptLostError when the awaited clustering is pending still, and (rewind) when another writer
     committed something that was not handled yet, DivergedError when one undid our last commit,
@@ -57,7 +59,7 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
         # good if another engine had just inserted it.
         found = _refuse_outdated(context, load_timelines(context.storage))
         context.log.append(*found, _planned(context, action, None, "0", ""))
-        return
+        return ""
     if awaited is not None:
         # Before the lock is taken: who clusters needs it to complete.
         refuse_awaited(load_timeline(context.storage), awaited)
@@ -76,35 +78,37 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
             context.log.append(*found, planned)
         context.hit("after_epoch_planned")
         with context.steps.step("plan_open"):
-            open_planned(context, OpenAttempt(planned))
+            token = open_planned(context, OpenAttempt(planned))
         keep = action.hold_lock
+        return token
     finally:
         if not keep:
             with context.steps.step("plan_unlock"):
                 give_back(context)
 
 
-def open_planned(context: Context, action: OpenAttempt) -> None:
-    """Staging folder, heartbeat, requested, inflight; repeatable under any term.
+def open_planned(context: Context, action: OpenAttempt) -> str:
+    """Opens the attempt for its writers, then heartbeat, requested, inflight; repeatable under any term.
+    Returns the token that writers need.
 
     Raises AttemptLostError when the instant was rolled back while no coordinator kept its heartbeat: made
     again it would be a commit that a rollback names.
     """
-    planned, storage = action.planned, context.storage
+    planned, publishing = action.planned, context.publishing
     assert planned.instant is not None
-    open_attempt(storage, context.term, planned.epoch, planned.attempt, context.ids.uuid())
-    # Everything appears out of the term's folder: a coordinator that was frozen here opens nothing any more.
-    staging = term_dir(context.term)
-    heartbeat.begin(storage, planned.instant, staging)
-    timelines = load_timelines(storage)
+    # All of it is made in the term: a coordinator that was frozen here opens nothing any more.
+    token = publishing.open_attempt(planned.epoch, planned.attempt)
+    heartbeat.begin(publishing, planned.instant)
+    timelines = load_timelines(context.storage)
     refuse_rolled_back(context, timelines, planned.instant)
     if timelines.data.find(planned.instant) is None and timelines.data.is_archived(planned.instant):
         raise AttemptLostError(f"instant {planned.instant} lies before the timeline's start", rewind=False)
-    requested = create_requested(storage, planned.instant, context.table.action, staging_dir=staging)
+    requested = create_requested(publishing, planned.instant, context.table.action)
     context.hit("after_requested")
     nothing_yet = encode_commit_metadata(CommitMetadata())
-    create_inflight(storage, requested, nothing_yet, staging_dir=staging)
+    create_inflight(publishing, requested, nothing_yet)
     context.hit("after_inflight")
+    return token
 
 
 def close_empty(context: Context, action: CloseEmpty) -> None:
@@ -136,13 +140,24 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     context.hit("after_voided")
 
 
-def clean_voided(context: Context, action: CleanVoided) -> None:
-    """Rolls every voided instant back: fence first, then rollback, files, heartbeat."""
+def clean_voided(context: Context, action: CleanVoided) -> dict[VoidedAttempt, int]:
+    """Rolls every voided instant back: fence first, then rollback, files, heartbeat. Returns those that are
+    not settled yet, with the time (Unix epoch) at which to ask again: they stay pending.
+    """
+    waiting: dict[VoidedAttempt, int] = {}
     for voided in action.voided:
-        close_attempt(context.storage, context.term, voided.epoch, voided.attempt)
+        settled = _close(context, voided)
+        if isinstance(settled, NotBefore):
+            waiting[voided] = settled.ms
+            continue
         if voided.instant is not None:
             _roll_back(context, voided.instant)
         context.hit("after_rolled_back")
+    return waiting
+
+
+def _close(context: Context, voided: VoidedAttempt) -> Settled | NotBefore:
+    return context.publishing.close_attempt(voided.epoch, voided.attempt)
 
 
 def rewind(context: Context, action: Rewind) -> None:
@@ -196,7 +211,7 @@ def _refuse_outdated(context: Context, timelines: Timelines) -> list[TimelineSee
 def _check_entries(context: Context, timelines: Timelines) -> None:
     """What is found right is kept at once: what tells it is there for some commits only."""
     context.replaced_entries.check(timelines.data, timelines.metadata)
-    context.replaced_entries.keep(term_dir(context.term))
+    context.replaced_entries.keep(context.publishing)
 
 
 def refuse_surprises(context: Context, timelines: Timelines, own_instant: str | None) -> TimelineLook:
@@ -234,9 +249,7 @@ def _roll_back(context: Context, instant: str) -> None:
             )
         # Another engine that rolled it back took the markers; its writer may have made files since.
         search = found is None and context.rollbacks.naming(timelines, instant) is not None
-        rollback_pending(
-            context.storage, instant, context.instants, staging_dir=term_dir(context.term), search=search
-        )
+        rollback_pending(context.publishing, instant, context.instants, search=search)
     finally:
         give_back(context)
 

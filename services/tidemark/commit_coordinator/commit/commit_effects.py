@@ -1,4 +1,10 @@
-"""Deciding and finishing an epoch: ARCHITECTURE.md, "Commit", steps 1 to 4.
+"""Deciding and finishing an epoch: ARCHITECTURE.md, "Commit".
+
+1. decide: check, choose the times, store the report, append `CommitDecided`
+2. publish the data and log files that the report has tickets of; where files are visible at once it has none
+3. the metadata table's deltacommit
+4. the data table's commit
+5. release the lock; clean up; append `EpochCommitted`
 
 Before `CommitDecided` is readable nothing has happened; after it everything here is a pure function of the
 decisions and of the documents they name, so a crash anywhere is repaired by doing it again, by this
@@ -21,12 +27,7 @@ from tidemark.commit_coordinator.commit.attempt_effects import (
 )
 from tidemark.commit_coordinator.commit.commit_metadata import data_commit_metadata, metadata_commit
 from tidemark.commit_coordinator.commit.context import Context, Report
-from tidemark.commit_coordinator.commit.staging import (
-    close_attempt,
-    load_document,
-    store_document,
-    term_dir,
-)
+from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.commit.taken_groups import refuse_taken_groups
 from tidemark.commit_coordinator.domain.actions import Decide, Finish
@@ -35,7 +36,12 @@ from tidemark.epoch_protocol.entries import CommitDecided, EpochCommitted, Epoch
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import complete
 from tidemark.hudi_format.commit.markers import delete_markers
-from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError, UnsupportedTableError
+from tidemark.hudi_format.errors import (
+    FencedOutError,
+    FileMissingError,
+    TimelineConflictError,
+    UnsupportedTableError,
+)
 from tidemark.hudi_format.timeline import State
 from tidemark.hudi_format.timeline.avro_records import encode_commit_metadata
 from tidemark.hudi_format.validation import check_still_servable
@@ -63,8 +69,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
         refuse_taken_groups(context, timelines, report)
         context.instants.observe(timelines.times())
         with context.steps.step("decide_store"):
-            document = msgspec.json.encode(report, order="deterministic")
-            path, sha256 = store_document(context.storage, document)
+            path, sha256 = store_document(context.storage, report.document())
         decided = CommitDecided(
             term=context.term,
             epoch=planned.epoch,
@@ -86,7 +91,7 @@ def decide(context: Context, action: Decide, report: Report) -> None:
 
 
 def finish(context: Context, action: Finish) -> Report:
-    """Steps 2 to 4; repeatable by any coordinator. Returns the statuses that were committed.
+    """Steps 2 to 5; repeatable by any coordinator. Returns the statuses that were committed.
 
     When the lock was lost in between and other writers came first, it raises AttemptLostError (void the
     attempt, taking the decision back) while nothing is completed under the decision; later DivergedError,
@@ -101,6 +106,7 @@ def finish(context: Context, action: Finish) -> Report:
     completed_at = timelines.completed_at(planned.instant)
     if completed_at is None:
         if not _check_standing(context, planned, decided, timelines, report):
+            _publish_files(context, report)
             _metadata_commit(context, planned, decided, report)
         context.hit("after_metadata_commit")
         with context.steps.step("commit_data"):
@@ -190,6 +196,17 @@ def _why_lost(
     return None
 
 
+def _publish_files(context: Context, report: Report) -> None:
+    if not report.tickets:
+        return
+    with context.steps.step("commit_files"):
+        try:
+            context.publishing.publish(report.tickets, context.lock.lease())
+        except (TimelineConflictError, FencedOutError) as error:
+            context.log.check_term()
+            raise AttemptLostError(f"the epoch's files cannot be published: {error}", rewind=True) from error
+
+
 def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
     with context.steps.step("commit_metadata"):
         try:
@@ -204,18 +221,13 @@ def _metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDec
 
 def _data_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
     content = encode_commit_metadata(data_commit_metadata(context, planned, report))
-    context.lock.check()
-    complete(
-        context.storage,
-        planned_instant(context, planned, State.INFLIGHT),
-        decided.data_completion,
-        content,
-        staging_dir=term_dir(context.term),
-    )
+    lease = context.lock.lease()
+    inflight = planned_instant(context, planned, State.INFLIGHT)
+    complete(context.publishing, inflight, decided.data_completion, content, lease=lease)
 
 
 def _clean_up(context: Context, planned: EpochPlanned) -> None:
     assert planned.instant is not None
     delete_markers(context.storage, planned.instant)
     heartbeat.stop(context.storage, planned.instant)
-    close_attempt(context.storage, context.term, planned.epoch, planned.attempt)
+    context.publishing.close_attempt(planned.epoch, planned.attempt)

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 
 from tidemark.commit_coordinator.commit.context import Context, Report
-from tidemark.commit_coordinator.commit.staging import term_dir
 from tidemark.epoch_protocol.committing import keyed_positions
 from tidemark.epoch_protocol.entries import CommitDecided, Counts, EpochPlanned
 from tidemark.epoch_protocol.lanes import split_lane
@@ -75,16 +74,16 @@ def _records(state: FoldState, planned: EpochPlanned) -> dict[str, int]:
 
 
 def metadata_commit(context: Context, planned: EpochPlanned, decided: CommitDecided, report: Report) -> None:
-    """Step 2: the metadata table's deltacommit of the same instant, completed before the data commit."""
+    """Step 3: the metadata table's deltacommit of the same instant, completed before the data commit."""
     assert planned.instant is not None
-    staging = term_dir(context.term)
-    inflight = begin_delta_commit(context.storage, planned.instant, staging)
-    files = publish_files_log(context.storage, planned.instant, file_changes(report.data), staging)
+    publishing = context.publishing
+    inflight = begin_delta_commit(publishing, planned.instant)
+    files = publish_files_log(publishing, planned.instant, file_changes(report.data))
     shards = [
         record_index_log(planned.instant, file.shard, file.size, file.upserts, file.deletes)
         for file in sorted(report.record_index, key=lambda each: each.shard)
     ]
     metadata = delta_commit_metadata(planned.instant, [files, *shards], origin(context, planned))
     context.hit("before_metadata_completed")
-    context.lock.check()
-    complete_delta_commit(context.storage, inflight, decided.metadata_completion, metadata, staging)
+    lease = context.lock.lease()
+    complete_delta_commit(publishing, inflight, decided.metadata_completion, metadata, lease)

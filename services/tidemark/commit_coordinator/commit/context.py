@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import IndexShards
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.step_times import StepTimes
 from tidemark.commit_coordinator.commit.table_state import Rollbacks
 from tidemark.epoch_protocol.fold import Fold
-from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.metadata_table.replaced_entries import ReplacedEntries
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.port import Term
+from tidemark.hudi_format.publication.table_lock import TableLock
+from tidemark.hudi_format.publication.tickets import Ticket
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Action, Timeline
@@ -24,7 +28,7 @@ from tidemark.stream_runtime.ids import IdSource
 
 @dataclass(frozen=True)
 class RecordIndexFile:
-    """A record index log file that the writer has published; ``size`` in bytes."""
+    """A record index log file that the writer has made; ``size`` in bytes."""
 
     shard: int
     size: int
@@ -32,13 +36,19 @@ class RecordIndexFile:
     deletes: int
 
 
-@dataclass(frozen=True)
-class Report:
-    """The write statuses of an attempt: data files, record index files, milliseconds per step."""
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The write statuses of an attempt: data files, record index files, milliseconds per step. ``tickets``:
+    of those files that nobody sees before they are published.
+    """
 
     data: tuple[WriteStat, ...]
     record_index: tuple[RecordIndexFile, ...]
-    timings_ms: dict[str, float] = field(default_factory=dict)
+    timings_ms: dict[str, float] = {}
+    tickets: tuple[Ticket, ...] = ()
+
+    def document(self) -> bytes:
+        """As it is stored; without tickets as former versions stored it. Equal reports give equal bytes."""
+        return msgspec.json.encode(self, order="deterministic")
 
 
 @dataclass(frozen=True)
@@ -61,17 +71,17 @@ class TableFacts:
 
 @dataclass
 class Context:
-    """Ports and facts; ``hit`` names the failpoint just before and after each step, ``steps`` times them.
+    """Ports and facts. ``publishing``: the term, by which all files are made; ``hit`` names the failpoint
+    just before and after each step, ``steps`` times them.
 
     ``view``: the last look at the table's plans, so that the next one reads only what is new.
     """
 
     table: TableFacts
-    storage: Storage
+    publishing: Term
     clock: Clock
     ids: IdSource
     log: DecisionsLog
-    lock: TableLock
     instants: InstantGenerator
     fold: Callable[[], Fold]
     lock_wait_ms: int
@@ -87,6 +97,16 @@ class Context:
         self.rollbacks = Rollbacks(self.storage)
         self.replaced_entries = ReplacedEntries(self.storage)
         self.shards = IndexShards(self.storage, self.table.num_shards)
+
+    @property
+    def storage(self) -> Storage:
+        """The table's folder."""
+        return self.publishing.storage
+
+    @property
+    def lock(self) -> TableLock:
+        """The table's lock."""
+        return self.publishing.lock
 
     @property
     def term(self) -> int:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidemark.commit_coordinator.commit.context import Context
-from tidemark.commit_coordinator.commit.staging import STORE, store_document
+from tidemark.commit_coordinator.commit.stored_documents import STORE, store_document
 from tidemark.epoch_protocol.entries import SnapshotTaken, Topic
 from tidemark.epoch_protocol.state import CountedTagged, LastSnapshot
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition

@@ -37,7 +37,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class OpenAttempt:
-    """Staging folder, heartbeat, requested, inflight. No entry: done again after a crash."""
+    """Opens the attempt for its writers; heartbeat, requested, inflight. No entry: done again after a
+    crash.
+    """
 
     planned: EpochPlanned
 
@@ -58,7 +60,9 @@ class Decide:
 
 @dataclass(frozen=True)
 class Finish:
-    """MDT deltacommit, data commit, clean-up, `EpochCommitted`: a pure function of the decisions."""
+    """Data and log files, MDT deltacommit, data commit, clean-up, `EpochCommitted`: a pure function of the
+    decisions.
+    """
 
     planned: EpochPlanned
     decided: CommitDecided
@@ -79,7 +83,9 @@ class VoidAttempt:
 
 @dataclass(frozen=True)
 class CleanVoided:
-    """Roll the voided attempts' instants back and delete their files. No entry: done again after a crash."""
+    """Roll the voided attempts' instants back and delete their files. No entry: done again after a crash. One
+    that is not settled yet stays pending, and is asked again (`Observed.unsettled`).
+    """
 
     voided: tuple[VoidedAttempt, ...]
 

@@ -9,7 +9,7 @@ rewind that is due is made; then the next epoch is planned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -38,6 +38,8 @@ HOLD_LOCK_AFTER_REWINDS: Final = 2
 KEEP_LOCK_MS_MAX: Final = 20_000
 RETRY_MS_MAX: Final = 30_000
 AWAITED_LOOK_MS: Final = 2_000
+# No store takes longer to tell: a later time is of a clock that was set back.
+SETTLE_MS_MAX: Final = 3_600_000
 # As much of what an epoch would cover, shuffled and still being tagged, is worth a short wait.
 _WORTH_WAITING_SHARE: Final = 0.25
 
@@ -79,7 +81,8 @@ class Observed:
     """What this coordinator has seen in this life; never needed for safety.
 
     ``opened``, ``reported``: the (epoch, attempt) that was opened, and whose statuses are held.
-    ``cleaned``: voided attempts that were rolled back. ``rewind_due``: reason of a rewind to make.
+    ``cleaned``: voided attempts that were rolled back. ``unsettled``: those of which a file might still
+    appear, and when to ask again (Unix epoch). ``rewind_due``: reason of a rewind to make.
     ``tried_before``: the last committed epoch, and the attempts at the next one, when this life began.
     ``counts_since_ms``: since when something counts that no plan covers, None while nothing does.
     ``taken_back``: (data completion time, reason) of a decision that cannot be carried out.
@@ -99,6 +102,7 @@ class Observed:
     reported: tuple[int, int] | None = None
     problem: tuple[tuple[int, int], AttemptProblem] | None = None
     cleaned: set[VoidedAttempt] = field(default_factory=set)
+    unsettled: dict[VoidedAttempt, int] = field(default_factory=dict)
     rewind_due: str | None = None
     taken_back: tuple[str, str] | None = None
     failures: int = 0
@@ -126,6 +130,14 @@ class Observed:
         wait_ms = min(limits.retry_ms * 2 ** min(self.failures - 1, 16), RETRY_MS_MAX)
         self.retry_at_ms = now_ms + wait_ms
 
+    def cleaned_up(self, voided: Iterable[VoidedAttempt], waiting: Mapping[VoidedAttempt, int]) -> None:
+        """Void attempts were rolled back, but for those that are not settled yet."""
+        done = [each for each in voided if each not in waiting]
+        self.cleaned.update(done)
+        for each in done:
+            self.unsettled.pop(each, None)
+        self.unsettled.update(waiting)
+
     def succeeded(self) -> None:
         """An epoch was committed."""
         self.failures, self.retry_at_ms, self.last_problem = 0, 0, ""
@@ -142,7 +154,7 @@ def next_action(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -
         return _on_planned(state.planned, state.decided, seen)
     dirty = tuple(v for v in state.voided if v not in seen.cleaned)
     if dirty:
-        return CleanVoided(dirty)
+        return _on_voided(dirty, seen, now_ms)
     if seen.keeps_lock_until_ms is not None and (seen.halted or now_ms >= seen.keeps_lock_until_ms):
         return FreeLock()
     if seen.halted is not None:
@@ -205,6 +217,20 @@ def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) 
     assert seen.problem is not None
     problem = seen.problem[1]
     return VoidAttempt(planned, problem.reason, problem.rewind)
+
+
+def _on_voided(voided: tuple[VoidedAttempt, ...], seen: Observed, now_ms: int) -> Action:
+    """An attempt of which a file might still appear keeps its instant pending until that is settled."""
+    asked_ms = {v: seen.unsettled.get(v, 0) for v in voided}
+    waiting = {v: at_ms for v, at_ms in asked_ms.items() if 0 < at_ms - now_ms <= SETTLE_MS_MAX}
+    due = tuple(v for v in voided if v not in waiting)
+    if due:
+        return CleanVoided(due)
+    first = min(waiting, key=lambda each: waiting[each])
+    return Wait(
+        f"epoch {first.epoch} attempt {first.attempt} is void, and a file of it might still appear",
+        until_ms=waiting[first],
+    )
 
 
 def _on_idle(state: FoldState, seen: Observed, limits: Limits, now_ms: int) -> Action:

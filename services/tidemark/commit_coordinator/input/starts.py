@@ -9,15 +9,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.ends import input_ends
 from tidemark.config import InputStart
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 from tidemark.stream_runtime.kafka.ports import Admin, TopicPartition
 
 INPUT_STARTS: Final = join_path(ROOT, "input-starts.json")
@@ -31,21 +31,20 @@ class DamagedStartsError(CoordinatorError):
 
 def record_input_starts(
     start: InputStart,
-    storage: Storage,
-    folder: str,
+    term: Term,
     admin: Admin,
     lanes: Sequence[str],
     fresh: frozenset[str] = frozenset(),
 ) -> Mapping[str, int]:
     """First position per input lane (``topic:partition``); nothing is recorded with `input.start: earliest`.
 
-    ``folder``: the term's, through which it is written. Lanes that the record lacks (the ledger begins, or
+    Lanes that the record lacks (the ledger begins, or
     the topic is new to the configuration) begin at the end of now; the ``fresh`` ones, partitions that a
     topic got while it was read, at their start: whatever is in them came after the table's beginning.
     """
     if start is not InputStart.LATEST:
         return {}
-    known = _read(storage)
+    known = _read(term.storage)
     missing = [lane for lane in lanes if lane not in known]
     if not missing:
         return known
@@ -53,7 +52,7 @@ def record_input_starts(
     ended = input_ends(admin, [lane for lane in missing if lane not in fresh])
     merged = {**known, **begun, **ended}
     content = json.dumps(merged, sort_keys=True, indent=2).encode()
-    storage.publish(folder, INPUT_STARTS, content, overwrite=True)
+    term.replace(INPUT_STARTS, content)
     return merged
 
 

@@ -33,6 +33,7 @@ from tidemark.epoch_protocol.input_topics import (
 from tidemark.epoch_protocol.stopped_lanes import StopReason
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import read_document
 from tidemark.stream_runtime.kafka.ports import Admin, KafkaError
@@ -97,7 +98,7 @@ class InputWatch:
         self._looking = threading.Lock()
         self._others: dict[str, InputTopic] = {}
         self._view = InputView(dict(topics), {})
-        self._folder = ""
+        self._term: Term | None = None
         self._starts: Mapping[str, int] = {}
         self._written: bytes | None = None
         self._stopped = threading.Event()
@@ -115,12 +116,12 @@ class InputWatch:
         with self._lock:
             return self._starts
 
-    def took_over(self, folder: str, recorded: InputTopics) -> None:
-        """From now on the record may be written, through the term's folder. The first look follows.
+    def took_over(self, term: Term, recorded: InputTopics) -> None:
+        """From now on the record may be written, behind the term's fence. The first look follows.
 
         ``recorded``: what was there; topics that are no longer configured stay in it.
         """
-        self._folder = folder
+        self._term = term
         self._others = {name: each for name, each in recorded.topics.items() if name not in self._view.topics}
         self.look()
 
@@ -235,12 +236,11 @@ class InputWatch:
         fresh = frozenset(lanes).difference(
             lane for name, topic in before.topics.items() for lane in lanes_of(name, topic)
         )
-        starts = record_input_starts(
-            self._config.input.start, self._storage, self._folder, self._admin, lanes, fresh
-        )
+        assert self._term is not None
+        starts = record_input_starts(self._config.input.start, self._term, self._admin, lanes, fresh)
         content = encode_input_topics(InputTopics({**self._others, **view.topics}))
         if self._written != content:
-            self._storage.publish(self._folder, INPUT_TOPICS_PATH, content, overwrite=True)
+            self._term.replace(INPUT_TOPICS_PATH, content)
             self._written = content
         with self._lock:
             self._starts, self._view = starts, view

@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.errors import CoordinatorError
-from tidemark.commit_coordinator.offline.new_ledger import end_all_terms
 from tidemark.commit_coordinator.offline.table import is_half_made_here
 from tidemark.commit_coordinator.opening.table_open import OpenedTable, open_table, read_table
 from tidemark.config import TableConfigFile
 from tidemark.errors import ErrorKind
-from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.errors import LockLostError
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, read_table_config
 from tidemark.hudi_format.table_properties import check_properties
@@ -28,8 +26,6 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.ids import IdSource
 
 _LOCK_WAIT_MS: Final = 5_000
-# Below every coordinator's term: one that starts takes this lock over and so ends the command.
-_NO_TERM: Final = -1
 
 
 class AdoptionError(CoordinatorError):
@@ -114,23 +110,19 @@ def _table_lock(storage: Storage, clock: Clock, ids: IdSource, ends_terms: bool)
     """``ends_terms``: of a coordinator that left the lock; nobody serves the table, and `recover` could not
     free it without the table's topics.
     """
-    folder = join_path(ROOT, f"adopt-{ids.uuid()}")
-    storage.make_dir(folder, exclusive=True)
-    lock = TableLock(storage, clock, ids, term=_NO_TERM, term_dir=folder, ledger=known_ledger_id(storage))
-    try:
+    publication = open_publication(storage, clock, ids)
+    with publication.lock_of_no_term(known_ledger_id(storage)) as lock:
         try:
             lock.acquire(_LOCK_WAIT_MS)
         except LockLostError as error:
             if not ends_terms:
                 raise AdoptionError(f"{error}: a coordinator left it. `tidemark recover` frees it") from error
-            end_all_terms(storage)
+            publication.end_all_terms()
             lock.acquire(_LOCK_WAIT_MS)
         try:
             yield
         finally:
             lock.release()
-    finally:
-        storage.delete_tree(folder)
 
 
 def _summary(config: TableConfigFile, opened: OpenedTable) -> dict[str, Any]:

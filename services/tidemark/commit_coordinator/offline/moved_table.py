@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.errors import DivergedError
 from tidemark.commit_coordinator.opening.ledger_identity import (
     MovedOrCopiedError,
@@ -19,6 +19,7 @@ from tidemark.commit_coordinator.opening.ledger_identity import (
 from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import TableLocation
+from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH
 from tidemark.ledger_client.fold_reader import FoldReader
@@ -64,7 +65,9 @@ def take_over_moved(
                 f"there is still a table at {there.path}: this one is a copy. Give it a table.name and a "
                 "state.path of its own, then `tidemark table adopt --copied`; or delete the former one first"
             )
-        take_over(storage, log, lambda: reader.fold, f"moved-{ids.uuid()}", ledger)
+        take_over(
+            open_publication(storage, clock, ids), log, lambda: reader.fold, f"moved-{ids.uuid()}", ledger
+        )
         return here
     finally:
         log.close()

@@ -12,20 +12,13 @@ ledger, and no generation of the new one may be taken for one of those.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from tidemark.commit_coordinator.commit.agreement import EPOCH_KEY, newest_epoch
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import (
-    ROOT,
-    end_older_terms,
-    load_document,
-    remove_ended,
-    store_document,
-)
+from tidemark.commit_coordinator.commit.stored_documents import load_document, store_document
 from tidemark.commit_coordinator.commit.table_state import Timelines, load_timelines
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.offline.new_ledger_inputs import (
@@ -58,11 +51,12 @@ from tidemark.epoch_protocol.tombstones import CommittedTombstones
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit import heartbeat
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.commit.lock import LOCK_PATH, TableLock, read_lock
 from tidemark.hudi_format.commit.rollback import rollback_pending
-from tidemark.hudi_format.errors import HudiFormatError, LockHeldError
+from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.model import InstantGenerator
-from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.port import Publication, Term
+from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.hudi_format.timeline.avro_records import decode_commit_metadata
 from tidemark.hudi_format.timeline.identity import judged_instants
@@ -109,9 +103,10 @@ def new_ledger(
     them before anything is deleted.
     """
     topics, admin = TopicNames(config.table.name), kafka.admin()
+    publication = open_publication(storage, clock, ids)
     try:
-        inputs, other_topics = _checked_inputs(config, kafka, storage, clock, admin)
-        end_all_terms(storage)
+        inputs, other_topics = _checked_inputs(config, kafka, publication, clock, admin)
+        publication.end_all_terms()
         # From here on neither topics nor caches of the former ledger are taken for this table's.
         ledger = ids.uuid()
         storage.replace(TABLE_ID, ledger.encode())
@@ -126,12 +121,12 @@ def new_ledger(
             kafka, topics.epochs, f"{config.table.name}-coordinator", reader, clock, lambda _: None
         )
         try:
-            folder = take_over(storage, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)
-            lock = TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger)
+            term = take_over(publication, log, lambda: reader.fold, f"new-ledger-{ids.uuid()}", ledger)
+            lock = term.lock
             instants = InstantGenerator(clock)
             lock.acquire(_LOCK_WAIT_MS)
             try:
-                rolled_back = _roll_back_dead(storage, instants)
+                rolled_back = _roll_back_dead(term, instants)
                 begun, state = _first_state(
                     config, storage, admin, clock, log.term, inputs.topics, other_topics
                 )
@@ -154,21 +149,23 @@ def new_ledger(
     return begun
 
 
-def check_new_ledger(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
+def check_new_ledger(
+    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, ids: IdSource
+) -> None:
     """Raises what `new_ledger` raises before it deletes anything. Changes nothing."""
     admin = kafka.admin()
     try:
-        _checked_inputs(config, kafka, storage, clock, admin)
+        _checked_inputs(config, kafka, open_publication(storage, clock, ids), clock, admin)
     finally:
         admin.close()
 
 
 def _checked_inputs(
-    config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock, admin: Admin
+    config: TableConfigFile, kafka: KafkaClient, publication: Publication, clock: Clock, admin: Admin
 ) -> tuple[OpenedInputs, frozenset[str]]:
-    _refuse_live_writers(storage, clock)
-    check_replaceable(config, kafka, storage, clock)
-    return inputs_of_new_ledger(config, storage, admin)
+    _refuse_live_writers(publication, clock)
+    check_replaceable(config, kafka, publication.storage, clock)
+    return inputs_of_new_ledger(config, publication.storage, admin)
 
 
 def check_replaceable(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock: Clock) -> None:
@@ -212,43 +209,19 @@ def _reader(config: TableConfigFile, kafka: KafkaClient, storage: Storage, clock
     )
 
 
-def _refuse_live_writers(storage: Storage, clock: Clock) -> None:
-    for instant in load_timelines(storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
-        if heartbeat.is_alive(storage, instant.requested, clock.now_ms()):
+def _refuse_live_writers(publication: Publication, clock: Clock) -> None:
+    for instant in load_timelines(publication.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
+        if heartbeat.is_alive(publication, instant.requested, clock.now_ms()):
             raise PendingWriteError(
                 f"write {instant.requested} is pending and its writer's heartbeat is fresh: let that writer "
                 "finish; if it is dead, try again in two minutes"
             )
 
 
-def end_all_terms(storage: Storage) -> None:
-    """No coordinator of before can act on the table any more, and the lock is none of theirs. Raises
-    LockHeldError when it is another writer's.
-    """
-    end_older_terms(storage, sys.maxsize)
-    remove_ended(storage, sys.maxsize)
-    _free_own_lock(storage)
-
-
-def _free_own_lock(storage: Storage) -> None:
-    """All terms were ended: nobody of ours can still act under the lock."""
-    holder = read_lock(storage)
-    if holder is None:
-        return
-    if holder.is_foreign:
-        raise LockHeldError(
-            f"{join_path(storage.base_uri, LOCK_PATH)} is held by another writer: let it finish; "
-            "if it is dead, delete it"
-        )
-    # In one step: an empty directory left behind would look like another writer's lock.
-    storage.rename(LOCK_PATH, freed := join_path(ROOT, "freed-lock"))
-    storage.delete_tree(freed)
-
-
-def _roll_back_dead(storage: Storage, generator: InstantGenerator) -> list[str]:
+def _roll_back_dead(term: Term, generator: InstantGenerator) -> list[str]:
     rolled_back = []
-    for instant in load_timelines(storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
-        rollback_pending(storage, instant.requested, generator)
+    for instant in load_timelines(term.storage).data.pending(Action.COMMIT, Action.DELTA_COMMIT):
+        rollback_pending(term, instant.requested, generator)
         rolled_back.append(instant.requested)
     return rolled_back
 

@@ -14,15 +14,16 @@ from tidemark.commit_coordinator.commit.attempt_effects import clean_voided, voi
 from tidemark.commit_coordinator.commit.commit_effects import finish
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.domain.actions import CleanVoided, Finish, VoidAttempt
 from tidemark.commit_coordinator.errors import AttemptLostError
 from tidemark.commit_coordinator.opening.ledger_identity import check_belongs, ledger_id, location_of
 from tidemark.commit_coordinator.opening.takeover import take_over
 from tidemark.config import TableConfigFile
-from tidemark.hudi_format.commit.lock import TableLock
 from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.publication.locate import open_publication
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config
 from tidemark.hudi_format.timeline import Action
@@ -33,6 +34,7 @@ from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.kafka.ports import KafkaClient, MissingTopicError
 
 _LOCK_WAIT_MS: Final = 5_000
+_SETTLE_POLL_MS: Final = 100
 _REASON: Final = "tidemark recover"
 
 
@@ -63,9 +65,11 @@ def recover(
         reader.catch_up()
         ledger = ledger_id(storage, ids)
         check_belongs(reader.fold.state, config.table.name, ledger, location_of(storage))
-        folder = take_over(storage, log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger)
+        term = take_over(
+            open_publication(storage, clock, ids), log, lambda: reader.fold, f"recover-{ids.uuid()}", ledger
+        )
         check_agreement(storage, load_timelines(storage), reader.fold.state)
-        context = _context(config, storage, clock, ids, log, folder, reader, ledger)
+        context = _context(config, term, clock, ids, log, reader)
         return _end_what_is_open(context)
     finally:
         log.close()
@@ -99,8 +103,12 @@ def _end_what_is_open(context: Context) -> Recovered:
     elif planned is not None:
         void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)
-    if voided:
-        clean_voided(context, CleanVoided(voided))
+    left = voided
+    while left:
+        waiting = clean_voided(context, CleanVoided(left))
+        left = tuple(waiting)
+        if waiting:
+            context.clock.sleep_ms(max(min(waiting.values()) - context.clock.now_ms(), _SETTLE_POLL_MS))
     # A lock that an older term left, perhaps a moment ago, is taken over, then given back.
     context.lock.acquire(context.lock_wait_ms, ends_epoch=True)
     context.lock.release(context.instants.taken_ms or context.clock.now_ms())
@@ -110,25 +118,22 @@ def _end_what_is_open(context: Context) -> Recovered:
 
 def _context(
     config: TableConfigFile,
-    storage: Storage,
+    term: Term,
     clock: Clock,
     ids: IdSource,
     log: DecisionsLog,
-    folder: str,
     reader: FoldReader,
-    ledger: str,
 ) -> Context:
-    table = read_table_config(storage)
+    table = read_table_config(term.storage)
     action = Action.DELTA_COMMIT if table.is_merge_on_read else Action.COMMIT
     topics = TopicNames(config.table.name)
     return Context(
         # No epoch is planned here: the schema of one is never asked for.
         table=TableFacts(config.table.name, action, topics.keyed, 0, lambda _, __: ""),
-        storage=storage,
+        publishing=term,
         clock=clock,
         ids=ids,
         log=log,
-        lock=TableLock(storage, clock, ids, term=log.term, term_dir=folder, ledger=ledger),
         instants=InstantGenerator(clock),
         fold=lambda: reader.fold,
         lock_wait_ms=_LOCK_WAIT_MS,

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tidemark.commit_coordinator.commit.decisions_log import DecisionsLog
 from tidemark.commit_coordinator.commit.index_shards import check_number
-from tidemark.commit_coordinator.commit.staging import load_document
+from tidemark.commit_coordinator.commit.stored_documents import load_document
 from tidemark.commit_coordinator.opening.ledger_identity import check_identity
 from tidemark.commit_coordinator.opening.topics_setup import (
     check_lane_source,

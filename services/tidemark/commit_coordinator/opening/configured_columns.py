@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.config import TableConfigFile
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 
 CONFIGURED_COLUMNS: Final = join_path(ROOT, "configured-columns.json")
 
@@ -46,11 +46,11 @@ def check_columns_kept(file: TableConfigFile, storage: Storage, configured: Tabl
         raise MissingColumnsError(_text(file.table.schema, gone, added))
 
 
-def record_columns(storage: Storage, folder: str, configured: Sequence[str]) -> None:
-    """Keeps them for the next start. ``folder``: the term's. Raises StagingGoneError when that is over."""
-    if _recorded(storage) != list(configured):
+def record_columns(term: Term, configured: Sequence[str]) -> None:
+    """Keeps them for the next start. Raises FencedOutError when the term is over."""
+    if _recorded(term.storage) != list(configured):
         content = msgspec.json.encode(_Record(list(configured)))
-        storage.publish(folder, CONFIGURED_COLUMNS, content, overwrite=True)
+        term.replace(CONFIGURED_COLUMNS, content)
 
 
 def _recorded(storage: Storage) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.epoch_protocol.state import Committed, FoldState
 from tidemark.hudi_format.errors import CorruptFileError, FileMissingError
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 
 LEDGER_RECORD: Final = join_path(ROOT, "ledger.json")
 
@@ -29,19 +29,18 @@ class LedgerRecord(msgspec.Struct, frozen=True):
 class LedgerRecorder:
     """Keeps the record current; for one thread."""
 
-    def __init__(self, storage: Storage, folder: str) -> None:
-        """``folder``: the term's."""
-        self._storage, self._folder = storage, folder
+    def __init__(self, term: Term) -> None:
+        self._term = term
         self._written: Committed | None = None
 
     def keep(self, state: FoldState) -> None:
-        """Writes what is committed, when that is news. Raises StagingGoneError when the term is over,
+        """Writes what is committed, when that is news. Raises FencedOutError when the term is over,
         OSError.
         """
         if state.committed == self._written:
             return
         content = msgspec.json.encode(LedgerRecord(state.ledger, state.committed), order="sorted")
-        self._storage.publish(self._folder, LEDGER_RECORD, content, overwrite=True)
+        self._term.replace(LEDGER_RECORD, content)
         self._written = state.committed
 
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 
 from tidemark.commit_coordinator.commit.agreement import EPOCH_KEY
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.opening.table_open import fixed_columns
 from tidemark.config import TableConfigFile
@@ -24,7 +23,7 @@ from tidemark.hudi_format.errors import (
 )
 from tidemark.hudi_format.schema import SchemaError, TableSchema, newer_union, union
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_text
+from tidemark.hudi_format.storage.documents import ROOT, read_text
 from tidemark.hudi_format.table_schema import CommitSchema, SchemaChanges
 from tidemark.hudi_format.timeline import Timeline
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 
-from tidemark.commit_coordinator.commit.staging import show_owner
 from tidemark.commit_coordinator.opening.ledger_identity import location_of
 from tidemark.commit_coordinator.opening.sign_of_life import SignOfLife
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.storage.base import Storage
-from tidemark.ledger_client.served_by import Served
+from tidemark.ledger_client.served_by import SERVED_BY, Served
 
 
 class ServedTable:
@@ -22,18 +22,19 @@ class ServedTable:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._folder = ""
+        self._term: Term | None = None
         self._answer = Served(storage.base_uri)
 
-    def taken_over(self, folder: str, owner: str) -> None:
-        """Leaves the coordinator's name with the table. ``folder``: the term's. Raises as `show_owner`."""
-        show_owner(self._storage, folder, owner)
-        self._folder = folder
+    def taken_over(self, term: Term, owner: str) -> None:
+        """Leaves the coordinator's name with the table. Raises as `show_owner`."""
+        show_owner(term, owner)
+        self._term = term
         self._answer = Served(self._storage.base_uri, owner, location_of(self._storage))
 
     def sign_of_life(self) -> SignOfLife:
         """To be given while the table is served, once it is taken over."""
-        return SignOfLife(self._storage, self._folder, self._answer.owner, self.look)
+        assert self._term is not None
+        return SignOfLife(self._term, self._answer.owner, self.look)
 
     def look(self) -> None:
         """Looks where the table lies now; where the storage does not say, the answer stays."""
@@ -43,3 +44,12 @@ class ServedTable:
     def answer(self) -> Served:
         """As it was seen last."""
         return self._answer
+
+
+def show_owner(term: Term, owner: str) -> None:
+    """Leaves a coordinator's own name with the table, for who asks whether it is this one that it serves.
+
+    A path would not tell: it differs between containers and may be the same on two machines. Raises
+    FencedOutError when the term is over.
+    """
+    term.replace(SERVED_BY, owner.encode())

@@ -17,7 +17,6 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format import table_keys as keys
@@ -26,7 +25,7 @@ from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, Fi
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.model import InstantGenerator
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 from tidemark.hudi_format.storage.local import is_temporary
 from tidemark.hudi_format.table_config import (
     PROPERTIES_PATH,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from tidemark.hudi_format.commit.foreign_writers import foreign_writer_options, procedure_options
 from tidemark.hudi_format.commit.instants import instant_path
-from tidemark.hudi_format.commit.lock import foreign_writer_options, procedure_options, read_lock
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.metadata_table.missing_index import check_shards
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
+from tidemark.hudi_format.publication.locate import read_lock
 from tidemark.hudi_format.schema import SchemaError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import read_table_config

@@ -25,6 +25,7 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.metadata_table import missing_index
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.port import Term
 from tidemark.hudi_format.schema import SchemaError, TableSchema, union
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import PROPERTIES_PATH, TableConfig, TableDefinition, TableType
@@ -60,9 +61,9 @@ class OpenedTable:
     logs: ReadableLogs
     configured: Sequence[str] = ()
 
-    def keep_columns(self, storage: Storage, folder: str) -> None:
-        """Records which columns are configured, for the next start; ``folder``: the term's."""
-        record_columns(storage, folder, self.configured)
+    def keep_columns(self, term: Term) -> None:
+        """Records which columns are configured, for the next start."""
+        record_columns(term, self.configured)
 
 
 def open_table(

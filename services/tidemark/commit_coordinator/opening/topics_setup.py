@@ -16,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from tidemark.commit_coordinator.commit.staging import ROOT
 from tidemark.commit_coordinator.dead_letters.retention import keep_retention
 from tidemark.commit_coordinator.errors import CoordinatorError
 from tidemark.commit_coordinator.input.watch import read_record, shard_growth_text
@@ -31,7 +30,7 @@ from tidemark.epoch_protocol.input_topics import (
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError, FileMissingError
 from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.hudi_format.storage.documents import read_document
+from tidemark.hudi_format.storage.documents import ROOT, read_document
 from tidemark.ledger_client.topics import TopicNames, input_topic_specs, topic_specs
 from tidemark.stream_runtime.kafka.ports import Admin, TopicSpec, TopicState
 

@@ -39,6 +39,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
 )
 from tidemark.hudi_format.model import RecordLocation, instant_to_ms
 from tidemark.hudi_format.ordering import OrderingField
+from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import join_path
@@ -231,7 +232,11 @@ class Bench:
         """The metadata table's deltacommit of an instant."""
         instants.request(self.storage, instant, "deltacommit", root=instants.METADATA)
         instants.start(self.storage, instant, "deltacommit", root=instants.METADATA)
-        logs = [publish_files_log(self.storage, instant, changes), *self._index(instant, places), *more]
+        logs = [
+            publish_files_log(Unfenced(self.storage), instant, changes),
+            *self._index(instant, places),
+            *more,
+        ]
         content = encode_commit_metadata(delta_commit_metadata(instant, logs))
         instants.complete(self.storage, instant, "deltacommit", completion, content, instants.METADATA)
 
@@ -250,7 +255,7 @@ class Bench:
             )
             data = write_record_index_log(entries, instant)
             log = record_index_log(instant, shard, len(data), len(live), len(keys) - len(live))
-            publish_log(self.storage, log, data)
+            publish_log(Unfenced(self.storage), log, data)
             logs.append(log)
         return logs
 

@@ -1,4 +1,4 @@
-"""Where a term keeps what must vanish with it: staging folders, the lock's scratch space, stored documents.
+"""On a file system: where a term keeps what must vanish with it: staging folders, and its lock.
 
 ::
 
@@ -8,10 +8,6 @@
             voided-<epoch>-<attempt>/     … until it is renamed away
         terms/fresh-<term>-<nonce>/   a folder of that term on its way into its own folder
         ended/<term>/                 folders of terms that a successor ended
-        served-by                     name of the coordinator that took the table over last, its own alone
-        sign-of-life                  changes every few seconds while a coordinator serves
-        reader-deaths.json            where readers of the input died, and how often
-        store/<sha256>.json           content-addressed documents (write statuses, fold snapshots)
 
 A successor renames the folders of all older terms away before it does anything. A folder is only ever made
 inside the term's own folder by a rename, which fails once that is gone: a thawed coordinator cannot open a
@@ -20,22 +16,14 @@ door for thawed writers (ARCHITECTURE.md, "Coordinator terms").
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
-from tidemark.hudi_format.errors import (
-    AlreadyExistsError,
-    CorruptFileError,
-    FileMissingError,
-    StagingGoneError,
-)
-from tidemark.hudi_format.storage.base import Storage, join_path
-from tidemark.ledger_client.served_by import SERVED_BY
+from tidemark.hudi_format.errors import AlreadyExistsError, FencedOutError, FileMissingError
+from tidemark.hudi_format.storage.base import FolderStorage, join_path
+from tidemark.hudi_format.storage.documents import ROOT
 
-ROOT: Final = ".hoodie/.aux/tidemark"
 TERMS: Final = f"{ROOT}/terms"
 ENDED: Final = f"{ROOT}/ended"
-STORE: Final = f"{ROOT}/store"
 
 
 def term_dir(term: int) -> str:
@@ -48,7 +36,7 @@ def attempt_dir(term: int, epoch: int, attempt: int) -> str:
     return join_path(term_dir(term), f"attempt-{epoch}-{attempt}")
 
 
-def end_older_terms(storage: Storage, term: int) -> None:
+def end_older_terms(storage: FolderStorage, term: int) -> None:
     """Renames the folders of all older terms away: from here on none of their writers publishes anything."""
     storage.make_dir(ENDED)
     for info in storage.list(TERMS):
@@ -57,7 +45,7 @@ def end_older_terms(storage: Storage, term: int) -> None:
     storage.sync_dir(TERMS)
 
 
-def open_term(storage: Storage, term: int) -> str:
+def open_term(storage: FolderStorage, term: int) -> str:
     """Makes the term's own folder, once in its life."""
     path = term_dir(term)
     storage.make_dir(path, exclusive=True)
@@ -65,24 +53,15 @@ def open_term(storage: Storage, term: int) -> str:
     return path
 
 
-def show_owner(storage: Storage, folder: str, owner: str) -> None:
-    """Leaves a coordinator's own name with the table, for who asks whether it is this one that it serves.
-
-    A path would not tell: it differs between containers and may be the same on two machines. Raises
-    StagingGoneError when the term of ``folder`` is over.
-    """
-    storage.publish(folder, SERVED_BY, owner.encode(), overwrite=True)
-
-
-def remove_ended(storage: Storage, term: int) -> int:
+def remove_ended(storage: FolderStorage, term: int) -> int:
     """Deletes what terms before ``term`` left behind; returns the number of files."""
     fresh = [info for info in storage.list(TERMS) if info.name.startswith("fresh-")]
     older = [info.path for info in fresh if int(info.name.split("-")[1]) < term]
     return sum(map(storage.delete_tree, [ENDED, *older]))
 
 
-def open_attempt(storage: Storage, term: int, epoch: int, attempt: int, nonce: str) -> str:
-    """The attempt's staging folder; made once, repeatable. Raises StagingGoneError when the term is over."""
+def open_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int, nonce: str) -> str:
+    """The attempt's staging folder; made once, repeatable. Raises FencedOutError when the term is over."""
     path = attempt_dir(term, epoch, attempt)
     if storage.exists(path):
         return path
@@ -92,12 +71,12 @@ def open_attempt(storage: Storage, term: int, epoch: int, attempt: int, nonce: s
         storage.rename(fresh, path)
     except FileMissingError as error:
         storage.delete_tree(fresh)
-        raise StagingGoneError(f"{term_dir(term)} is gone: a newer coordinator ended term {term}") from error
+        raise FencedOutError(f"{term_dir(term)} is gone: a newer coordinator ended term {term}") from error
     storage.sync_dir(term_dir(term))
     return path
 
 
-def close_attempt(storage: Storage, term: int, epoch: int, attempt: int) -> None:
+def close_attempt(storage: FolderStorage, term: int, epoch: int, attempt: int) -> None:
     """Renames the attempt's folder away, then deletes it; nothing to do when it never was."""
     voided = join_path(term_dir(term), f"voided-{epoch}-{attempt}")
     _rename_away(storage, attempt_dir(term, epoch, attempt), voided)
@@ -105,26 +84,7 @@ def close_attempt(storage: Storage, term: int, epoch: int, attempt: int) -> None
     storage.delete_tree(voided)
 
 
-def store_document(storage: Storage, content: bytes) -> tuple[str, str]:
-    """Keeps a document under its hash; returns (path, sha256). Repeatable."""
-    digest = hashlib.sha256(content).hexdigest()
-    path = join_path(STORE, f"{digest}.json")
-    try:
-        storage.create(path, content)
-    except AlreadyExistsError:
-        load_document(storage, path, digest)
-    return path, digest
-
-
-def load_document(storage: Storage, path: str, sha256: str) -> bytes:
-    """The document; raises FileMissingError, or CorruptFileError when it is not what was stored."""
-    content = storage.read(path)
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise CorruptFileError(f"{path} does not have the content that the decisions name (sha256 {sha256})")
-    return content
-
-
-def _rename_away(storage: Storage, src: str, dst: str) -> None:
+def _rename_away(storage: FolderStorage, src: str, dst: str) -> None:
     try:
         storage.rename(src, dst)
     except FileMissingError:

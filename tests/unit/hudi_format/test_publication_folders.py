@@ -5,25 +5,20 @@ from __future__ import annotations
 import pytest
 
 from testing.memory_storage import InMemoryStorage
-from tidemark.commit_coordinator.commit import staging
-from tidemark.commit_coordinator.commit.staging import (
+from tidemark.hudi_format.errors import (
+    AlreadyExistsError,
+    FencedOutError,
+)
+from tidemark.hudi_format.publication.folders import (
     ENDED,
     TERMS,
     attempt_dir,
     close_attempt,
     end_older_terms,
-    load_document,
     open_attempt,
     open_term,
     remove_ended,
-    store_document,
     term_dir,
-)
-from tidemark.hudi_format.errors import (
-    AlreadyExistsError,
-    CorruptFileError,
-    FileMissingError,
-    StagingGoneError,
 )
 
 
@@ -39,7 +34,7 @@ def test_an_attempt_is_opened_once_and_closed_for_good(storage: InMemoryStorage)
     storage.publish(path, "d/file", b"1")
     close_attempt(storage, 3, 1, 1)
     close_attempt(storage, 3, 1, 1)
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(FencedOutError):
         storage.publish(path, "d/late", b"2")
     assert storage.list(term_dir(3)) == []
 
@@ -56,9 +51,9 @@ def test_ending_older_terms_fences_their_writers_and_their_coordinator(storage: 
     path = open_attempt(storage, 5, 1, 1, "n")
     end_older_terms(storage, 7)
     assert [info.name for info in storage.list(TERMS)] == ["7"]
-    with pytest.raises(StagingGoneError):
+    with pytest.raises(FencedOutError):
         storage.publish(path, "d/late", b"")
-    with pytest.raises(StagingGoneError, match="newer coordinator"):
+    with pytest.raises(FencedOutError, match="newer coordinator"):
         open_attempt(storage, 5, 1, 2, "n2")
     assert not storage.exists(term_dir(5)), "nobody makes the folder of a term that is over"
     end_older_terms(storage, 7)
@@ -74,18 +69,3 @@ def test_leftovers_on_their_way_into_older_terms_are_removed_and_newer_ones_stay
         storage.create(f"{TERMS}/{name}/owner", b"")
     assert remove_ended(storage, 7) == 1
     assert [info.name for info in storage.list(TERMS)] == ["7", "fresh-7-b", "fresh-9-c"]
-
-
-def test_documents_are_named_by_their_content(storage: InMemoryStorage) -> None:
-    path, digest = store_document(storage, b"report")
-    assert store_document(storage, b"report") == (path, digest)
-    assert load_document(storage, path, digest) == b"report"
-    storage.replace(path, b"repor")
-    with pytest.raises(CorruptFileError, match=digest):
-        load_document(storage, path, digest)
-    with pytest.raises(CorruptFileError):
-        store_document(storage, b"report")
-    storage.delete(path)
-    with pytest.raises(FileMissingError):
-        load_document(storage, path, digest)
-    assert path.startswith(staging.STORE)

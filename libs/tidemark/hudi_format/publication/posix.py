@@ -1,0 +1,137 @@
+"""The publication port on a file system: `link()` makes a name once and whole, and a folder that was renamed
+away fences all who publish out of it, also one who was frozen in the middle of a call.
+
+What an attempt prepares is linked at once, so its tickets are visible and there is nothing left to publish:
+readers do not look at data files before their instant is completed. What a term prepares is held, and appears
+out of the term's folder. Which attempts and terms may still make files is told by folders alone (`folders`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.ports import Clock, IdSource
+from tidemark.hudi_format.publication import folders
+from tidemark.hudi_format.publication.folder_lock import folder_lock, free_lock_of_ended_terms
+from tidemark.hudi_format.publication.held import HeldTickets, publish_held
+from tidemark.hudi_format.publication.table_lock import TableLock
+from tidemark.hudi_format.publication.tickets import Fate, Lease, Settled, TermId, Ticket
+from tidemark.hudi_format.storage.base import FileContent, FolderStorage, Storage, join_path
+from tidemark.hudi_format.storage.documents import ROOT
+
+_NO_TERM = -1
+
+
+class PosixAttempt:
+    """`Attempt`: the token is the attempt's staging folder."""
+
+    def __init__(self, storage: FolderStorage, token: str) -> None:
+        self._storage, self._folder = storage, token
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    def prepare(self, path: str, data: FileContent) -> Ticket:
+        try:
+            self._storage.publish(self._folder, path, data)
+        except AlreadyExistsError:
+            if self._storage.read(path) != bytes(data):
+                raise
+        return Ticket(path, len(data))
+
+    def put_pending(self, path: str, data: FileContent) -> None:
+        with contextlib.suppress(AlreadyExistsError):
+            self._storage.publish(self._folder, path, data)
+
+
+class PosixTerm:
+    """`Term`: everything passes the term's folder."""
+
+    def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource, term: TermId) -> None:
+        self._storage, self._ids, self._term = storage, ids, term
+        self._folder = folders.open_term(storage, term.offset)
+        self._lock = folder_lock(storage, clock, ids, term, self._folder)
+        self._held = HeldTickets(storage, f"term-{term.ledger}-{term.offset}")
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    @property
+    def id(self) -> TermId:
+        return self._term
+
+    @property
+    def lock(self) -> TableLock:
+        return self._lock
+
+    def open_attempt(self, epoch: int, attempt: int) -> str:
+        return folders.open_attempt(self._storage, self._term.offset, epoch, attempt, self._ids.uuid())
+
+    def close_attempt(self, epoch: int, attempt: int, tickets: Sequence[Ticket] = ()) -> Settled:
+        folders.close_attempt(self._storage, self._term.offset, epoch, attempt)
+        self.revoke(tickets)
+        return Settled()
+
+    def adopt(self, epoch: int, attempt: int, paths: Sequence[str]) -> list[Ticket]:
+        found = [(path, self._storage.stat(path)) for path in paths]
+        return [Ticket(path, info.size) for path, info in found if info is not None]
+
+    def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
+        return self._held.prepare(path, data, name_decides)
+
+    def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
+        publish_held(self._held, tickets, lambda path, data: self._storage.publish(self._folder, path, data))
+
+    def revoke(self, tickets: Sequence[Ticket]) -> Mapping[Ticket, Fate]:
+        return self._held.revoke(tickets)
+
+    def put_pending(self, path: str, data: FileContent) -> None:
+        with contextlib.suppress(AlreadyExistsError):
+            self._storage.publish(self._folder, path, data)
+
+    def keep_pending(self, path: str) -> None:
+        self._storage.touch(path, create=False)
+
+    def replace(self, path: str, data: FileContent) -> None:
+        self._storage.publish(self._folder, path, data, overwrite=True)
+
+    def remove_older(self) -> int:
+        return folders.remove_ended(self._storage, self._term.offset)
+
+
+class PosixPublication:
+    """`Publication` over a storage with folders."""
+
+    def __init__(self, storage: FolderStorage, clock: Clock, ids: IdSource) -> None:
+        self._storage, self._clock, self._ids = storage, clock, ids
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    def open_term(self, term: TermId) -> PosixTerm:
+        folders.end_older_terms(self._storage, term.offset)
+        return PosixTerm(self._storage, self._clock, self._ids, term)
+
+    def end_all_terms(self) -> None:
+        folders.end_older_terms(self._storage, sys.maxsize)
+        folders.remove_ended(self._storage, sys.maxsize)
+        free_lock_of_ended_terms(self._storage)
+
+    @contextlib.contextmanager
+    def lock_of_no_term(self, ledger: str) -> Iterator[TableLock]:
+        folder = join_path(ROOT, f"adopt-{self._ids.uuid()}")
+        self._storage.make_dir(folder, exclusive=True)
+        try:
+            yield folder_lock(self._storage, self._clock, self._ids, TermId(_NO_TERM, ledger), folder)
+        finally:
+            self._storage.delete_tree(folder)
+
+    def written_ms(self, path: str) -> int | None:
+        info = self._storage.stat(path)
+        return None if info is None else info.mtime_ms

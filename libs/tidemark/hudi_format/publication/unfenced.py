@@ -1,0 +1,35 @@
+"""Publishing without a term: while a table is made, which nobody serves yet, and where an engine other than
+Tidemark is played.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from tidemark.hudi_format.errors import AlreadyExistsError
+from tidemark.hudi_format.publication.held import HeldTickets, publish_held
+from tidemark.hudi_format.publication.tickets import Lease, Ticket
+from tidemark.hudi_format.storage.base import FileContent, Storage
+
+
+class Unfenced:
+    """`Publisher`: whoever comes first makes the file."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._held = HeldTickets(storage, "unfenced")
+
+    @property
+    def storage(self) -> Storage:
+        return self._storage
+
+    def prepare(self, path: str, data: FileContent, *, name_decides: bool = False) -> Ticket:
+        return self._held.prepare(path, data, name_decides)
+
+    def publish(self, tickets: Sequence[Ticket], lease: Lease | None = None) -> None:
+        publish_held(self._held, tickets, self._storage.create)
+
+    def put_pending(self, path: str, data: FileContent) -> None:
+        with contextlib.suppress(AlreadyExistsError):
+            self._storage.create(path, data)

@@ -1,0 +1,33 @@
+"""Documents that the decisions name, kept with the table under the hash of their content: write statuses,
+snapshots of the fold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from tidemark.hudi_format.errors import AlreadyExistsError, CorruptFileError
+from tidemark.hudi_format.storage.base import Storage, join_path
+from tidemark.hudi_format.storage.documents import ROOT
+
+STORE: Final = f"{ROOT}/store"
+
+
+def store_document(storage: Storage, content: bytes) -> tuple[str, str]:
+    """Keeps a document under its hash; returns (path, sha256). Repeatable."""
+    digest = hashlib.sha256(content).hexdigest()
+    path = join_path(STORE, f"{digest}.json")
+    try:
+        storage.create(path, content)
+    except AlreadyExistsError:
+        load_document(storage, path, digest)
+    return path, digest
+
+
+def load_document(storage: Storage, path: str, sha256: str) -> bytes:
+    """The document; raises FileMissingError, or CorruptFileError when it is not what was stored."""
+    content = storage.read(path)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise CorruptFileError(f"{path} does not have the content that the decisions name (sha256 {sha256})")
+    return content
