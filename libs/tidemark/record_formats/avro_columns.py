@@ -27,7 +27,7 @@ from tidemark.record_formats.meanings import (
     whole_decimals,
 )
 from tidemark.record_formats.nested_columns import list_column, missing, offsets, struct_column
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 _WHOLE: Final = ("int", "long")
 _NUMBERS: Final[Mapping[pa.DataType, tuple[str, ...]]] = {
@@ -55,7 +55,9 @@ _TYPE_OF: Final[Mapping[str, type]] = {
 class UnresolvedError(Exception):
     """A writer's type cannot be read as a column's; the text names the field."""
 
-    def __init__(self, path: str, problem: str, reason: Reason = Reason.INCOMPATIBLE_SCHEMA) -> None:
+    def __init__(
+        self, path: str, problem: str, reason: DeadLetterReason = DeadLetterReason.INCOMPATIBLE_SCHEMA
+    ) -> None:
         super().__init__(f"field {path}: {problem}")
         self.reason = reason
 
@@ -204,7 +206,9 @@ def _struct(avro: AvroType, arrow: pa.StructType, path: str, strict: bool) -> Co
     if strict:
         for name in written:
             if arrow.get_field_index(name) < 0:
-                raise UnresolvedError(f"{path}.{name}", "the table's schema lacks it", Reason.UNKNOWN_FIELD)
+                raise UnresolvedError(
+                    f"{path}.{name}", "the table's schema lacks it", DeadLetterReason.UNKNOWN_FIELD
+                )
     children: list[tuple[pa.Field, Convert | None]] = []
     for field in fields:
         if field.name in written:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.record_formats.decoder import DecodedRecords, KeyedDeletes
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.source_position import EnvelopeOrdering
 
 UPSERTS: Final = frozenset("cur")
@@ -53,7 +53,9 @@ class Changes:
             if has_after:
                 return "after"
             self.refuse(
-                position, Reason.WRONG_SHAPE, f"a change event with op {op} and without a row in after"
+                position,
+                DeadLetterReason.WRONG_SHAPE,
+                f"a change event with op {op} and without a row in after",
             )
         elif op == DELETE:
             if has_before:
@@ -66,9 +68,11 @@ class Changes:
             detail = (
                 "the source table was truncated, which is not carried out here: delete the rows with Hudi"
             )
-            self.refuse(position, Reason.TRUNCATE, detail)
+            self.refuse(position, DeadLetterReason.TRUNCATE, detail)
         else:
-            self.refuse(position, Reason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m")
+            self.refuse(
+                position, DeadLetterReason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m"
+            )
         return None
 
     def delete_by_kafka_key(self, position: int) -> None:
@@ -79,7 +83,7 @@ class Changes:
         """What the fields of `ordering` hold."""
         self._sources[position] = found
 
-    def refuse(self, position: int, reason: Reason, detail: str) -> None:
+    def refuse(self, position: int, reason: DeadLetterReason, detail: str) -> None:
         self.refused.append(Refusal(position, reason, detail))
 
     def finish(self, decoded: DecodedRecords) -> DecodedRecords:
@@ -123,7 +127,7 @@ def without_unavailable(decoded: DecodedRecords) -> DecodedRecords:
                 f"field {field_.name}: the source did not log its value, which did not change: set REPLICA "
                 "IDENTITY FULL on the source table"
             )
-            refused.append(Refusal(int(decoded.positions[at]), Reason.UNAVAILABLE_VALUE, detail))
+            refused.append(Refusal(int(decoded.positions[at]), DeadLetterReason.UNAVAILABLE_VALUE, detail))
         bad |= held
     if not refused:
         return decoded

@@ -35,7 +35,7 @@ from tidemark.record_formats.decoder import (
 from tidemark.record_formats.json_memory import JsonMemory
 from tidemark.record_formats.meanings import INSTANTS, Meaning, decimals, instants, meaning_of, scale_in
 from tidemark.record_formats.plain_json import FramedJson, bare
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.source_position import EnvelopeOrdering, SourcePosition
 from tidemark.record_formats.wire_types import LONG
 from tidemark.stream_runtime.kafka.ports import Message
@@ -131,7 +131,7 @@ class DebeziumJson:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
     def _take(self, changes: Changes, event: Any, position: int) -> str | None:

@@ -21,7 +21,7 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.desk import all_letters
 from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
 from tidemark.errors import ErrorKind
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.rpc.channel import call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -168,7 +168,7 @@ def test_reason_of_a_pause_has_a_limit(world: World) -> None:
 
 def test_letters_are_listed_in_pages_from_the_newest_and_counted_whole(world: World) -> None:
     world.refuse(4)
-    world.refuse(3, Reason.MISSING_KEY)
+    world.refuse(3, DeadLetterReason.MISSING_KEY)
     pages, token = [], ""
     while True:
         request = pb.ListDeadLettersRequest(table="t", page_size=3, page_token=token)

@@ -37,7 +37,7 @@ from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane, StopR
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.fold_reader import Applied
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 from tidemark.stream_runtime.platform.broker_files import free_ports
@@ -96,7 +96,7 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
     service._verification._take(Verdict({**verified, "agrees": False, "differences": differences}, 1.0, 5))
     letters = TopicPartition("orders.dead-letter", 0)
     message = Message("orders-in", 0, 3, b"k", b"{", (("trace", b"1"),), 1_234)
-    [letter] = dead_letters([message], [Refusal(0, Reason.NOT_JSON, "why")], letters.topic, 1 << 20)
+    [letter] = dead_letters([message], [Refusal(0, DeadLetterReason.NOT_JSON, "why")], letters.topic, 1 << 20)
     cluster.broker.produce(letters, letter.key, letter.value, letter.headers)
     watched = service.metrics._watched
     assert watched is not None

@@ -22,7 +22,7 @@ from typing import Final
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
 from tidemark.index_assigner.input.lane_stops import LaneStops
 from tidemark.record_formats.errors import SetupError
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import KafkaClient, Message, TopicPartition
 
 _log = logging.getLogger("tidemark.assigner")
@@ -86,7 +86,7 @@ class LaneSkips:
         self._stops.forget([lane])
         detail = _detail(result, stopped)
         record = Message(stopped.topic, stopped.partition, result.first, None, None)
-        return result, record, Refusal(0, Reason.SKIPPED, detail)
+        return result, record, Refusal(0, DeadLetterReason.SKIPPED, detail)
 
     def forget(self, lanes: Sequence[str]) -> None:
         """The lanes are given up: who holds them next gets the orders."""

@@ -2,7 +2,7 @@
 
 Key and value are the record's own bytes, cut where both together are larger than a limit. The headers say why
 it was refused, and where it came from:
-``tm-reason`` (a `Reason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
+``tm-reason`` (a `DeadLetterReason` value), ``tm-detail``, ``tm-topic``, ``tm-partition``, ``tm-offset``,
 ``tm-timestamp-ms`` (-1: none), and ``tm-cut-key`` / ``tm-cut-value`` with the full size of what was cut. The
 record's own headers follow, ``tm-header-`` before their names; when they are too large all of them are left
 out and ``tm-cut-headers`` has their size (-1: the client could not read them). A record that was
@@ -47,7 +47,7 @@ def dead_letters(
 
 
 def reason_of(letter: OutgoingMessage) -> str:
-    """Why the record was refused: a value of `Reason`."""
+    """Why the record was refused: a value of `DeadLetterReason`."""
     return next((value or b"").decode() for name, value in letter.headers if name == HEADER_REASON)
 
 

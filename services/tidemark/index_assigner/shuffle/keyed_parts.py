@@ -131,3 +131,14 @@ def in_arrival_order(parts: list[PlacedRows]) -> PlacedRows:
     table = pa.Table.from_batches([rows for rows, _ in filled]).unify_dictionaries().combine_chunks()
     rows = table.take(pa.array(order)).combine_chunks().to_batches()[0]
     return rows, positions[order]
+
+
+def repeated_deletes(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
+    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    repeated = {}
+    for position in empty.tolist():
+        if position - 1 in known:
+            before, this = messages[position - 1], messages[position]
+            if before.topic_partition == this.topic_partition and before.key == this.key:
+                repeated[position] = known[position - 1]
+    return repeated
