@@ -296,7 +296,7 @@ class CoordinatorService:
             board=self._board,
             history=self._history,
             inbox=self._inbox,
-            status=status.document,
+            status=status.take,
             targets=lambda: input_ends(self._admin, inputs.look_for_all().lanes()),
             accept_topic=inputs.accept,
             holds_records=awaited,
@@ -311,7 +311,7 @@ class CoordinatorService:
         )
         if self._with_page:
             pictures = (self._board, self._history, placement)
-            shown = Shown(table.config, status.document, *pictures, lookups.lookup)
+            shown = Shown(table.config, status.take, *pictures, lookups.lookup)
             self._page = open_page(config, ports.kafka, ports.storage, ports.clock, self._security, shown)
         return serve(config, commit, AdminService(config.table.name, sources), self._security)
 

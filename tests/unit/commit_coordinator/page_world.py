@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from testing.memory_storage import InMemoryStorage
+from tests.unit.typed_status import COUNTS, IDLE, typed_status
 from tidemark.admin.v1 import admin_pb2
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
@@ -24,6 +25,7 @@ from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.ids import SystemIds
+from tidemark.table_status.status import Status
 
 LOOPBACK = Address("127.0.0.1", 0)
 EVIL = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
@@ -38,42 +40,6 @@ FACTS = Facts(
     uncommitted_entries_max=4_000_000,
     target_bytes=120 << 20,
 )
-COUNTS = {"input": 0, "inserts": 0, "updates": 0, "deletes": 0, "moves": 0, "superseded": 0, "no_ops": 0}
-STATUS: dict[str, Any] = {
-    "table": "flights",
-    "path": "/warehouse/flights",
-    "coordinator": {
-        "term": 1,
-        "doing": "Wait",
-        "waiting_for": "",
-        "halted": None,
-        "stopped": False,
-        "blocked_epoch": None,
-        "trouble": None,
-        "generation": 0,
-        "rewinds": [],
-    },
-    "services": {"shuffle": [], "assign": []},
-    "writer": {"asked": 1, "process": "writer-1"},
-    "gave_up": [],
-    "stopped_lanes": [],
-    "paused": {"paused": False, "reason": ""},
-    "last_commit": {"epoch": 0, "instant": None, "completion": None, "detail": None},
-    "in_flight": {
-        "epoch": None,
-        "attempt": None,
-        "instant": None,
-        "age_ms": None,
-        "not_reported": [],
-        "transactions": 0,
-        "bytes": 0,
-    },
-    "lag": {"input_offsets_not_shuffled": 0, "input_offsets_not_committed": 0},
-    "records": {"shuffled": 0, "dead_letters": 0, "committed": COUNTS, "uncommitted": COUNTS},
-    "file_groups": {"file_groups": 0.0, "bytes": 0.0, "target_bytes": float(120 << 20)},
-    "verification": None,
-    "warnings": [],
-}
 PROPERTIES = {
     "hoodie.table.name": "flights",
     "hoodie.table.type": "MERGE_ON_READ",
@@ -94,7 +60,7 @@ class PageWorld:
     """Change `status`, `letters` and `found`, then look; `failing` is what `status` raises."""
 
     def __init__(self) -> None:
-        self.status = copy.deepcopy(STATUS)
+        self.status = copy.deepcopy(IDLE)
         self.letters = dict(NO_LETTERS)
         self.failing: StreamRuntimeError | None = None
         self.asked_status = 0
@@ -130,11 +96,11 @@ class PageWorld:
         self.status["records"] = {**self.status["records"], "committed": committed_counts}
         self.board.show(CoordinatorView(term=1, epoch=epoch, committed=Counts(input=rows * epoch)))
 
-    def make_status(self) -> dict[str, Any]:
+    def make_status(self) -> Status:
         self.asked_status += 1
         if self.failing is not None:
             raise self.failing
-        return copy.deepcopy(self.status)
+        return typed_status(self.status)
 
     def page(self, at: Address = LOOPBACK) -> WebPage:
         """Not started."""

@@ -33,6 +33,7 @@ from tidemark.epoch_protocol.state import CountedTagged, FoldState
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.table_status.messages import epoch_message, epoch_of
 
 
 def plan(epoch: int, attempt: int) -> EpochPlanned:
@@ -53,11 +54,12 @@ def test_history_tells_what_became_of_each_attempt() -> None:
     history.timed(1, 2, {"write": 7.0})
     shown = history.show(1)
     assert shown is not None
-    first, second = shown["attempts"]
-    assert (first["voided"], first["committed_ms"]) == ("foreign", None)
-    assert (second["decided_ms"], second["committed_ms"], second["timings_ms"]) == (200, 300, {"write": 7.0})
-    assert (shown["instant"], shown["completion"], shown["counts"]["inserts"]) == ("T12", "c", 4)
-    assert (shown["bytes"], shown["transactions"]) == (100, 1)
+    first, second = shown.attempts
+    assert (first.voided, first.committed_ms) == ("foreign", None)
+    assert (second.decided_ms, second.committed_ms, second.timings_ms) == (200, 300, {"write": 7.0})
+    assert (shown.instant, shown.completion, shown.counts.inserts) == ("T12", "c", 4)
+    assert (shown.bytes, shown.transactions) == (100, 1)
+    assert epoch_of(epoch_message(shown)) == shown
     assert history.rewinds() == ["foreign"]
     assert history.show(2) is None
 
@@ -71,7 +73,7 @@ def test_history_takes_only_what_was_applied_and_is_bounded() -> None:
     for epoch in range(1, EPOCHS_MAX + 3):
         observed(history, plan(epoch, 1))
     assert history.show(2) is None
-    assert [epoch["epoch"] for epoch in history.newest(2)] == [EPOCHS_MAX + 2, EPOCHS_MAX + 1]
+    assert [epoch.epoch for epoch in history.newest(2)] == [EPOCHS_MAX + 2, EPOCHS_MAX + 1]
 
 
 def test_the_view_is_a_picture_that_later_changes_do_not_reach() -> None:

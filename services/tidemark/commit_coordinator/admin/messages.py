@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
@@ -17,8 +17,6 @@ from tidemark.commit_coordinator.opening.served import Served
 from tidemark.commit_coordinator.verification.verdict import Verdict
 from tidemark.epoch_protocol.entries import TableLocation
 from tidemark.stream_runtime.kafka.ports import Message
-
-_RANGES: Final = ("keyed_offsets", "source_offsets")
 
 
 def served_message(served: Served) -> pb.ServesResponse:
@@ -33,22 +31,6 @@ def served_of(message: pb.ServesResponse) -> Served:
     at = message.location
     location = TableLocation(at.path, at.file, at.identity) if message.HasField("location") else None
     return Served(message.path, message.served_by, location)
-
-
-def status_message(document: Mapping[str, Any]) -> pb.Status:
-    """Of the document of `tidemark status`."""
-    wanted = {name: document[name] for name in pb.Status.DESCRIPTOR.fields_by_name if name in document}
-    return ParseDict(wanted, pb.Status(), ignore_unknown_fields=True)
-
-
-def epoch_message(document: Mapping[str, Any]) -> pb.Epoch:
-    """Of the document of `tidemark epoch show`."""
-    ranges = {
-        name: {lane: {"first": first, "next": following} for lane, (first, following) in found.items()}
-        for name in _RANGES
-        if (found := document.get(name)) is not None
-    }
-    return ParseDict({**document, **ranges}, pb.Epoch(), ignore_unknown_fields=True)
 
 
 def table_message(document: Mapping[str, Any]) -> pb.Table:

@@ -36,6 +36,7 @@ from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.retry import Deadline
+from tidemark.table_status.epochs import EpochRecord
 
 AT_ONCE_MAX: Final = 2
 TIMEOUT_S: Final = 10.0
@@ -45,8 +46,8 @@ _COMMITS_READ_MAX: Final = 32
 
 T = TypeVar("T")
 Found = admin_pb2.LookupResponse.Found
-EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, Mapping[str, Any]]]
-"""Hudi instants -> the documents of the epochs that they committed, as far as they are remembered."""
+EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, EpochRecord]]
+"""Hudi instants -> the epochs that they committed, as far as they are remembered."""
 
 
 class StoryBusyError(CoordinatorError):
@@ -224,7 +225,7 @@ class KeyStories:
         known: dict[str, dict[str, Any]] = {}
         for at, instant in enumerate(sorted(instants, reverse=True)):
             record = remembered.get(instant)
-            epoch = record["epoch"] if record is not None else None
+            epoch = record.epoch if record is not None else None
             if epoch is None and at < _COMMITS_READ_MAX:
                 epoch = self._epoch_in_commit(timeline, instant)
             known[instant] = {"epoch": epoch, "completion": timeline.completion_time(instant)}

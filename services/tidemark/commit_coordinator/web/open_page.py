@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import ViewBoard
@@ -23,6 +22,7 @@ from tidemark.stream_runtime.kafka.ports import KafkaClient
 from tidemark.stream_runtime.security.listening import check_listen_address
 from tidemark.stream_runtime.security.server import ServerSecurity
 from tidemark.stream_runtime.service_http import start_guarded_server
+from tidemark.table_status.status import Status
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Shown:
     """Of the coordinator's service what the page shows."""
 
     table: TableConfig
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Status]
     board: ViewBoard
     history: EpochHistory
     placement: Placement

@@ -31,6 +31,7 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.http_server import Answer, HttpServer, Request, Route
 from tidemark.stream_runtime.security.listening import ListenError
+from tidemark.table_status.status import Status
 
 _OVERVIEW_AGE_S: Final = 1.0
 _SLOW_AGE_S: Final = 5.0
@@ -51,7 +52,7 @@ class PageSources:
     """What the page is made of. `letters`: the newest dead letters, as a document."""
 
     facts: Facts
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Status]
     board: ViewBoard
     history: EpochHistory
     placement: Placement
