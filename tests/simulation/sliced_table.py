@@ -63,7 +63,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
 from tidemark.hudi_format.table_view import TableView
@@ -129,7 +129,7 @@ class SlicedTable:
             if mine:
                 gone = sum(place is None for place in mine.values())
                 content = write_record_index_log(_entries(mine), instant)
-                logs.append(record_index_log(instant, shard, len(content), len(mine) - gone, gone))
+                logs.append(record_index_log(instant, ShardId(shard), len(content), len(mine) - gone, gone))
                 publish_log(self.storage, logs[-1], content)
         complete_delta_commit(self.storage, begun, self.times.next(), delta_commit_metadata(instant, logs))
         completion = self.times.next()
@@ -171,7 +171,7 @@ class SlicedTable:
         snapshot = MetadataTableSnapshot.load(self.storage)
         found: dict[str, Place] = {}
         for number in range(SHARDS):
-            entries = snapshot.shard(number).entries()
+            entries = snapshot.shard(ShardId(number)).entries()
             for key, at in zip(entries.keys.to_pylist(), entries.location_ids.tolist(), strict=True):
                 found[key] = (entries.locations[at].partition_path, entries.locations[at].file_id)
         return found

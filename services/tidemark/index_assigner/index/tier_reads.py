@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
@@ -81,7 +82,7 @@ class TierReads:
         self._spent("hot", started)
 
     def rocksdb(
-        self, held: Mapping[int, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
+        self, held: Mapping[ShardId, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
     ) -> None:
         """Committed locations on local disk; ABSENT is an entry, too."""
         if not columns.open.size:
@@ -109,12 +110,12 @@ class TierReads:
 
     def mdt(
         self,
-        held: Mapping[int, OpenShard],
+        held: Mapping[ShardId, OpenShard],
         composite: list[bytes],
         keys: pa.StringArray,
         shards: Int32Array,
         columns: AnswerColumns,
-        held_shards: set[int],
+        held_shards: set[ShardId],
     ) -> None:
         """The record index's base files, by blocks. What is found nowhere stays open: absent."""
         if not columns.open.size:

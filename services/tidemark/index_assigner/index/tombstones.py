@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -41,7 +42,7 @@ class TombstoneStore:
 
     def __init__(self, rocks: RocksTier, stored: StoredLocations, ttl_ms: int) -> None:
         self._rocks, self._stored, self._ttl_ms = rocks, stored, ttl_ms
-        self._in_use: dict[int, bool] = {}
+        self._in_use: dict[ShardId, bool] = {}
 
     def get(self, keys: list[bytes]) -> tuple[BoolArray, TombstoneArray]:
         """(which keys have a tombstone, a row per key)."""
@@ -64,7 +65,7 @@ class TombstoneStore:
         rows[known] = self._one_of(stored[known], rows[known])
         rows["location"] = self._stored.to_stored(rows["location"])
         for prefix in {key[:2] for key in distinct}:
-            self._in_use[int.from_bytes(prefix, "big")] = True
+            self._in_use[ShardId(int.from_bytes(prefix, "big"))] = True
         return [TOMBSTONE_PREFIX + key for key in distinct], pack(rows)
 
     def remove(self, keys: Iterable[bytes]) -> None:
@@ -83,7 +84,7 @@ class TombstoneStore:
 
     def _has_any(self, shard: bytes) -> bool:
         """Whether the shard ever had a tombstone: most streams have few, and asking costs a read a key."""
-        number = int.from_bytes(shard, "big")
+        number = ShardId(int.from_bytes(shard, "big"))
         if number not in self._in_use:
             found = next(self._rocks.items_from(*shard_range(TOMBSTONE_PREFIX, number)), None)
             self._in_use[number] = found is not None
