@@ -61,6 +61,7 @@ from tidemark.commit_coordinator.service_parts import (
     lanes_by_stage,
     lease_listed,
     own_lock,
+    page_pictures,
     planning_limits,
     stopped_by_topic,
 )
@@ -71,8 +72,6 @@ from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
-from tidemark.commit_coordinator.web.open_page import Shown, open_page
-from tidemark.commit_coordinator.web.page import WebPage
 from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import Topic
 from tidemark.hudi_format.errors import LockLostError, StagingGoneError
@@ -82,6 +81,8 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
+from tidemark.page.open_page import Shown, open_page
+from tidemark.page.page import WebPage
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
@@ -309,11 +310,12 @@ class CoordinatorService:
             describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),
             clock=ports.clock,
         )
+        admin = AdminService(config.table.name, sources)
         if self._with_page:
-            pictures = (self._board, self._history, placement)
-            shown = Shown(table.config, status.take, *pictures, lookups.lookup)
-            self._page = open_page(config, ports.kafka, ports.storage, ports.clock, self._security, shown)
-        return serve(config, commit, AdminService(config.table.name, sources), self._security)
+            pictures = page_pictures(config.table.name, ports.kafka, ports.clock, self._board, placement)
+            shown = Shown(admin, pictures, table.config, target_file_bytes(config))
+            self._page = open_page(config, ports.storage, ports.clock, self._security, shown)
+        return serve(config, commit, admin, self._security)
 
     def _status_source(
         self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch, schemas: SchemaRegistry

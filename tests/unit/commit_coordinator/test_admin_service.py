@@ -20,7 +20,10 @@ from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, HurryUp, PauseTag
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.desk import all_letters
 from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
+from tidemark.epoch_protocol.entries import EpochCommitted
+from tidemark.epoch_protocol.fold import Verdict
 from tidemark.errors import ErrorKind
+from tidemark.ledger_client.fold_reader import Applied
 from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.rpc.channel import call
 
@@ -234,3 +237,16 @@ def test_one_replay_at_a_time(world: World) -> None:
     assert error.info.retry_after_s == 5.0
     world.desk._replaying.release()
     assert call(world.stub.ReplayDeadLetters, pb.ReplayDeadLettersRequest(table="t")).replayed == 0
+
+
+def test_epochs_are_listed_by_the_instants_that_they_committed(world: World) -> None:
+    world.plan(5)
+    for epoch in (2, 4):
+        committed = EpochCommitted(0, epoch, 1, f"T{epoch}", f"C{epoch}", 200)
+        world.history.observe(Applied(epoch, committed, Verdict.APPLIED))
+    request = pb.ListEpochsRequest(table="t", instants=["T2", "T3", "T4", "unknown"], limit=1)
+    first = call(world.stub.ListEpochs, request)
+    assert [each.epoch for each in first.epochs] == [4]
+    request.page_token = first.next_page_token
+    second = call(world.stub.ListEpochs, request)
+    assert ([each.epoch for each in second.epochs], second.next_page_token) == ([2], "")

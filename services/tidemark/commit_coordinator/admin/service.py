@@ -127,7 +127,12 @@ class AdminService(rpc.AdminServicer):
         if token and not (token.isascii() and token.isdigit() and len(token) < 20):
             raise BadRequestError("page_token", "page_token is none that an answer of this call had")
         held = self._from.history.newest(EPOCHS_MAX)
-        fitting = [epoch for epoch in held if not token or epoch.epoch < int(token)]
+        instants = frozenset(request.instants)
+        fitting = [
+            epoch
+            for epoch in held
+            if (not token or epoch.epoch < int(token)) and (not instants or epoch.instant in instants)
+        ]
         answer, held_bytes = pb.ListEpochsResponse(), 0
         for epoch in fitting[:size]:
             text, typed = json.dumps(epoch_document(epoch)), epoch_message(epoch)

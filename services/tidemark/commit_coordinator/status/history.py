@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import structs
@@ -90,12 +90,6 @@ class EpochHistory:
         with self._lock:
             record = self._epochs.get(epoch)
             return None if record is None else _copied(record)
-
-    def of_instants(self, instants: Set[str]) -> dict[str, EpochRecord]:
-        """Hudi instant -> the epoch that it committed, for those that are held."""
-        with self._lock:
-            found = [each for each in self._epochs.values() if each.instant in instants]
-            return {str(each.instant): _copied(each) for each in found}
 
     def rewinds(self) -> list[str]:
         """Reasons of the rewinds since the coordinator started, oldest first."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidemark.commit_coordinator.web.plain_values import cut
+from tidemark.page.plain_values import cut
 from tidemark.table_status.epochs import AttemptRecord, EpochRecord
 from tidemark.table_status.status import CoordinatorState, MemberState, Status, VerificationState
 from tidemark.table_status.warnings import StatusWarning, WarningKind

@@ -16,9 +16,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.errors import CoordinatorError
-from tidemark.commit_coordinator.web.plain_values import plain, user_columns
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
@@ -33,8 +30,10 @@ from tidemark.hudi_format.table_config import TableConfig
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Timeline
 from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from tidemark.page.plain_values import plain, user_columns
+from tidemark.page.sources import Found
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.retry import Deadline
 from tidemark.table_status.epochs import EpochRecord
 
@@ -45,12 +44,11 @@ _LOG_BYTES_MAX: Final = 64 << 20
 _COMMITS_READ_MAX: Final = 32
 
 T = TypeVar("T")
-Found = admin_pb2.LookupResponse.Found
 EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, EpochRecord]]
 """Hudi instants -> the epochs that they committed, as far as they are remembered."""
 
 
-class StoryBusyError(CoordinatorError):
+class StoryBusyError(StreamRuntimeError):
     """As many questions as are answered at a time are being answered."""
 
     kind = ErrorKind.RETRYABLE

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from testing.memory_storage import InMemoryStorage
+from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.typed_status import COUNTS, IDLE, typed_status
 from tidemark.admin.v1 import admin_pb2
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.commit_coordinator.status.history import EpochHistory
-from tidemark.commit_coordinator.web.key_story import KeyStories
-from tidemark.commit_coordinator.web.overview import Facts
-from tidemark.commit_coordinator.web.page import PageSources, WebPage
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.hudi_format.table_config import parse_table_config
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.page.key_story import KeyStories
+from tidemark.page.overview import Facts
+from tidemark.page.page import PageSources, WebPage
+from tidemark.page.sources import AdminQuestions, NewestLetters, Pictures, RefusedRecord
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import start_http_server
@@ -47,13 +50,13 @@ PROPERTIES = {
     "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.table.ordering.fields": "ts",
 }
-NO_LETTERS: dict[str, Any] = {"read": 0, "by_reason": [], "newest": []}
 
 
-def letter(number: int, reason: str, detail: str, value: str) -> dict[str, Any]:
-    """A dead letter as the page gets it."""
-    place = {"topic": "flights", "partition": 0, "offset": number, "timestamp_ms": 1_700_000_000_000}
-    return {"id": number, "reason": reason, "detail": detail, "key": None, "value": value, **place}
+def letter(number: int, reason: str, detail: str, value: str) -> NewestLetters:
+    """A dead letter, the only one."""
+    content = value.encode()
+    record = RefusedRecord(number, reason, detail, "flights", 0, number, 1_700_000_000_000, None, content)
+    return NewestLetters([record], Counter([reason]))
 
 
 class PageWorld:
@@ -61,7 +64,7 @@ class PageWorld:
 
     def __init__(self) -> None:
         self.status = copy.deepcopy(IDLE)
-        self.letters = dict(NO_LETTERS)
+        self.letters = NewestLetters()
         self.failing: StreamRuntimeError | None = None
         self.asked_status = 0
         self.clock = SystemClock()
@@ -69,11 +72,13 @@ class PageWorld:
         self.board = ViewBoard()
         self.board.show(CoordinatorView(term=1))
         self.placement = Placement(120 << 20, SystemIds())
+        service = admin_service(FACTS.table, status=lambda _: self.make_status(), history=self.history)
+        self.admin = AdminQuestions(service, FACTS.table)
         self.stories = KeyStories(
             lambda keys: [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys],
             InMemoryStorage(),
             parse_table_config(PROPERTIES),
-            self.history.of_instants,
+            self.admin.of_instants,
             self.clock,
             8 << 10,
         )
@@ -104,16 +109,10 @@ class PageWorld:
 
     def page(self, at: Address = LOOPBACK) -> WebPage:
         """Not started."""
-        sources = PageSources(
-            FACTS,
-            self.make_status,
-            self.board,
-            self.history,
-            self.placement,
-            self.stories,
-            lambda: self.letters,
-            self.clock,
+        pictures = Pictures(
+            lambda: passed_records(self.board.current), self.placement.slices, lambda: self.letters
         )
+        sources = PageSources(FACTS, self.admin.status, self.admin.epochs, pictures, self.stories, self.clock)
         return WebPage(sources, lambda routes: start_http_server(at, routes), frozenset(("localhost",)))
 
     @contextmanager

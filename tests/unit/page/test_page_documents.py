@@ -10,15 +10,17 @@ from msgspec import structs
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
-from tests.unit.commit_coordinator.page_world import EVIL, FACTS, PageWorld
+from tests.unit.page.page_world import EVIL, FACTS, PageWorld
 from tests.unit.typed_status import typed_status
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.web.letters import READ_MAX, SHOWN_MAX, newest_letters
-from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, overview, steps
-from tidemark.commit_coordinator.web.plain_values import TEXT_MAX, plain, user_columns
-from tidemark.commit_coordinator.web.rates import SAMPLES_MAX, Rates
+from tidemark.commit_coordinator.dead_letters.newest import READ_MAX, SHOWN_MAX, newest_letters
+from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
+from tidemark.page.letters import letters_document
+from tidemark.page.overview import EPOCHS_SHOWN, overview, steps
+from tidemark.page.plain_values import TEXT_MAX, plain, user_columns
+from tidemark.page.rates import SAMPLES_MAX, Rates
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
 from tidemark.table_status.epochs import AttemptRecord
 from tidemark.table_status.warnings import StatusWarning, WarningKind
@@ -147,7 +149,7 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
 
 def test_rates_are_those_of_the_last_seconds_and_never_negative() -> None:
     clock, views = ManualClock(), [CoordinatorView(term=-1)]
-    rates = Rates(lambda: views[-1], clock)
+    rates = Rates(lambda: passed_records(views[-1]), clock)
     rates.sample()
     assert rates.document()["now"] == {"shuffled": None, "tagged": None, "committed": None}
     for second in range(SAMPLES_MAX + 20):
@@ -176,7 +178,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
     clock = ManualClock()
     broker = MemoryBroker(clock, SeededIds(1))
     client = MemoryKafkaClient(broker)
-    assert newest_letters(client, "t", clock) == {"read": 0, "by_reason": [], "newest": []}
+    assert letters_document(newest_letters(client, "t", clock)) == {"read": 0, "by_reason": [], "newest": []}
     place = TopicPartition("t.dead-letter", 0)
     client.admin().create_topics([TopicSpec(place.topic, 1)])
     for number in range(READ_MAX + 30):
@@ -184,7 +186,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
         broker.produce(place, None, b"v%d" % number, ((HEADER_REASON, reason),))
     broker.produce(place, None, b"[1]", ((HEADER_REPLAYED, b""),))
     broker.produce(place, b"k" * 1_000, EVIL.encode() + b"\xff", ((HEADER_REASON, EVIL.encode()),))
-    found = newest_letters(client, "t", clock)
+    found = letters_document(newest_letters(client, "t", clock))
     assert found["read"] == READ_MAX - 1
     assert [reason for reason, _ in found["by_reason"]] == ["not-json", "no-key", EVIL]
     assert len(found["newest"]) == SHOWN_MAX
