@@ -11,6 +11,7 @@ from tests.unit.frozen_names.figures import figure_names
 from tests.unit.frozen_names.json_outputs import admin_documents, command_documents
 from tests.unit.frozen_names.log_fields import log_fields
 from tests.unit.frozen_names.metric_names import metric_names
+from tests.unit.frozen_names.published_values import published_values
 
 
 def gathered(folder: Path, patched: pytest.MonkeyPatch) -> dict[str, set[str]]:
@@ -23,4 +24,5 @@ def gathered(folder: Path, patched: pytest.MonkeyPatch) -> dict[str, set[str]]:
         "json_keys": command_documents(parts["cli"], patched) | figure_names(parts["figures"]),
         "metrics": metric_names(parts["metrics"]),
         "log_fields": log_fields(),
+        "values": published_values(),
     }

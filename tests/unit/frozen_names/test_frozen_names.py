@@ -10,7 +10,7 @@ from tests.unit.frozen_names.frozen import COMMAND, lost, recorded, unrecorded
 from tests.unit.frozen_names.gathered import gathered
 from tidemark.admin.v1 import admin_pb2
 
-KINDS = ("admin_api", "json_keys", "metrics", "log_fields")
+KINDS = ("admin_api", "json_keys", "metrics", "log_fields", "values")
 
 
 @pytest.fixture(scope="module")
