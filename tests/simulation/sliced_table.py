@@ -71,7 +71,7 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
-from tidemark.index_assigner.assign.placement import Lease, Placement, Want
+from tidemark.index_assigner.assign.placement import InsertLease, Placement, Want
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -230,8 +230,10 @@ def _entries(places: Mapping[str, Place | None]) -> RecordIndexEntries:
 class OneGroup:
     """Leases of one file group per table partition, whatever is in it: the hardest case."""
 
-    def lease(self, wants: Sequence[Want]) -> list[Lease]:
-        return [Lease(want.partition_path, f"shared-{want.partition_path}", want.records) for want in wants]
+    def lease(self, wants: Sequence[Want]) -> list[InsertLease]:
+        return [
+            InsertLease(want.partition_path, f"shared-{want.partition_path}", want.records) for want in wants
+        ]
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.commands.admin import add_run, run_warnings, status_lines
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.commit_coordinator.calls.farewells import Farewells
+from tidemark.commit_coordinator.calls.farewells import TerminalFailures
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
@@ -30,7 +30,7 @@ from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.input.lag import InputLag
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource, blocked_readers
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction, OpenTransactions
@@ -150,7 +150,7 @@ def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.Monk
 
 def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed() -> None:
     clock = ManualClock(1_000)
-    said = Farewells(clock)
+    said = TerminalFailures(clock)
     said.say(Stage.SHUFFLE, "assigner-1", "input was deleted")
     assert [each.reason for each in said.current(lambda _: True)] == ["input was deleted"]
     clock.advance(700.0)
@@ -189,7 +189,7 @@ def taken(
     for stage in Stage:
         members.join(stage, "assigner-1", "127.0.0.1:9", 0)
         members.renew(stage, "assigner-1", [], 0, {"tier_hot": 3.0, **(dropped or {})})
-    board, said = ViewBoard(), Farewells(path.clock)
+    board, said = ViewBoard(), TerminalFailures(path.clock)
     said.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     context = path.context
     assert context is not None
@@ -203,7 +203,7 @@ def taken(
         placement=Placement(1 << 20, path.ids),
         storage=path.storage,
         clock=path.clock,
-        kafka=AskedKafka(InputLag(ends, lambda *_: True, path.clock).document, lambda: transaction),
+        kafka=KafkaProbe(InputLag(ends, lambda *_: True, path.clock).document, lambda: transaction),
         writer_asked=lambda: 2,
         verification=PeriodicVerification(0, lambda *_: {}, path.clock),
         writer=lambda: "writer-1",

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Final
 
 from tidemark.hudi_format.avro_types import NESTING_DEPTH_MAX
-from tidemark.record_formats.meanings import Meaning, meaning_of, scale_in
+from tidemark.record_formats.meanings import LogicalType, meaning_of, scale_in
 
 NODES_MAX: Final = 20_000
 TEXT_BYTES_MAX: Final = 4 << 20
@@ -30,7 +30,7 @@ class AvroType:
     """One node. ``fields`` of a record, ``item`` of an array or map, ``branches`` of a union."""
 
     kind: str
-    meaning: Meaning = Meaning.PLAIN
+    meaning: LogicalType = LogicalType.PLAIN
     scale: int | None = None
     fields: Mapping[str, AvroType] | None = None
     item: AvroType | None = None
@@ -49,7 +49,7 @@ class AvroType:
         """For texts."""
         if self.kind == "union":
             return "a union of " + ", ".join(each.shown for each in self.branches)
-        return self.kind if self.meaning is Meaning.PLAIN else f"{self.kind} ({self.meaning.value})"
+        return self.kind if self.meaning is LogicalType.PLAIN else f"{self.kind} ({self.meaning.value})"
 
 
 def count_parts(avro: AvroType) -> int:
@@ -206,8 +206,8 @@ def _symbols(symbols: Any) -> tuple[str, ...]:
     return tuple(symbols)
 
 
-def _scale(avro: dict[str, Any], meaning: Meaning) -> int | None:
-    return scale_in(avro.get("scale", 0)) if meaning is Meaning.DECIMAL else None
+def _scale(avro: dict[str, Any], meaning: LogicalType) -> int | None:
+    return scale_in(avro.get("scale", 0)) if meaning is LogicalType.DECIMAL else None
 
 
 def _full_name(name: Any, namespace: Any) -> str:

@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.calls.farewells import Farewell, Farewells
+from tidemark.commit_coordinator.calls.farewells import TerminalFailure, TerminalFailures
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.calls.members import Members
@@ -65,7 +65,7 @@ from tidemark.commit_coordinator.service_parts import (
     planning_limits,
     stopped_by_topic,
 )
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
@@ -129,7 +129,7 @@ class CoordinatorService:
         self._inbox = Inbox()
         self._ready = threading.Event()
         self._verification = PeriodicVerification.of(config, ports.clock)
-        self._farewells = Farewells(ports.clock)
+        self._farewells = TerminalFailures(ports.clock)
         self._open_transactions = OpenTransactions(
             ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
         )
@@ -330,7 +330,7 @@ class CoordinatorService:
             placement=self._placement,
             storage=ports.storage,
             clock=ports.clock,
-            kafka=AskedKafka(lag.document, self._open_transactions.oldest),
+            kafka=KafkaProbe(lag.document, self._open_transactions.oldest),
             writer_asked=lambda: self._desk.asked,
             verification=self._verification,
             writer=lambda: self._desk.writer,
@@ -351,7 +351,7 @@ class CoordinatorService:
             letters=self.metrics.letters,
         )
 
-    def _gone(self) -> list[Farewell]:
+    def _gone(self) -> list[TerminalFailure]:
         return self._farewells.current(lambda stage: bool(self.members.members(stage)))
 
     def _coordinator(

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from tidemark.commit_coordinator.calls.inbox import (
-    HurryUp,
+    FlushNow,
     Inbox,
     PauseTagging,
     Request,
@@ -138,7 +138,7 @@ def _pause(coordinator: Coordinator, request: PauseTagging) -> None:
     coordinator.pause(request.paused, request.reason)
 
 
-def _hurry(coordinator: Coordinator, request: HurryUp) -> None:
+def _hurry(coordinator: Coordinator, request: FlushNow) -> None:
     coordinator.hurry()
 
 
@@ -152,7 +152,7 @@ def _retry(coordinator: Coordinator, request: RetryEpoch) -> None:
 
 TAKERS: Final[Mapping[type[Request], Callable[[Coordinator, Any], None]]] = {
     PauseTagging: _pause,
-    HurryUp: _hurry,
+    FlushNow: _hurry,
     WantRewind: _want_rewind,
     RetryEpoch: _retry,
 }

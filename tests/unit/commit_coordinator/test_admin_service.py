@@ -16,7 +16,7 @@ from tests.unit.commit_coordinator.admin_world import WAIT_S, World, answered, r
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, longest_s, path
 from tidemark.commit_coordinator.admin.service import ANSWER_S, REASON_CHARACTERS_MAX
-from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, HurryUp, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, FlushNow, PauseTagging
 from tidemark.commit_coordinator.commit.view import CoordinatorView
 from tidemark.commit_coordinator.dead_letters.desk import all_letters
 from tidemark.commit_coordinator.dead_letters.letters import LetterFilter
@@ -154,7 +154,7 @@ def test_retry_of_another_epoch_names_the_one_that_was_given_up(world: World) ->
 
 def test_order_that_finds_the_inbox_full_may_be_given_again(world: World) -> None:
     for _ in range(INBOX_MAX):
-        world.inbox.put(HurryUp())
+        world.inbox.put(FlushNow())
     error = refused(world.stub.Resume, pb.ResumeRequest(table="t"))
     assert (error.status, error.info.reason) == (grpc.StatusCode.UNAVAILABLE, "INBOX_FULL")
 

@@ -11,14 +11,14 @@ from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
-from tidemark.commit_coordinator.calls.inbox import HurryUp, Inbox, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox, PauseTagging
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
 from tidemark.commit_coordinator.refusals import LaneStoppedError
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka, KafkaFacts
+from tidemark.commit_coordinator.status.asked_kafka import KafkaFacts, KafkaProbe
 from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
@@ -116,7 +116,7 @@ def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:
     answer = service.Flush(pb.FlushRequest(table="t", timeout_ms=10_000), None)
     shower.join()
     assert (answer.epoch, answer.instant) == (4, "T4")
-    assert HurryUp() in inbox.take_all()
+    assert FlushNow() in inbox.take_all()
 
 
 def test_flush_that_runs_out_of_time_says_what_is_behind_and_why() -> None:
@@ -199,7 +199,7 @@ def test_a_silent_kafka_holds_nobody_longer_than_said() -> None:
         assert silence.wait(120.0)
         return {"input_offsets_not_committed": 0}
 
-    asked = AskedKafka(blocks, lambda: None)
+    asked = KafkaProbe(blocks, lambda: None)
     facts = [asked.ask(CoordinatorView(), 0.01) for _ in range(5)]
     assert [each.lag for each in facts] == [None] * 5
     assert {each.missing for each in facts[:4]} == {"Kafka did not answer within 0.0 s"}

@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from tidemark.commit_coordinator.calls.farewells import Farewell
+from tidemark.commit_coordinator.calls.farewells import TerminalFailure
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import LetterRetention, expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
 from tidemark.commit_coordinator.input.watch import InputWatch
-from tidemark.commit_coordinator.status.asked_kafka import ASK_S, AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
 from tidemark.commit_coordinator.status.table_services import table_services
@@ -64,13 +64,13 @@ class StatusSource:
     placement: Placement
     storage: Storage
     clock: Clock
-    kafka: AskedKafka
+    kafka: KafkaProbe
     writer_asked: Callable[[], int]
     verification: PeriodicVerification
     writer: Callable[[], str]
     not_reported: Callable[[], list[str]]
     open_transaction: Callable[[], OpenTransaction | None]
-    farewells: Callable[[], list[Farewell]]
+    farewells: Callable[[], list[TerminalFailure]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
     letters: Callable[[], LetterRetention | None] = lambda: None
@@ -254,7 +254,7 @@ def _kafka_silent(missing: str) -> list[str]:
     return [f"lag and open transactions are unknown: {missing}"] if missing else []
 
 
-def _gave_up(left: Farewell) -> str:
+def _gave_up(left: TerminalFailure) -> str:
     return f"{left.stage.value} stage: {left.process_id} has stopped: {left.reason}"
 
 

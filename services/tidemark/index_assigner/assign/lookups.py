@@ -39,7 +39,7 @@ class BadLookupError(AssignerError):
     kind = ErrorKind.INVALID
 
 
-class LookupDesk:
+class LookupQueue:
     """Thread-safe for `ask`; `answer` is for the thread that owns the index."""
 
     def __init__(self, locations: Locations, num_shards: int, lanes: int) -> None:
@@ -109,7 +109,7 @@ class LookupDesk:
 class LookupService(rpc.IndexAssignerServicer):
     """Handlers only."""
 
-    def __init__(self, table: str, desk: LookupDesk) -> None:
+    def __init__(self, table: str, desk: LookupQueue) -> None:
         self._table = table
         self._desk = desk
 

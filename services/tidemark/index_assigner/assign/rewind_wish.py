@@ -12,7 +12,7 @@ from tidemark.stream_runtime.rpc.errors import RpcError
 _log = logging.getLogger("tidemark.assigner")
 
 
-class RewindWish:
+class RewindRequester:
     """Asks the coordinator for a rewind; that it cannot be asked just now is only said."""
 
     def __init__(self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str) -> None:

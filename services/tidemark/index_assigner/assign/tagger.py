@@ -184,12 +184,12 @@ class BatchTagger:
         self, keys: pa.StringArray, ordering: Int64Array, partitions: Int32Array, placed: Int32Array
     ) -> None:
         """Places rows anew that a delete in their file group would hide; in a new one nothing does."""
-        at = np.flatnonzero(self._index.hides(keys, placed, ordering))
+        at = np.flatnonzero(self._index.is_masked_by_delete(keys, placed, ordering))
         for fresh in (False, True):
             if not len(at):
                 return
             placed[at] = self._placement.apart(partitions[at], fresh)
-            at = at[self._index.hides(keys.take(pa.array(at)), placed[at], ordering[at])]
+            at = at[self._index.is_masked_by_delete(keys.take(pa.array(at)), placed[at], ordering[at])]
 
 
 def _data_rows(judged: _Judged, after: Int32Array) -> OutRows:

@@ -93,7 +93,9 @@ class KeyIndex(Protocol):
         committed: look the keys up again).
         """
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """Which new rows must not go where they are bound for: the file group still holds a delete of the
         key, below which a reader would not see the row, or see the deleted one in its place.
 

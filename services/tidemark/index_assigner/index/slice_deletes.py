@@ -117,7 +117,9 @@ class SliceDeletes:
         self._groups.clear()
         self._bytes = 0
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """As `KeyIndex.hides`. Raises TimelineConflictError when files keep vanishing."""
         hidden = np.zeros(len(keys), np.bool_)
         if not self._parts.deletes_stay:

@@ -237,9 +237,11 @@ class TieredIndex:
             raise IndexOutdatedError(f"another writer committed meanwhile: {keys_elsewhere}")
         return ordering
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """As `KeyIndex`."""
-        return self._deletes.hides(keys, locations, ordering)
+        return self._deletes.is_masked_by_delete(keys, locations, ordering)
 
     # ------------------------------------------------------------------ changes
 

@@ -10,7 +10,7 @@ from tidemark.epoch_protocol.state import LaneState
 
 
 @dataclass
-class HeldLane:
+class OwnedLane:
     """``term``: the claim that the work rests on, from CLAIMED on."""
 
     status: LaneStatus
@@ -22,9 +22,9 @@ class LaneTable:
     """Moves are checked; a lane that is not listed is RELEASED."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, HeldLane] = {}
+        self._lanes: dict[str, OwnedLane] = {}
 
-    def __getitem__(self, lane: str) -> HeldLane:
+    def __getitem__(self, lane: str) -> OwnedLane:
         return self._lanes[lane]
 
     def names(self, *statuses: LaneStatus) -> list[str]:
@@ -34,7 +34,7 @@ class LaneTable:
     def grant(self, lanes: Iterable[str]) -> None:
         """The lease names the lanes: new ones and doubtful ones are to be claimed."""
         for name in lanes:
-            lane = self._lanes.setdefault(name, HeldLane(LaneStatus.RELEASED))
+            lane = self._lanes.setdefault(name, OwnedLane(LaneStatus.RELEASED))
             if lane.status in (LaneStatus.RELEASED, LaneStatus.DOUBTFUL):
                 lane.status = move(lane.status, LaneStatus.GRANTED)
 

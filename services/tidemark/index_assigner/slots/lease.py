@@ -11,7 +11,7 @@ from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, Stopped
 
 
 @dataclass(frozen=True)
-class Lease:
+class StageLease:
     """What the coordinator last said. ``current``: it was said recently enough to work on (not to claim).
 
     ``suspects``: lanes to be read apart, since who read them before died where they stand.
@@ -40,7 +40,7 @@ class StageReport(NamedTuple):
 class SlotLease(Protocol):
     """Keeps one stage's lease. Methods may be called from the loop's thread at any time."""
 
-    def lease(self) -> Lease | None:
+    def lease(self) -> StageLease | None:
         """The lease as last heard of; None before the first and while a new one is asked for.
 
         Raises what makes the service stop: the coordinator refuses this process for good.
@@ -51,6 +51,6 @@ class SlotLease(Protocol):
         """Replaces what the next renewal says."""
         ...
 
-    def renew_now(self) -> Lease | None:
+    def renew_now(self) -> StageLease | None:
         """Asks the coordinator now; None when it does not answer or the lease has ended."""
         ...

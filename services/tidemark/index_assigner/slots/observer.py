@@ -36,7 +36,7 @@ class AssignerObserver:
         """What a stage's fold took, in order."""
 
 
-class Several(AssignerObserver):
+class CompositeObserver(AssignerObserver):
     """Tells each of them."""
 
     def __init__(self, *observers: AssignerObserver) -> None:
@@ -59,4 +59,4 @@ class Several(AssignerObserver):
             each.applied(stage, applied)
 
 
-NOBODY = AssignerObserver()
+NULL_OBSERVER = AssignerObserver()
