@@ -37,9 +37,9 @@ from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
-from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedOutput, outgoing, produced_ranges
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
-from tidemark.index_assigner.assign.placement import Lease, Placement, Want
+from tidemark.index_assigner.assign.placement import InsertLease, Placement, Want
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -79,12 +79,12 @@ class NewGroups:
     def __init__(self) -> None:
         self._made = 0
 
-    def lease(self, wants: Sequence[Want]) -> list[Lease]:
+    def lease(self, wants: Sequence[Want]) -> list[InsertLease]:
         leases = []
         for want in wants:
             for _ in range(-(-want.records // 50_000)):
                 self._made += 1
-                leases.append(Lease(want.partition_path, f"{self._made:08d}-bench-0", 50_000))
+                leases.append(InsertLease(want.partition_path, f"{self._made:08d}-bench-0", 50_000))
         return leases
 
 
@@ -205,7 +205,7 @@ class Stage:
         rates.stage_s += time.process_time() - encoded_at
         rates.records += len(batch)
 
-    def _messages(self, encoded: list[EncodedBatch]) -> None:
+    def _messages(self, encoded: list[EncodedOutput]) -> None:
         outgoing(encoded, NAMES, "nonce", SCHEMA.fingerprint)
         produced_ranges(encoded, range(len(encoded)))
         self.bytes_out += sum(len(each.value) for each in encoded)

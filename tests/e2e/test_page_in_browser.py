@@ -16,7 +16,7 @@ import pytest
 
 from tests.chromium import Chromium, find_chromium
 from tests.e2e.flights_table import FlightsTable
-from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
+from tests.unit.page.page_world import EVIL, PageWorld, letter
 from tidemark.demo.flights import EventStream
 from tidemark.stream_runtime.kafka.errors import KafkaError
 
@@ -239,7 +239,7 @@ def test_the_page_shows_a_running_pipeline(running: FlightsTable, browser: Chrom
 
 def test_states_that_a_pipeline_seldom_has(browser: Chromium, tmp_path: Path) -> None:
     world = PageWorld()
-    world.letters = {"read": 1, "by_reason": [[EVIL, 1]], "newest": [letter(1, EVIL, EVIL, EVIL)]}
+    world.letters = letter(1, EVIL, EVIL, EVIL)
     world.status["coordinator"]["term"] = -1
     with world.served() as at:
         browser.look(1000, 800)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.golden.test_spark_slices import NAMES, SparkTable
 from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.web.key_story import KeyStories
-from tidemark.commit_coordinator.web.plain_values import user_columns
 from tidemark.hudi_format.file_group.base_file import COMMIT_SEQNO, RECORD_KEY
+from tidemark.page.key_story import KeyStories
+from tidemark.page.plain_values import user_columns
 from tidemark.stream_runtime.clock import SystemClock
 
 

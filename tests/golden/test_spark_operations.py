@@ -16,6 +16,7 @@ import pytest
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import LocalStorage
@@ -64,7 +65,7 @@ class SparkTable:
     def index(self) -> list[tuple[str, str, str]]:
         found = []
         for number in range(self.snapshot.num_shards):
-            entries = self.snapshot.shard(number).entries()
+            entries = self.snapshot.shard(ShardId(number)).entries()
             for key, at in zip(entries.keys.to_pylist(), entries.location_ids.tolist(), strict=True):
                 found.append((key, *entries.locations[at]))
         return sorted(found)

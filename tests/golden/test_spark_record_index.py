@@ -40,6 +40,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import has_own_layout
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.record_index_hash import java_hash, record_index_shard
 from tidemark.hudi_format.storage import LocalStorage
 
@@ -103,7 +104,7 @@ def test_java_agrees_on_every_hash(small_table: SparkTable) -> None:
 def test_every_shard_holds_what_spark_says_and_only_its_own_keys(table: SparkTable) -> None:
     found: set[tuple[str, str, str, int]] = set()
     for partition, number in table.shards():
-        entries = table.snapshot.shard(number, partition).entries()
+        entries = table.snapshot.shard(ShardId(number), partition).entries()
         shards = record_index_shard(entries.keys, table.snapshot.shard_count(partition))
         assert set(shards.tolist()) <= {number}
         found |= rows_of(entries)
@@ -118,14 +119,14 @@ def test_the_index_names_the_file_groups_that_hold_the_rows(small_table: SparkTa
     index = {
         (key, path): file_id
         for partition, number in small_table.shards()
-        for key, path, file_id, _ in rows_of(small_table.snapshot.shard(number, partition).entries())
+        for key, path, file_id, _ in rows_of(small_table.snapshot.shard(ShardId(number), partition).entries())
     }
     assert index == rows
 
 
 def test_lookups_find_each_key_and_no_other(table: SparkTable) -> None:
     for partition, number in table.shards():
-        shard = table.snapshot.shard(number, partition)
+        shard = table.snapshot.shard(ShardId(number), partition)
         entries = shard.entries()
         absent = pa.array(["", "k", "zzz", "\U0001f601", "\uffff\uffff", "key-9999999"])
         answers = shard.lookup(pa.concat_arrays([entries.keys, absent]))
@@ -141,7 +142,7 @@ def test_lookups_find_each_key_and_no_other(table: SparkTable) -> None:
 
 def test_the_located_block_holds_the_key_unless_it_is_said_to_be_ambiguous(table: SparkTable) -> None:
     for partition, number in table.shards():
-        shard = table.snapshot.shard(number, partition)
+        shard = table.snapshot.shard(ShardId(number), partition)
         blocks = [shard.read_block(each).keys for each in range(shard.block_count)]
         for block, keys in enumerate(blocks):
             assert set(shard.locate(keys).tolist()) <= {block, AMBIGUOUS_BLOCK}
@@ -185,7 +186,7 @@ def test_values_and_framing_are_written_as_hudi_writes_them(table: SparkTable) -
 
 def test_files_larger_than_a_block_are_read_by_blocks(tmp_path: Path) -> None:
     table = SparkTable("many_blocks", tmp_path)
-    shard = table.snapshot.shard(0)
+    shard = table.snapshot.shard(ShardId(0))
     assert shard.block_count > 1
     assert shard.base is not None
     in_blocks = sum(len(shard.read_block(number)) for number in range(shard.block_count))
@@ -196,7 +197,7 @@ def test_files_larger_than_a_block_are_read_by_blocks(tmp_path: Path) -> None:
 
 def test_the_changes_of_all_commits_add_up_to_the_index(small_table: SparkTable) -> None:
     for partition, number in small_table.shards():
-        shard = small_table.snapshot.shard(number, partition)
+        shard = small_table.snapshot.shard(ShardId(number), partition)
         changes = shard.changes_after(BEGINNING)
         assert changes is not None
         merged = RecordIndexEntries.newest_wins([entries for _, entries in changes])
@@ -219,7 +220,7 @@ def test_the_files_partition_lists_the_files_of_the_table(small_table: SparkTabl
 def test_a_log_block_written_natively_replaces_hudis_own(tmp_path: Path) -> None:
     """The same entries, written by this library into Hudi's log file, read back through the whole path."""
     table = SparkTable("mor_global", tmp_path)
-    before = [rows_of(table.snapshot.shard(number).entries()) for _, number in table.shards()]
+    before = [rows_of(table.snapshot.shard(ShardId(number)).entries()) for _, number in table.shards()]
     rewritten = 0
     for path in table.index_files(".record-index*.log.1_*"):
         blocks = read_blocks(path.read_bytes(), path.name)
@@ -232,4 +233,4 @@ def test_a_log_block_written_natively_replaces_hudis_own(tmp_path: Path) -> None
         rewritten += 1
     assert rewritten >= 4
     again = MetadataTableSnapshot.load(LocalStorage(str(table.folder)))
-    assert [rows_of(again.shard(number).entries()) for _, number in table.shards()] == before
+    assert [rows_of(again.shard(ShardId(number)).entries()) for _, number in table.shards()] == before

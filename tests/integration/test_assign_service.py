@@ -23,7 +23,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
     delta_commit_metadata,
     publish_files_log,
 )
-from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.table_lock import LOCK_PATH
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -217,5 +217,5 @@ def test_lookup_says_tier_and_place(table: ServedTable):
     assert found["a"].tier in ("uncommitted", "hot", "rocksdb")
     assert found["nope"].tier == "none"
     shard = int(record_index_shard(pa.array(["a"]), 4)[0])
-    located = MetadataTableSnapshot.load(table.storage).shard(shard).lookup(pa.array(["a"]))
+    located = MetadataTableSnapshot.load(table.storage).shard(ShardId(shard)).lookup(pa.array(["a"]))
     assert located.locations[int(located.location_ids[0])].file_id == found["a"].file_id

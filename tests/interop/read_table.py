@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidemark.hudi_format.file_group.slice_reader import read_slice
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import join_path
@@ -63,7 +63,7 @@ class ReadTable:
         snapshot = MetadataTableSnapshot.load(self.storage)
         entries: dict[str, RecordLocation] = {}
         for number in range(snapshot.num_shards):
-            found = snapshot.shard(number).entries()
+            found = snapshot.shard(ShardId(number)).entries()
             for key, location in zip(found.keys.to_pylist(), found.location_ids.tolist(), strict=True):
                 assert key not in entries, f"key {key!r} is in two shards"
                 entries[key] = found.locations[location]

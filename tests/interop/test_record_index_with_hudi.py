@@ -14,6 +14,7 @@ import pytest
 from tests.interop.judge import HudiJudge
 from tests.interop.native_commit import NativeWriter
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
@@ -58,7 +59,7 @@ def test_hudi_finds_every_key_of_a_shard_with_many_blocks(judge: HudiJudge, tmp_
     found = judge.record_locations(tmp_path, keys)
     assert set(found) == live
 
-    shard = MetadataTableSnapshot.load(LocalStorage(tmp_path)).shard(0)
+    shard = MetadataTableSnapshot.load(LocalStorage(tmp_path)).shard(ShardId(0))
     entries = shard.entries()
     native = {
         key: entries.locations[number].file_id

@@ -47,7 +47,7 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, topic_name
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
-from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
@@ -73,7 +73,7 @@ class Assigner:
     lease: FakeLease
     failpoints: FailpointRegistry
     index: DictIndex
-    desk: LookupDesk
+    desk: LookupQueue
     locations: Locations
     leases: HandLeases = field(default_factory=HandLeases)
 
@@ -125,7 +125,7 @@ class AssignCluster:
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
         placement = Placement(self.leases, locations, self.ids)
-        desk = LookupDesk(locations, SHARDS, LANES)
+        desk = LookupQueue(locations, SHARDS, LANES)
         n, client, clock = self.names, self.client, self.clock
         source = KeyedTopicSource(client, n.keyed, folds, n.ledger_partition, 1 << 24, 1 << 12)
         work = AssignWork(

@@ -36,7 +36,7 @@ from tidemark.epoch_protocol.state import FoldState
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.locate import open_publication
 from tidemark.hudi_format.publication.table_lock import CLOCK_SKEW_MS, FREE_MS
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -241,7 +241,7 @@ class CommitPath:
         snapshot = MetadataTableSnapshot.load(self.storage)
         found: dict[str, tuple[str, str]] = {}
         for shard in range(snapshot.num_shards):
-            entries = snapshot.shard(shard).entries()
+            entries = snapshot.shard(ShardId(shard)).entries()
             for key, location in zip(entries.keys.to_pylist(), entries.location_ids, strict=True):
                 at = entries.locations[int(location)]
                 assert key not in found

@@ -23,7 +23,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 )
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.model import InstantGenerator, is_bootstrap_instant
+from tidemark.hudi_format.model import InstantGenerator, ShardId, is_bootstrap_instant
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -165,7 +165,7 @@ class OtherEngine:
         ]
         held = {int(name.partition("record-index-")[2].partition("-")[0]) for name in names}
         for number in held | set(range(shards)):
-            mine, first = record_index_file_id(number), record_index_file_id(0)
+            mine, first = record_index_file_id(ShardId(number)), record_index_file_id(ShardId(0))
             if number >= shards:
                 for name in (each for each in names if mine in each):
                     self._storage.delete(f"{RECORD_INDEX_FOLDER}/{name}")

@@ -29,7 +29,7 @@ from tidemark.index_assigner.input.same_topics import StaleLogs, none_stale
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
-from tidemark.index_assigner.slots.lease import Lease, StageReport
+from tidemark.index_assigner.slots.lease import StageLease, StageReport
 from tidemark.index_assigner.slots.pace import TransactionLimits
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
 from tidemark.index_assigner.slots.stage_work import Budget
@@ -52,14 +52,14 @@ class FakeLease:
     skips: tuple[SkipOrder, ...] = ()
     reported: StageReport = field(default_factory=StageReport)
 
-    def lease(self) -> Lease | None:
-        return Lease(self.slot, self.lanes, skips=self.skips)
+    def lease(self) -> StageLease | None:
+        return StageLease(self.slot, self.lanes, skips=self.skips)
 
     def report(self, report: StageReport) -> None:
         self.reported = report
 
-    def renew_now(self) -> Lease | None:
-        return Lease(self.slot, self.lanes) if self.answers else None
+    def renew_now(self) -> StageLease | None:
+        return StageLease(self.slot, self.lanes) if self.answers else None
 
 
 class ShuffleCluster:

@@ -63,7 +63,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
@@ -72,7 +72,7 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.timeline.avro_records import CommitMetadata, encode_commit_metadata
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
-from tidemark.index_assigner.assign.placement import Lease, Placement, Want
+from tidemark.index_assigner.assign.placement import InsertLease, Placement, Want
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -130,7 +130,7 @@ class SlicedTable:
             if mine:
                 gone = sum(place is None for place in mine.values())
                 content = write_record_index_log(_entries(mine), instant)
-                logs.append(record_index_log(instant, shard, len(content), len(mine) - gone, gone))
+                logs.append(record_index_log(instant, ShardId(shard), len(content), len(mine) - gone, gone))
                 publish_log(Unfenced(self.storage), logs[-1], content)
         complete_delta_commit(
             Unfenced(self.storage), begun, self.times.next(), delta_commit_metadata(instant, logs)
@@ -174,7 +174,7 @@ class SlicedTable:
         snapshot = MetadataTableSnapshot.load(self.storage)
         found: dict[str, Place] = {}
         for number in range(SHARDS):
-            entries = snapshot.shard(number).entries()
+            entries = snapshot.shard(ShardId(number)).entries()
             for key, at in zip(entries.keys.to_pylist(), entries.location_ids.tolist(), strict=True):
                 found[key] = (entries.locations[at].partition_path, entries.locations[at].file_id)
         return found
@@ -237,8 +237,10 @@ def _entries(places: Mapping[str, Place | None]) -> RecordIndexEntries:
 class OneGroup:
     """Leases of one file group per table partition, whatever is in it: the hardest case."""
 
-    def lease(self, wants: Sequence[Want]) -> list[Lease]:
-        return [Lease(want.partition_path, f"shared-{want.partition_path}", want.records) for want in wants]
+    def lease(self, wants: Sequence[Want]) -> list[InsertLease]:
+        return [
+            InsertLease(want.partition_path, f"shared-{want.partition_path}", want.records) for want in wants
+        ]
 
 
 @dataclass

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from prometheus_client import generate_latest
 
 from testing.clock import ManualClock
@@ -18,10 +18,9 @@ from tests.simulation.other_engine import OtherEngine
 from tests.simulation.scripted_epochs import first_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.tidemark_cli.table_files import write_config
-from tidemark.cli.commands.admin import add_run, status_lines
+from tidemark.cli.commands.admin import add_run, run_warnings, status_lines
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.commit_coordinator.admin.messages import status_message
-from tidemark.commit_coordinator.calls.farewells import Farewells
+from tidemark.commit_coordinator.calls.farewells import TerminalFailures
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
@@ -31,7 +30,7 @@ from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.input.lag import InputLag
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource, blocked_readers
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction, OpenTransactions
@@ -44,6 +43,10 @@ from tidemark.hudi_format.table_config import TableType
 from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT
 from tidemark.stream_runtime.kafka.errors import KafkaUnavailableError
 from tidemark.stream_writer.tasks import run_task
+from tidemark.table_status.documents import status_document
+from tidemark.table_status.messages import status_message, status_of
+from tidemark.table_status.status import MissingPart, OpenTransactionState, Status, TimelineState
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 NOWHERE = Address("127.0.0.1", 1)
 KAFKA_S = 60.0
@@ -83,15 +86,12 @@ def test_the_slot_of_the_oldest_open_transaction_is_named_until_it_ends(path: Co
 
 def test_a_short_transaction_is_no_warning_and_a_long_one_names_its_process() -> None:
     transaction = OpenTransaction(Stage.ASSIGN, 4, 17, age_ms=12_000)
-    blocker = {
-        "stage": transaction.stage.value, "slot": 4, "process": "assigner-1", "address": "host:9",
-        "age_ms": transaction.age_ms,
-    }  # fmt: skip
+    blocker = OpenTransactionState("assign", 4, "assigner-1", "host:9", 17, transaction.age_ms)
     [text] = blocked_readers(blocker, lease_ms=3_000)
     assert "slot 4 of the assign stage (assigner-1 at host:9) holds all readers back" in text
     assert "open for 12 s" in text
-    assert blocked_readers({**blocker, "age_ms": 2_999}, 3_000) == []
-    assert "no process has that slot" in blocked_readers({**blocker, "process": None}, 3_000)[0]
+    assert blocked_readers(structs.replace(blocker, age_ms=2_999), 3_000) == []
+    assert "no process has that slot" in blocked_readers(structs.replace(blocker, process=None), 3_000)[0]
     assert blocked_readers(None, 3_000) == []
 
 
@@ -120,32 +120,37 @@ def test_partitions_that_are_not_written_are_named_one_by_one(path: CommitPath) 
     assert missing(path) == []
 
 
+def services_of(path: CommitPath) -> tuple[TimelineState, TimelineState]:
+    found = table_services(path.storage)
+    assert found.table is not None
+    assert found.metadata_table is not None
+    return found.table, found.metadata_table
+
+
 def test_table_services_are_another_engines_and_shown_as_the_timelines_have_them(path: CommitPath) -> None:
     first_epoch(path)
     path.run_until_idle()
     shown = table_services(path.storage)
-    assert (shown["run_by"], shown["scheduled_by_tidemark"]) == ("Hudi on Spark", [])
-    assert shown["table"] == {
-        "timeline_files": 3, "pending": [], "last_compaction": None, "last_clean": None,
-    }  # fmt: skip
-    assert shown["warnings"] == []
+    assert (shown.run_by, shown.scheduled_by_tidemark) == ("Hudi on Spark", [])
+    assert shown.table == TimelineState(3, [], None, None)
+    assert shown.warnings == []
     other = OtherEngine(path.storage, path.clock, path.action)
     scheduled = other.schedule_compaction(METADATA_TABLE_ROOT)
-    assert table_services(path.storage)["metadata_table"]["pending"] == [f"{scheduled}.compaction.requested"]
+    assert services_of(path)[1].pending == [f"{scheduled}.compaction.requested"]
     completed = other.clean()
-    assert table_services(path.storage)["table"]["last_clean"] == completed
+    assert services_of(path)[0].last_clean == completed
 
 
 def test_a_long_timeline_is_warned_of(path: CommitPath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark.commit_coordinator.status.table_services._TIMELINE_FILES_WARN", 2)
     first_epoch(path)
     path.run_until_idle()
-    assert "the table's timeline has 3 files" in table_services(path.storage)["warnings"][0]
+    assert "the table's timeline has 3 files" in table_services(path.storage).warnings[0]
 
 
 def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed() -> None:
     clock = ManualClock(1_000)
-    said = Farewells(clock)
+    said = TerminalFailures(clock)
     said.say(Stage.SHUFFLE, "assigner-1", "input was deleted")
     assert [each.reason for each in said.current(lambda _: True)] == ["input was deleted"]
     clock.advance(700.0)
@@ -156,20 +161,35 @@ def test_who_left_for_good_is_shown_until_somebody_has_come_and_time_has_passed(
     assert len(said.current(lambda _: False)) == 10
 
 
-def document(
+RUNNING = RunFile("k", NOWHERE, NOWHERE, 1, stopped={"assigner": "has stopped: input was deleted"})
+
+
+def document(*asked: Any, **more: Any) -> dict[str, Any]:
+    """What `tidemark status --json` prints of `taken`."""
+    found = status_document(taken(*asked, **more))
+    add_run(found, RUNNING)
+    return found
+
+
+def page_of(status: Status) -> str:
+    """As the command line prints what it got over the wire."""
+    return "\n".join(status_lines(status_of(status_message(status)), run_warnings(RUNNING)))
+
+
+def taken(
     path: CommitPath,
     seen: Observed,
     transaction: OpenTransaction | None = None,
     ends: Callable[[], dict[str, int]] = lambda: {"in:0": 9},
     unfilled: Sequence[str] = (),
     dropped: Mapping[str, float] | None = None,
-) -> dict[str, Any]:
+) -> Status:
     """What `tidemark status` gets of a table with one assigner, by the product's own parts."""
     members = Members(TABLE, path.client, path.clock, 3_000, {Stage.SHUFFLE: ["in:0"], Stage.ASSIGN: ["0"]})
     for stage in Stage:
         members.join(stage, "assigner-1", "127.0.0.1:9", 0)
         members.renew(stage, "assigner-1", [], 0, {"tier_hot": 3.0, **(dropped or {})})
-    board, said = ViewBoard(), Farewells(path.clock)
+    board, said = ViewBoard(), TerminalFailures(path.clock)
     said.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     context = path.context
     assert context is not None
@@ -183,7 +203,7 @@ def document(
         placement=Placement(1 << 20, path.ids),
         storage=path.storage,
         clock=path.clock,
-        kafka=AskedKafka(InputLag(ends, lambda *_: True, path.clock).document, lambda: transaction),
+        kafka=KafkaProbe(InputLag(ends, lambda *_: True, path.clock).document, lambda: transaction),
         writer_asked=lambda: 2,
         verification=PeriodicVerification(0, lambda *_: {}, path.clock),
         writer=lambda: "writer-1",
@@ -193,9 +213,7 @@ def document(
         lease_ms=3_000,
         unfilled_columns=lambda: unfilled,
     )
-    found = source.document(KAFKA_S)
-    add_run(found, RunFile("k", NOWHERE, NOWHERE, 1, stopped={"assigner": "has stopped: input was deleted"}))
-    return found
+    return source.take(KAFKA_S)
 
 
 def test_columns_that_table_schema_lacks_are_named(path: CommitPath) -> None:
@@ -226,13 +244,12 @@ def test_without_kafka_the_rest_is_told_and_what_is_missing(path: CommitPath, tm
 
     first_epoch(path)
     path.step_coordinator()
-    found = document(path, Observed(), ends=refuses)
-    assert found["lag"] is None
-    assert found["in_flight"]["epoch"] == 1
-    assert found["missing"] == [
-        {"part": part, "reason": "no broker answers"} for part in ("lag", "open_transaction")
-    ]
-    page = "\n".join(status_lines(json.loads(json.dumps(found))))
+    found = taken(path, Observed(), ends=refuses)
+    assert found.lag is None
+    assert found.in_flight.epoch == 1
+    assert found.missing == [MissingPart(part, "no broker answers") for part in ("lag", "open_transaction")]
+    assert found.warnings[0].kind is WarningKind.KAFKA_SILENT
+    page = page_of(found)
     assert "lag           unknown: no broker answers" in page
     assert "WARNING       lag and open transactions are unknown: no broker answers" in page
     message = status_message(found)
@@ -243,7 +260,7 @@ def test_without_kafka_the_rest_is_told_and_what_is_missing(path: CommitPath, tm
     )
 
 
-def gauges(found: dict[str, Any], folder: Path) -> str:
+def gauges(found: Status, folder: Path) -> str:
     metrics = RunMetrics(load_config(write_config(folder)), {}, {}, lambda _: None)
     metrics._show(found)
     return generate_latest(metrics._metrics.registry).decode().replace('{table="orders"}', "")
@@ -254,8 +271,8 @@ def test_the_page_and_the_metrics_say_what_is_wrong(path: CommitPath, tmp_path: 
     path.step_coordinator()
     open_since = OpenTransaction(Stage.ASSIGN, 0, 12, 8_000)
     observed = Observed(halted="epoch 1 was given up", trouble="no space", lock_held="it is held")
-    found = document(path, observed, open_since)
-    page = "\n".join(status_lines(json.loads(json.dumps(found))))
+    found = taken(path, observed, open_since)
+    page = page_of(found)
     for said in (
         "in flight     epoch 1 attempt 1",
         "waits for writer writer-1, t.data[0]: no file yet",
@@ -276,13 +293,12 @@ def test_the_page_and_the_metrics_say_what_is_wrong(path: CommitPath, tmp_path: 
 def test_a_table_that_goes_on_has_nothing_to_say(path: CommitPath, tmp_path: Path) -> None:
     first_epoch(path)
     path.run_until_idle()
-    found = document(path, Observed())
-    page = "\n".join(status_lines(found))
+    found = taken(path, Observed())
+    page = page_of(found)
     assert "holds all readers back" not in page
     assert "open          transaction" not in page
-    assert (found["coordinator"]["halted"], found["coordinator"]["blocked_epoch"]) == (None, None)
-    found["gave_up"] = []
-    assert "tidemark_run_halted 0.0" in gauges(found, tmp_path)
+    assert (found.coordinator.halted, found.coordinator.blocked_epoch) == (None, None)
+    assert "tidemark_run_halted 0.0" in gauges(structs.replace(found, gave_up=[]), tmp_path)
 
 
 def test_storage_that_refuses_does_not_keep_status_from_saying_so(
@@ -295,6 +311,8 @@ def test_storage_that_refuses_does_not_keep_status_from_saying_so(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(path.storage, "list", refuse)
-    found = document(path, Observed(trouble="the table's storage refuses"))
-    assert "the table's timelines cannot be listed: [Errno 5] Input/output error" in found["warnings"]
-    assert "WARNING       the table's storage refuses" in "\n".join(status_lines(found))
+    found = taken(path, Observed(trouble="the table's storage refuses"))
+    text = "the table's timelines cannot be listed: [Errno 5] Input/output error"
+    assert StatusWarning(WarningKind.TIMELINES_UNREADABLE, text) in found.warnings
+    assert status_document(found)["table_services"] == {"warnings": [text]}
+    assert "WARNING       the table's storage refuses" in page_of(found)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidemark.cli.main import main
-from tidemark.commit_coordinator.web.answers import page_files
+from tidemark.page.answers import page_files
 from tidemark.stream_runtime.http_messages import Request
 from tidemark.stream_runtime.platform.version import installed_version
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.hudi_format.exact_decimals import exact_decimals
-from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
+from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyOrWhyNot, KeyProblem
 
 _WRAPPER: Final = {"schema", "payload"}
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -43,7 +43,7 @@ def keys_from_text(keys: pa.Array | Sequence[bytes | None], generator: KeyGenera
 
 def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns:
     texts: list[str | None] = [None] * len(keys)
-    reasons: list[str | None] = [None] * len(keys)
+    found: dict[int, KeyOrWhyNot] = {}
     parsed: list[tuple[int, list[Any]]] = []
     for position, key in enumerate(keys):
         try:
@@ -53,32 +53,27 @@ def _one_by_one(keys: list[bytes | None], generator: KeyGenerator) -> KeyColumns
             else:
                 texts[position] = key.decode() if key else None
         except UnicodeDecodeError:
-            reasons[position] = "the Kafka key is neither UTF-8 text nor JSON"
+            found[position] = _unreadable("the Kafka key is neither UTF-8 text nor JSON")
         except _BadKeyError as error:
-            reasons[position] = str(error)
-    _fill_from_fields(texts, reasons, parsed, generator)
-    checked = generator.checked_keys(pa.array(texts, pa.string()))
-    errors = [own or other for own, other in zip(reasons, checked.error.to_pylist(), strict=True)]
-    return KeyColumns(checked.keys, pa.array(errors, pa.string()))
+            found[position] = _unreadable(str(error))
+    found |= _from_fields(parsed, generator)
+    rows = generator.checked_keys(pa.array(texts, pa.string())).rows()
+    return KeyColumns.of_rows([found.get(position, row) for position, row in enumerate(rows)])
 
 
-def _fill_from_fields(
-    texts: list[str | None],
-    reasons: list[str | None],
-    parsed: list[tuple[int, list[Any]]],
-    generator: KeyGenerator,
-) -> None:
+def _unreadable(error: str) -> KeyOrWhyNot:
+    return None, error, KeyProblem.UNREADABLE
+
+
+def _from_fields(parsed: list[tuple[int, list[Any]]], generator: KeyGenerator) -> dict[int, KeyOrWhyNot]:
     if not parsed:
-        return
+        return {}
     columns = [
         pa.array([fields[i] for _, fields in parsed], generator.schema.field(name).type)
         for i, name in enumerate(generator.record_key_fields)
     ]
-    made = generator.keys_of_columns(columns)
-    for (position, _), text, reason in zip(
-        parsed, made.keys.to_pylist(), made.error.to_pylist(), strict=True
-    ):
-        texts[position], reasons[position] = text, reason
+    made = generator.keys_of_columns(columns).rows()
+    return {position: row for (position, _), row in zip(parsed, made, strict=True)}
 
 
 def _key_fields(key: bytes, generator: KeyGenerator) -> list[Any] | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from enum import IntEnum
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.hudi_format.table_config import KeyGeneratorType, TableConfig
 
 BoolArray = npt.NDArray[np.bool_]
+KeyOrWhyNot: TypeAlias = tuple[str | None, str | None, int | None]
+"""A row's key, or the text of its error and a `KeyProblem`; the others None."""
 
 NULL_KEY_PART: Final = "__null__"
 EMPTY_KEY_PART: Final = "__empty__"
@@ -34,12 +37,38 @@ _SERVED: Final = (KeyGeneratorType.SIMPLE, KeyGeneratorType.COMPLEX, KeyGenerato
 _DATE_MIN, _DATE_MAX = pa.scalar(-719162, pa.int32()), pa.scalar(2932896, pa.int32())
 
 
+class KeyProblem(IntEnum):
+    """What is wrong with a row that has no key: for code; `KeyColumns.error` says it to people."""
+
+    UNREADABLE = 0
+    """A value that has no text as Hudi writes it, a path that no folder can have, a damaged Kafka key."""
+    EMPTY = 1
+    """All key fields are null or empty."""
+    TOO_LONG = 2
+
+
 @dataclass(frozen=True, slots=True)
 class KeyColumns:
-    """One text per row, or the reason why it has none: exactly one of `keys[i]` and `error[i]` is null."""
+    """One text per row, or the reason why it has none: `keys[i]` is null exactly where `error[i]` and
+    `problem[i]` are not.
+
+    ``problem``: int8, values of `KeyProblem`.
+    """
 
     keys: pa.StringArray
     error: pa.StringArray
+    problem: pa.Int8Array
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[KeyOrWhyNot]) -> KeyColumns:
+        """From one key, or its problem, a row."""
+        keys, errors, problems = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(pa.array(keys, pa.string()), pa.array(errors, pa.string()), pa.array(problems, pa.int8()))
+
+    def rows(self) -> list[KeyOrWhyNot]:
+        """The inverse of `of_rows`."""
+        columns = (self.keys, self.error, self.problem)
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
 @dataclass(frozen=True)
@@ -122,8 +151,9 @@ class KeyGenerator:
         else:
             keys = pc.fill_null(texts[0], "")
             reason = f"record key field {self.record_key_fields[0]} is null or empty"
-        errors = [error for _, error in made]
-        return _key_columns(keys, [*errors, _reason_where(_all_empty(texts), reason), self._too_long(keys)])
+        unreadable = [(error, KeyProblem.UNREADABLE) for _, error in made]
+        empty = (_reason_where(_all_empty(texts), reason), KeyProblem.EMPTY)
+        return _key_columns(keys, [*unreadable, empty, self._too_long(keys)])
 
     def partition_paths(self, rows: pa.Table) -> KeyColumns:
         """The partition path of each row, or why it has none; '' in a table without partitions.
@@ -134,6 +164,7 @@ class KeyGenerator:
             return KeyColumns(
                 pa.array([""], pa.string()).take(pa.array(np.zeros(rows.num_rows, np.int64))),
                 pa.nulls(rows.num_rows, pa.string()),
+                pa.nulls(rows.num_rows, pa.int8()),
             )
         segments, errors = [], []
         for name in self.partition_fields:
@@ -148,13 +179,14 @@ class KeyGenerator:
             segments.append(segment)
             errors += [error, refusal]
         paths = join_segments(segments)
-        return _key_columns(paths, [*errors, path_errors(paths)])
+        unreadable = [(error, KeyProblem.UNREADABLE) for error in (*errors, path_errors(paths))]
+        return _key_columns(paths, unreadable)
 
     def checked_keys(self, keys: pa.Array) -> KeyColumns:
         """Record keys that arrived as text (see `key_text`); null, empty and over-long ones get a reason."""
         filled = pc.fill_null(keys, "")
-        errors = [_reason_where(np.asarray(pc.equal(filled, "")), "the record key is null or empty")]
-        return _key_columns(filled, [*errors, self._too_long(filled)])
+        empty = _reason_where(np.asarray(pc.equal(filled, "")), "the record key is null or empty")
+        return _key_columns(filled, [(empty, KeyProblem.EMPTY), self._too_long(filled)])
 
     def _named_keys(self, texts: list[pa.Array]) -> pa.Array:
         parts = []
@@ -163,9 +195,10 @@ class KeyGenerator:
             parts.append(pc.binary_join_element_wise(f"{name}:", pc.fill_null(shown, NULL_KEY_PART), ""))
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, ",")
 
-    def _too_long(self, keys: pa.Array) -> pa.Array:
+    def _too_long(self, keys: pa.Array) -> tuple[pa.Array, KeyProblem]:
         too_long = np.asarray(pc.greater(pc.binary_length(keys), self.key_bytes_max))
-        return _reason_where(too_long, f"the record key is longer than {self.key_bytes_max} bytes")
+        reason = f"the record key is longer than {self.key_bytes_max} bytes"
+        return _reason_where(too_long, reason), KeyProblem.TOO_LONG
 
     def _column(self, rows: pa.Table, name: str) -> pa.Array:
         column = _nested_column(rows, name)
@@ -280,6 +313,13 @@ def _reason_where(mask: BoolArray, reason: str) -> pa.Array:
     return pc.if_else(pa.array(mask), pa.scalar(reason), pa.scalar(None, pa.string()))
 
 
-def _key_columns(texts: pa.Array, errors: list[pa.Array]) -> KeyColumns:
-    error = pc.coalesce(*errors) if len(errors) > 1 else errors[0]
-    return KeyColumns(blank_where(texts, error), error)
+def _key_columns(texts: pa.Array, errors: list[tuple[pa.Array, KeyProblem]]) -> KeyColumns:
+    """The first error of a row is the one that is said: columns of `errors` in their order."""
+    error, problem = pc.coalesce(*(column for column, _ in errors)), pa.nulls(len(texts), pa.int8())
+    if error.null_count < len(error):
+        problem = pc.coalesce(*(_marked(column, kind) for column, kind in errors))
+    return KeyColumns(blank_where(texts, error), error, problem)
+
+
+def _marked(error: pa.Array, kind: KeyProblem) -> pa.Array:
+    return pc.if_else(error.is_valid(), pa.scalar(int(kind), pa.int8()), pa.scalar(None, pa.int8()))

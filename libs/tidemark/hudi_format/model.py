@@ -7,9 +7,9 @@ text like the moments that they name, and Hudi itself compares them as strings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NewType
 
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.ports import Clock
@@ -21,6 +21,17 @@ _NEAR_MS: Final = 10
 BOOTSTRAP_INSTANT_PREFIX: Final = "00000000000000"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+ShardId = NewType("ShardId", int)
+"""Number of a record index file group, 0 up: never a lane, a partition of a topic or a count. Columns and
+arrays of shards are plain int32; what is taken out of one to stand alone is made a `ShardId`.
+"""
+
+
+def shard_ids(count: int) -> Iterator[ShardId]:
+    """The shards of an index that has `count` of them."""
+    return map(ShardId, range(count))
 
 
 class RecordLocation(NamedTuple):

@@ -20,14 +20,14 @@ from tidemark.record_formats.arrow_columns import Convert, to_arrow
 from tidemark.record_formats.avro_schema import AvroType
 from tidemark.record_formats.meanings import (
     INSTANTS,
-    Meaning,
+    LogicalType,
     decimal_texts,
     decimals,
     instants,
     whole_decimals,
 )
 from tidemark.record_formats.nested_columns import list_column, missing, offsets, struct_column
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 _WHOLE: Final = ("int", "long")
 _NUMBERS: Final[Mapping[pa.DataType, tuple[str, ...]]] = {
@@ -55,7 +55,9 @@ _TYPE_OF: Final[Mapping[str, type]] = {
 class UnresolvedError(Exception):
     """A writer's type cannot be read as a column's type; the text names the field."""
 
-    def __init__(self, path: str, problem: str, reason: Reason = Reason.INCOMPATIBLE_SCHEMA) -> None:
+    def __init__(
+        self, path: str, problem: str, reason: DeadLetterReason = DeadLetterReason.INCOMPATIBLE_SCHEMA
+    ) -> None:
         super().__init__(f"field {path}: {problem}")
         self.reason = reason
 
@@ -109,7 +111,7 @@ def _union(avro: AvroType, arrow: pa.DataType, path: str, strict: bool) -> Conve
 
 def _alike(first: AvroType, second: AvroType) -> bool:
     """Whether it does not matter to which of two branches a value belongs: plain numbers, and plain text."""
-    plain = first.meaning is second.meaning is Meaning.PLAIN
+    plain = first.meaning is second.meaning is LogicalType.PLAIN
     return plain and _TYPE_OF[first.kind] in (int, float, str)
 
 
@@ -133,23 +135,23 @@ def _scalar(avro: AvroType, arrow: pa.DataType) -> Convert | None:
     if pa.types.is_boolean(arrow):
         return partial(pa.array, type=arrow) if kind == "boolean" else None
     if pa.types.is_string(arrow) or pa.types.is_binary(arrow):
-        if meaning is Meaning.DECIMAL:
+        if meaning is LogicalType.DECIMAL:
             return None
         return _text_or_bytes(kind, arrow)
     if pa.types.is_decimal128(arrow):
         if kind == "string":
             return partial(decimal_texts, arrow=arrow)
-        if kind in ("bytes", "fixed") and meaning is Meaning.DECIMAL and avro.scale is not None:
+        if kind in ("bytes", "fixed") and meaning is LogicalType.DECIMAL and avro.scale is not None:
             return partial(decimals, scale=avro.scale, arrow=arrow)
-        plain = kind in _WHOLE and meaning is Meaning.PLAIN
+        plain = kind in _WHOLE and meaning is LogicalType.PLAIN
         return partial(whole_decimals, arrow=arrow) if plain else None
     if kind == "string" and (pa.types.is_timestamp(arrow) or pa.types.is_date32(arrow)):
         return partial(to_arrow, arrow=arrow)
     if pa.types.is_timestamp(arrow):
-        served = kind in _WHOLE and meaning in (Meaning.PLAIN, *INSTANTS)
+        served = kind in _WHOLE and meaning in (LogicalType.PLAIN, *INSTANTS)
         return partial(instants, meaning=meaning, arrow=arrow) if served else None
     if pa.types.is_date32(arrow):
-        served = kind == "int" and meaning in (Meaning.PLAIN, Meaning.DATE)
+        served = kind == "int" and meaning in (LogicalType.PLAIN, LogicalType.DATE)
         return (lambda values: pa.array(values, pa.int32()).view(arrow)) if served else None
     return None
 
@@ -214,7 +216,9 @@ def _struct(avro: AvroType, arrow: pa.StructType, path: str, strict: bool) -> Co
     if strict:
         for name in written:
             if arrow.get_field_index(name) < 0:
-                raise UnresolvedError(f"{path}.{name}", "the table's schema lacks it", Reason.UNKNOWN_FIELD)
+                raise UnresolvedError(
+                    f"{path}.{name}", "the table's schema lacks it", DeadLetterReason.UNKNOWN_FIELD
+                )
     children: list[tuple[pa.Field, Convert | None]] = []
     for field in fields:
         if field.name in written:

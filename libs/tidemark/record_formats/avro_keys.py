@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.key_text import keys_from_text
-from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
+from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyOrWhyNot, KeyProblem
 from tidemark.record_formats.avro_columns import UnresolvedError
 from tidemark.record_formats.avro_rows import AvroRows, DatumReader
 from tidemark.record_formats.avro_schema import AvroSchemaError, read_avro_schema
 from tidemark.record_formats.decoder import RowTarget, key_columns
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.schema_cache import SchemaCache, Unusable
 from tidemark.record_formats.wire_format import NOT_FRAMED, schema_ids
 from tidemark.stream_runtime.clock import Clock
@@ -58,23 +58,21 @@ class AvroKeys:
         made = keys_from_text(
             [None if is_framed else key for key, is_framed in zip(keys, framed, strict=True)], self._generator
         )
-        texts, errors = made.keys.to_pylist(), made.error.to_pylist()
+        rows = made.rows()
         for schema_id, schema in schemas.items():
             at = np.flatnonzero(ids == schema_id).tolist()
             given = [keys[i] or b"" for i in at]
             parts = [slice(None)] if isinstance(schema, Unusable) else schema.datums.parts(given)
             for part in parts:
                 for i, result in zip(at[part], self._of_schema(schema, given[part]), strict=True):
-                    texts[i], errors[i] = result
-        return KeyColumns(pa.array(texts, pa.string()), pa.array(errors, pa.string()))
+                    rows[i] = result
+        return KeyColumns.of_rows(rows)
 
-    def _of_schema(
-        self, schema: _KeySchema | Unusable, keys: Sequence[bytes]
-    ) -> list[tuple[str | None, str | None]]:
-        """Returns (record key, None) or (None, error) for each key; all keys have this schema."""
+    def _of_schema(self, schema: _KeySchema | Unusable, keys: Sequence[bytes]) -> list[KeyOrWhyNot]:
+        """Returns the key, or why there is none, for each of the keys; all of them have this schema."""
         if isinstance(schema, Unusable):
-            return [(None, f"the Kafka key: {schema.detail}")] * len(keys)
-        results: list[tuple[str | None, str | None]] = [(None, None)] * len(keys)
+            return [_unreadable(schema.detail)] * len(keys)
+        results: list[KeyOrWhyNot] = [(None, None, None)] * len(keys)
         values, kept, refused = schema.datums.read(keys, range(len(keys)))
         if schema.rows is None:
             made = self._generator.checked_keys(pa.array([str(value) for value in values], pa.string()))
@@ -84,15 +82,15 @@ class AvroKeys:
             refused = refused + decoded.refused
             made = self._generator.record_keys(pa.Table.from_batches([decoded.rows]))
             positions = decoded.positions
-        for at, text, error in zip(positions, made.keys.to_pylist(), made.error.to_pylist(), strict=True):
-            results[at] = text, error
+        for at, row in zip(positions, made.rows(), strict=True):
+            results[at] = row
         for refusal in refused:
-            results[refusal.position] = None, f"the Kafka key: {refusal.detail}"
+            results[refusal.position] = _unreadable(refusal.detail)
         return results
 
     def _build(self, schema_id: int, stored: StoredSchema) -> _KeySchema | Unusable:
         if stored.kind != AVRO:
-            return Unusable(Reason.BAD_KEY, f"schema {schema_id} is {stored.kind}, not AVRO")
+            return Unusable(DeadLetterReason.BAD_KEY, f"schema {schema_id} is {stored.kind}, not AVRO")
         try:
             avro = read_avro_schema(stored.text, stored.references)
             datums = DatumReader(schema_id, avro)
@@ -100,7 +98,13 @@ class AvroKeys:
                 return _KeySchema(datums, AvroRows(avro, self._target, {}))
             # Booleans and bytes are refused: str() would write them as Python does, and not as Hudi does.
             if avro.kind not in ("string", "int", "long") or len(self._generator.record_key_fields) > 1:
-                return Unusable(Reason.BAD_KEY, f"schema {schema_id} is {avro.shown}, not a record key")
+                return Unusable(
+                    DeadLetterReason.BAD_KEY, f"schema {schema_id} is {avro.shown}, not a record key"
+                )
             return _KeySchema(datums, None)
         except (AvroSchemaError, UnresolvedError) as error:
-            return Unusable(Reason.BAD_KEY, f"schema {schema_id}: {error}")
+            return Unusable(DeadLetterReason.BAD_KEY, f"schema {schema_id}: {error}")
+
+
+def _unreadable(detail: str) -> KeyOrWhyNot:
+    return None, f"the Kafka key: {detail}", KeyProblem.UNREADABLE

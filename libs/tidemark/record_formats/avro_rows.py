@@ -42,7 +42,7 @@ from tidemark.record_formats.decoder import (
     RowTarget,
     said_true,
 )
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.wire_format import HEADER_BYTES
 
 _DETAIL_CHARACTERS_MAX: Final = 300
@@ -129,11 +129,11 @@ class DatumReader:
             f"is decoded: it holds more than {self._values_max} values and lengths of texts, and of schema "
             f"{self._schema_id} one may take {self._memory_per_value} bytes of memory"
         )
-        return Refusal(int(position), Reason.RECORD_TOO_LARGE, detail)
+        return Refusal(int(position), DeadLetterReason.RECORD_TOO_LARGE, detail)
 
     def _refusal(self, position: int, problem: str) -> Refusal:
         detail = f"no record of schema {self._schema_id}: {problem}"
-        return Refusal(int(position), Reason.NOT_AVRO, detail[:_DETAIL_CHARACTERS_MAX])
+        return Refusal(int(position), DeadLetterReason.NOT_AVRO, detail[:_DETAIL_CHARACTERS_MAX])
 
 
 class AvroRows:
@@ -153,7 +153,7 @@ class AvroRows:
         if target.forbid_unknown:
             for name in written:
                 if name != named and name not in target.columns.names:
-                    raise UnresolvedError(name, "the table's schema lacks it", Reason.UNKNOWN_FIELD)
+                    raise UnresolvedError(name, "the table's schema lacks it", DeadLetterReason.UNKNOWN_FIELD)
         self._readers = [_reader(column, written, target, defaults) for column in target.columns]
         self._delete_field = named if named in written else None
         self._dropped: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, Final
 
 from tidemark.hudi_format.avro_types import NESTING_DEPTH_MAX
-from tidemark.record_formats.meanings import Meaning, meaning_of, scale_in
+from tidemark.record_formats.meanings import LogicalType, meaning_of, scale_in
 
 NODES_MAX: Final = 20_000
 TEXT_BYTES_MAX: Final = 4 << 20
@@ -35,7 +35,7 @@ class AvroType:
     """
 
     kind: str
-    meaning: Meaning = Meaning.PLAIN
+    meaning: LogicalType = LogicalType.PLAIN
     scale: int | None = None
     fields: Mapping[str, AvroType] | None = None
     item: AvroType | None = None
@@ -54,7 +54,7 @@ class AvroType:
         """The type's name in errors and refusals."""
         if self.kind == "union":
             return "a union of " + ", ".join(branch.shown for branch in self.branches)
-        return self.kind if self.meaning is Meaning.PLAIN else f"{self.kind} ({self.meaning.value})"
+        return self.kind if self.meaning is LogicalType.PLAIN else f"{self.kind} ({self.meaning.value})"
 
 
 def count_parts(avro: AvroType) -> int:
@@ -212,8 +212,8 @@ def _symbols(symbols: Any) -> tuple[str, ...]:
     return tuple(symbols)
 
 
-def _scale(avro: dict[str, Any], meaning: Meaning) -> int | None:
-    return scale_in(avro.get("scale", 0)) if meaning is Meaning.DECIMAL else None
+def _scale(avro: dict[str, Any], meaning: LogicalType) -> int | None:
+    return scale_in(avro.get("scale", 0)) if meaning is LogicalType.DECIMAL else None
 
 
 def _full_name(name: Any, namespace: Any) -> str:

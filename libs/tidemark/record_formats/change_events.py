@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.record_formats.decoder import DecodedRecords, KeyedDeletes
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.source_position import EnvelopeOrdering
 
 UPSERTS: Final = frozenset("cur")
@@ -60,7 +60,9 @@ class Changes:
             if has_after:
                 return "after"
             self.refuse(
-                position, Reason.WRONG_SHAPE, f"a change event with op {op} and without a row in after"
+                position,
+                DeadLetterReason.WRONG_SHAPE,
+                f"a change event with op {op} and without a row in after",
             )
         elif op == DELETE:
             if has_before:
@@ -73,9 +75,11 @@ class Changes:
             detail = (
                 "the source table was truncated, which is not carried out here: delete the rows with Hudi"
             )
-            self.refuse(position, Reason.TRUNCATE, detail)
+            self.refuse(position, DeadLetterReason.TRUNCATE, detail)
         else:
-            self.refuse(position, Reason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m")
+            self.refuse(
+                position, DeadLetterReason.UNKNOWN_OPERATION, f"op is {op!r:.40}, not one of c, u, d, r, t, m"
+            )
         return None
 
     def delete_by_kafka_key(self, position: int) -> None:
@@ -86,7 +90,7 @@ class Changes:
         """Stores the values of the event's ordering fields (`SourcePosition.fields`)."""
         self._sources[position] = found
 
-    def refuse(self, position: int, reason: Reason, detail: str) -> None:
+    def refuse(self, position: int, reason: DeadLetterReason, detail: str) -> None:
         """Refuses the event at this position."""
         self.refused.append(Refusal(position, reason, detail))
 
@@ -131,7 +135,7 @@ def without_unavailable(decoded: DecodedRecords) -> DecodedRecords:
                 f"field {field_.name}: the source did not log its value, which did not change: set REPLICA "
                 "IDENTITY FULL on the source table"
             )
-            refused.append(Refusal(int(decoded.positions[at]), Reason.UNAVAILABLE_VALUE, detail))
+            refused.append(Refusal(int(decoded.positions[at]), DeadLetterReason.UNAVAILABLE_VALUE, detail))
         bad |= held
     if not refused:
         return decoded

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidemark.record_formats.arrow_columns import Convert, convert_column
 from tidemark.record_formats.decoder import BoolArray, DecodedRecords, Int64Array
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 
 Values = Callable[[Sequence[Any]], Sequence[Any]]
 """Records -> the values of one column, one per record."""
@@ -49,7 +49,7 @@ def fill_columns(
             if not unfit[at]:
                 unfit[at] = True
                 detail = f"field {field.name}: {_shown(values[at])} does not fit {field.type}"
-                refused.append(Refusal(int(positions[at]), Reason.MISTYPED_FIELD, detail))
+                refused.append(Refusal(int(positions[at]), DeadLetterReason.MISTYPED_FIELD, detail))
     rows = pa.RecordBatch.from_arrays(arrays, schema=columns)
     if unfit.any():
         rows = rows.filter(pa.array(~unfit))

@@ -25,7 +25,7 @@ from tidemark.record_formats.decoder import (
     nothing_decoded,
     widened,
 )
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.source_position import EnvelopeOrdering
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import Message
@@ -92,7 +92,7 @@ class DebeziumAvro:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return self._keys.record_keys(keys)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
     def _take(self, changes: Changes, event: Mapping[str, Any], position: int) -> str | None:

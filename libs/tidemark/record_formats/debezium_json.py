@@ -33,9 +33,9 @@ from tidemark.record_formats.decoder import (
     widened,
 )
 from tidemark.record_formats.json_memory import JsonMemory
-from tidemark.record_formats.meanings import INSTANTS, Meaning, decimals, instants, meaning_of, scale_in
+from tidemark.record_formats.meanings import INSTANTS, LogicalType, decimals, instants, meaning_of, scale_in
 from tidemark.record_formats.plain_json import FramedJson, bare
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.source_position import EnvelopeOrdering, SourcePosition
 from tidemark.record_formats.wire_types import LONG
 from tidemark.stream_runtime.kafka.ports import Message
@@ -131,7 +131,7 @@ class DebeziumJson:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
     def _take(self, changes: Changes, event: Any, position: int) -> str | None:
@@ -229,7 +229,7 @@ def _reading(written: Any, arrow: pa.DataType) -> JsonReading | None:
     meaning = meaning_of(written.get("name"))
     if pa.types.is_timestamp(arrow) and meaning in INSTANTS:
         return JsonReading(LONG, partial(instants, meaning=meaning, arrow=arrow))
-    if pa.types.is_decimal128(arrow) and meaning is Meaning.DECIMAL:
+    if pa.types.is_decimal128(arrow) and meaning is LogicalType.DECIMAL:
         parameters = written.get("parameters")
         scale = scale_in(parameters.get("scale")) if isinstance(parameters, dict) else None
         if scale is not None:

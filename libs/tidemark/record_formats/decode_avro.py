@@ -27,7 +27,7 @@ from tidemark.record_formats.decoder import (
     key_is_missing,
     nothing_decoded,
 )
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.schema_cache import SchemaCache, Unusable
 from tidemark.record_formats.wire_format import NOT_FRAMED, schema_ids, why_not_framed
 from tidemark.stream_runtime.clock import Clock
@@ -77,7 +77,9 @@ class FramedAvro(Generic[Plan]):
         groups = []
         schemas = self._schemas.resolve(ids, positions)
         bare = positions[ids == NOT_FRAMED].tolist()
-        refused += [Refusal(i, Reason.NOT_FRAMED, why_not_framed(messages[i].value or b"")) for i in bare]
+        refused += [
+            Refusal(i, DeadLetterReason.NOT_FRAMED, why_not_framed(messages[i].value or b"")) for i in bare
+        ]
         for schema_id, schema in schemas.items():
             at = positions[ids == schema_id].tolist()
             if isinstance(schema, Unusable):
@@ -96,7 +98,7 @@ class FramedAvro(Generic[Plan]):
     def _build(self, schema_id: int, stored: StoredSchema) -> WriterSchema[Plan] | Unusable:
         if stored.kind != AVRO:
             detail = f"schema {schema_id} is {stored.kind}, input.format wants AVRO"
-            return Unusable(Reason.INCOMPATIBLE_SCHEMA, detail)
+            return Unusable(DeadLetterReason.INCOMPATIBLE_SCHEMA, detail)
         try:
             avro = read_avro_schema(stored.text, stored.references)
             datums = DatumReader(schema_id, avro, self._columns.item, self._memory_most)
@@ -104,7 +106,7 @@ class FramedAvro(Generic[Plan]):
         except UnresolvedError as error:
             return Unusable(error.reason, f"schema {schema_id}: {error}")
         except AvroSchemaError as error:
-            return Unusable(Reason.INCOMPATIBLE_SCHEMA, f"schema {schema_id}: {error}")
+            return Unusable(DeadLetterReason.INCOMPATIBLE_SCHEMA, f"schema {schema_id}: {error}")
 
 
 class AvroDecoder:
@@ -146,5 +148,5 @@ class AvroDecoder:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return self._keys.record_keys(keys)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)

@@ -32,7 +32,7 @@ from tidemark.record_formats.decoder import (
     said_true,
 )
 from tidemark.record_formats.json_memory import JsonMemory
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.unknown_json import LearntFields, is_unknown_field
 from tidemark.record_formats.wire_types import Unknowns, attribute, record_type
 
@@ -146,7 +146,9 @@ class JsonDecoder:
             if unlearnt is not None:
                 single.setdefault(unlearnt, []).append(int(positions[at]))
 
-    def _judged(self, value: Any, error: Exception) -> tuple[Any, str | None, tuple[Reason, str] | None]:
+    def _judged(
+        self, value: Any, error: Exception
+    ) -> tuple[Any, str | None, tuple[DeadLetterReason, str] | None]:
         """Decodes a value that failed once more, if its only fault is an unknown field that may be dropped.
 
         Returns the record and its unknown field if that was not learnt, or the reason and detail of a
@@ -187,17 +189,17 @@ class JsonDecoder:
         return said_true(flags, len(records))
 
 
-def json_refusal(error: Exception) -> tuple[Reason, str]:
+def json_refusal(error: Exception) -> tuple[DeadLetterReason, str]:
     """The reason and detail for an error of msgspec's."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
-        reason, detail = Reason.NOT_JSON, f"not JSON: {text}"
+        reason, detail = DeadLetterReason.NOT_JSON, f"not JSON: {text}"
     elif is_unknown_field(error):
-        reason, detail = Reason.UNKNOWN_FIELD, f"{text}, which the table's schema lacks"
+        reason, detail = DeadLetterReason.UNKNOWN_FIELD, f"{text}, which the table's schema lacks"
     elif (found := _PATH.search(text)) is None:
-        reason, detail = Reason.WRONG_SHAPE, f"a record has to be a JSON object: {text}"
+        reason, detail = DeadLetterReason.WRONG_SHAPE, f"a record has to be a JSON object: {text}"
     else:
-        reason, detail = Reason.MISTYPED_FIELD, f"field {found['path']}: {text[: found.start()]}"
+        reason, detail = DeadLetterReason.MISTYPED_FIELD, f"field {found['path']}: {text[: found.start()]}"
     return reason, detail[:_DETAIL_CHARACTERS_MAX]
 
 

@@ -26,7 +26,7 @@ from tidemark.record_formats.protobuf_columns import ProtobufFieldError, convert
 from tidemark.record_formats.protobuf_memory import ProtobufMemory
 from tidemark.record_formats.protobuf_message import message_indexes
 from tidemark.record_formats.protobuf_unknown import FieldsBeyond
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.wire_format import HEADER_BYTES, NOT_FRAMED, schema_ids, why_not_framed
 from tidemark.stream_runtime.kafka.ports import Message as Record
 
@@ -66,12 +66,12 @@ class ProtobufDecoder:
                 record = self._message.FromString(content)
             except DecodeError as error:
                 detail = f"no message {self._message.DESCRIPTOR.full_name}: {error}"
-                refused.append(Refusal(position, Reason.NOT_PROTOBUF, detail[:300]))
+                refused.append(Refusal(position, DeadLetterReason.NOT_PROTOBUF, detail[:300]))
                 continue
             unknown = self._unknown(record) if self._target.forbid_unknown else None
             if unknown is not None:
                 detail = f"field {unknown}, which the table's schema lacks"
-                refused.append(Refusal(position, Reason.UNKNOWN_FIELD, detail))
+                refused.append(Refusal(position, DeadLetterReason.UNKNOWN_FIELD, detail))
                 continue
             read.append(record)
             kept.append(position)
@@ -86,7 +86,7 @@ class ProtobufDecoder:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         return key_is_missing(name)
 
     def _contents(
@@ -98,7 +98,7 @@ class ProtobufDecoder:
         contents = []
         for value, position, schema_id in zip(values, positions.tolist(), schema_ids(values), strict=True):
             if schema_id == NOT_FRAMED:
-                refused.append(Refusal(position, Reason.NOT_FRAMED, why_not_framed(value)))
+                refused.append(Refusal(position, DeadLetterReason.NOT_FRAMED, why_not_framed(value)))
                 continue
             content = self._content(value)
             if content is None:
@@ -106,7 +106,7 @@ class ProtobufDecoder:
                     f"the value is not of message {self._message.DESCRIPTOR.full_name}, says its index "
                     f"({value[HEADER_BYTES : HEADER_BYTES + 4].hex()} …)"
                 )
-                refused.append(Refusal(position, Reason.INCOMPATIBLE_SCHEMA, detail))
+                refused.append(Refusal(position, DeadLetterReason.INCOMPATIBLE_SCHEMA, detail))
                 continue
             contents.append((content, position))
         return contents

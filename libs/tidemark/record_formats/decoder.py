@@ -19,7 +19,7 @@ import pyarrow as pa
 from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
 from tidemark.hudi_format.schema import IS_DELETED_FIELD, SchemaError, TableSchema
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 DROPPED_MAX: Final = 64
@@ -95,7 +95,7 @@ class RecordDecoder(Protocol):
         """The record keys of Kafka keys, or why one is none. Raises InputWaitsError."""
         ...
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         """Why the record with this value was decoded without its key field: reason and detail."""
         ...
 
@@ -139,9 +139,9 @@ def said_true(flags: Iterable[Any], count: int) -> BoolArray:
     return np.fromiter((flag is True or flag == "true" for flag in flags), np.bool_, count)
 
 
-def key_is_missing(name: str) -> tuple[Reason, str]:
+def key_is_missing(name: str) -> tuple[DeadLetterReason, str]:
     """The refusal of formats in which a missing field cannot be told from a null one."""
-    return Reason.MISSING_KEY, f"record key field {name} is null or missing"
+    return DeadLetterReason.MISSING_KEY, f"record key field {name} is null or missing"
 
 
 def nothing_decoded(columns: pa.Schema, refused: list[Refusal]) -> DecodedRecords:

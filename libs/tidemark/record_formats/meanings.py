@@ -19,7 +19,7 @@ from tidemark.hudi_format.avro_types import DECIMAL_PRECISION_MAX
 from tidemark.hudi_format.exact_decimals import exact_decimals, exact_unscaled
 
 
-class Meaning(Enum):
+class LogicalType(Enum):
     """A logical type. PLAIN: none, or one that no column type corresponds to."""
 
     PLAIN = "plain"
@@ -31,43 +31,43 @@ class Meaning(Enum):
     TIME_OF_DAY = "time of day"
 
 
-INSTANTS: Final = frozenset({Meaning.MILLIS, Meaning.MICROS, Meaning.NANOS})
-_BY_NAME: Final[Mapping[str, Meaning]] = {
-    "date": Meaning.DATE,
-    "timestamp-millis": Meaning.MILLIS,
-    "timestamp-micros": Meaning.MICROS,
-    "timestamp-nanos": Meaning.NANOS,
-    "local-timestamp-millis": Meaning.MILLIS,
-    "local-timestamp-micros": Meaning.MICROS,
-    "local-timestamp-nanos": Meaning.NANOS,
-    "time-millis": Meaning.TIME_OF_DAY,
-    "time-micros": Meaning.TIME_OF_DAY,
-    "decimal": Meaning.DECIMAL,
-    "org.apache.kafka.connect.data.Date": Meaning.DATE,
-    "org.apache.kafka.connect.data.Time": Meaning.TIME_OF_DAY,
-    "org.apache.kafka.connect.data.Timestamp": Meaning.MILLIS,
-    "org.apache.kafka.connect.data.Decimal": Meaning.DECIMAL,
-    "io.debezium.time.Date": Meaning.DATE,
-    "io.debezium.time.Time": Meaning.TIME_OF_DAY,
-    "io.debezium.time.MicroTime": Meaning.TIME_OF_DAY,
-    "io.debezium.time.NanoTime": Meaning.TIME_OF_DAY,
-    "io.debezium.time.Timestamp": Meaning.MILLIS,
-    "io.debezium.time.MicroTimestamp": Meaning.MICROS,
-    "io.debezium.time.NanoTimestamp": Meaning.NANOS,
+INSTANTS: Final = frozenset({LogicalType.MILLIS, LogicalType.MICROS, LogicalType.NANOS})
+_BY_NAME: Final[Mapping[str, LogicalType]] = {
+    "date": LogicalType.DATE,
+    "timestamp-millis": LogicalType.MILLIS,
+    "timestamp-micros": LogicalType.MICROS,
+    "timestamp-nanos": LogicalType.NANOS,
+    "local-timestamp-millis": LogicalType.MILLIS,
+    "local-timestamp-micros": LogicalType.MICROS,
+    "local-timestamp-nanos": LogicalType.NANOS,
+    "time-millis": LogicalType.TIME_OF_DAY,
+    "time-micros": LogicalType.TIME_OF_DAY,
+    "decimal": LogicalType.DECIMAL,
+    "org.apache.kafka.connect.data.Date": LogicalType.DATE,
+    "org.apache.kafka.connect.data.Time": LogicalType.TIME_OF_DAY,
+    "org.apache.kafka.connect.data.Timestamp": LogicalType.MILLIS,
+    "org.apache.kafka.connect.data.Decimal": LogicalType.DECIMAL,
+    "io.debezium.time.Date": LogicalType.DATE,
+    "io.debezium.time.Time": LogicalType.TIME_OF_DAY,
+    "io.debezium.time.MicroTime": LogicalType.TIME_OF_DAY,
+    "io.debezium.time.NanoTime": LogicalType.TIME_OF_DAY,
+    "io.debezium.time.Timestamp": LogicalType.MILLIS,
+    "io.debezium.time.MicroTimestamp": LogicalType.MICROS,
+    "io.debezium.time.NanoTimestamp": LogicalType.NANOS,
 }
-_NANOS_PER: Final = {Meaning.MILLIS: 1_000_000, Meaning.MICROS: 1_000, Meaning.NANOS: 1}
+_NANOS_PER: Final = {LogicalType.MILLIS: 1_000_000, LogicalType.MICROS: 1_000, LogicalType.NANOS: 1}
 _NANOS_PER_UNIT: Final = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
-def meaning_of(*names: object) -> Meaning:
+def meaning_of(*names: object) -> LogicalType:
     """The logical type of the first known name; PLAIN when none of the names is known."""
     for name in names:
         if isinstance(name, str) and name in _BY_NAME:
             return _BY_NAME[name]
-    return Meaning.PLAIN
+    return LogicalType.PLAIN
 
 
-def instants(values: Sequence[int | None], meaning: Meaning, arrow: pa.TimestampType) -> pa.Array:
+def instants(values: Sequence[int | None], meaning: LogicalType, arrow: pa.TimestampType) -> pa.Array:
     """Converts numbers since 1970 to timestamps. Plain numbers are in the column's own unit.
 
     Fractions finer than the column's unit are cut. Raises one of pyarrow's errors for a number out of range.

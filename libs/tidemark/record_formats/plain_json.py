@@ -11,7 +11,7 @@ from tidemark.hudi_format.key_text import keys_from_text
 from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
 from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DecodedRecords, Int64Array
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.record_formats.schema_cache import SchemaCache, Unusable
 from tidemark.record_formats.wire_format import HEADER_BYTES, NOT_FRAMED, schema_ids, why_not_framed
 from tidemark.stream_runtime.clock import Clock
@@ -39,7 +39,7 @@ class FramedJson:
         ids = schema_ids([messages[i].value or b"" for i in positions])
         framed = ids != NOT_FRAMED
         for i in positions[~framed].tolist():
-            refused.append(Refusal(i, Reason.NOT_FRAMED, why_not_framed(messages[i].value or b"")))
+            refused.append(Refusal(i, DeadLetterReason.NOT_FRAMED, why_not_framed(messages[i].value or b"")))
         sound = framed.copy()
         if self._schemas is not None:
             for schema_id, schema in self._schemas.resolve(ids, positions).items():
@@ -86,7 +86,7 @@ class PlainJson:
     def record_keys(self, keys: Sequence[bytes | None]) -> KeyColumns:
         return keys_from_text(keys, self._generator)
 
-    def without_key(self, value: bytes, name: str) -> tuple[Reason, str]:
+    def without_key(self, value: bytes, name: str) -> tuple[DeadLetterReason, str]:
         """Tells whether the field is missing or null."""
         content = value[HEADER_BYTES:] if self._framed is not None else value
         try:
@@ -95,12 +95,12 @@ class PlainJson:
         except (msgspec.DecodeError, UnicodeDecodeError):
             document = {}
         if name.split(".")[0] in document:
-            return Reason.NULL_KEY, f"record key field {name} is null"
-        return Reason.MISSING_KEY, f"record key field {name} is missing"
+            return DeadLetterReason.NULL_KEY, f"record key field {name} is null"
+        return DeadLetterReason.MISSING_KEY, f"record key field {name} is missing"
 
 
 def _check_kind(schema_id: int, stored: StoredSchema) -> Unusable | None:
     if stored.kind == JSON:
         return None
     detail = f"schema {schema_id} is {stored.kind}, input.format wants JSON"
-    return Unusable(Reason.INCOMPATIBLE_SCHEMA, detail)
+    return Unusable(DeadLetterReason.INCOMPATIBLE_SCHEMA, detail)

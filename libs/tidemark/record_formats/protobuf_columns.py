@@ -27,7 +27,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import FieldDescriptor
 
 from tidemark.record_formats.arrow_columns import Convert, to_arrow
-from tidemark.record_formats.meanings import Meaning, decimal_texts, instants, whole_decimals
+from tidemark.record_formats.meanings import LogicalType, decimal_texts, instants, whole_decimals
 from tidemark.record_formats.nested_columns import list_column, missing, offsets, struct_column
 
 TIMESTAMP_MESSAGE: Final = "google.protobuf.Timestamp"
@@ -177,7 +177,7 @@ def _maps(items: Convert, arrow: pa.MapType, values: Sequence[Any]) -> pa.Array:
 
 def _timestamps(arrow: pa.TimestampType, values: Sequence[Any]) -> pa.Array:
     micros = [None if v is None else v.seconds * 1_000_000 + v.nanos // 1_000 for v in values]
-    return instants(micros, Meaning.MICROS, arrow)
+    return instants(micros, LogicalType.MICROS, arrow)
 
 
 def _enum_names(names: Mapping[int, str], values: Sequence[Any]) -> pa.Array:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Reason(Enum):
+class DeadLetterReason(Enum):
     """What is wrong with the record; the values are a contract with readers of the dead-letter topic."""
 
     NOT_JSON = "not-json"
@@ -51,5 +51,5 @@ class Refusal(NamedTuple):
     """One refused record: its position in the batch that was given, and why, in words that name the field."""
 
     position: int
-    reason: Reason
+    reason: DeadLetterReason
     detail: str

@@ -28,7 +28,7 @@ import numpy as np
 
 from tidemark.record_formats.decoder import Int64Array
 from tidemark.record_formats.errors import InputWaitsError
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.wire_format import NOT_FRAMED
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.schema_registry.ports import (
@@ -60,7 +60,7 @@ T = TypeVar("T")
 class Unusable:
     """A schema of which no record can be decoded, and why."""
 
-    reason: Reason
+    reason: DeadLetterReason
     detail: str
 
 
@@ -281,8 +281,8 @@ def _not_yet(schema_id: int) -> InputWaitsError:
 
 def _unusable(schema_id: int, error: str) -> Unusable:
     detail = f"the schema registry has no usable answer for schema {schema_id}: {error}"
-    return Unusable(Reason.UNKNOWN_SCHEMA, detail[:_DETAIL_CHARACTERS_MAX])
+    return Unusable(DeadLetterReason.UNKNOWN_SCHEMA, detail[:_DETAIL_CHARACTERS_MAX])
 
 
 def _refused(schema_id: int) -> Unusable:
-    return Unusable(Reason.UNKNOWN_SCHEMA, f"the schema registry has no schema {schema_id}")
+    return Unusable(DeadLetterReason.UNKNOWN_SCHEMA, f"the schema registry has no schema {schema_id}")

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from tidemark.record_formats.arrow_columns import convert_column
 from tidemark.record_formats.errors import SetupError
-from tidemark.record_formats.meanings import Meaning, instants
+from tidemark.record_formats.meanings import LogicalType, instants
 
 _SOURCE: Final = "source."
 _BINLOG: Final = "binlog"
@@ -32,7 +32,7 @@ _BINLOG_FILE: Final = re.compile(r"\.(\d{1,18})$")
 _WHOLE: Final = re.compile(r"-?\d{1,19}")
 _POSITION_BITS: Final = 32
 _LOW, _HIGH = -(2**63), 2**63 - 1
-_UNITS: Final = {"ms": Meaning.MILLIS, "us": Meaning.MICROS, "ns": Meaning.NANOS}
+_UNITS: Final = {"ms": LogicalType.MILLIS, "us": LogicalType.MICROS, "ns": LogicalType.NANOS}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Final
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, shard_ids
 from tidemark.table_verification.digests import Digests
 from tidemark.table_verification.findings import Findings, Kind
 from tidemark.table_verification.index_check import IndexCheck
@@ -59,7 +59,7 @@ def compare_all(
             if keys is not None:
                 by_shard.add(keys, number)
                 digests.add(RecordLocation(file_slice.partition_path, file_slice.file_id), keys)
-        for shard in range(snapshot.num_shards):
+        for shard in shard_ids(snapshot.num_shards):
             if shard and shard % SAY_EVERY == 0:
                 say(f"compared {shard} of {snapshot.num_shards} shards")
             try:

@@ -28,7 +28,7 @@ from tidemark.hudi_format.metadata_table.log_records import read_log_blocks
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot, decode_block
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, ShardId, shard_ids
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.table_verification.compare_all import SAY_EVERY, Compared, Say
 from tidemark.table_verification.digests import Digests
@@ -103,12 +103,14 @@ def _changed_digests(snapshot: MetadataTableSnapshot, state: VerifiedState) -> D
         return None
     digests = Digests({location: group.digest for location, group in state.groups.items()})
     for number, before in enumerate(state.shards):
-        if not _add_changes(snapshot, number, before, digests):
+        if not _add_changes(snapshot, ShardId(number), before, digests):
             return None
     return digests
 
 
-def _add_changes(snapshot: MetadataTableSnapshot, number: int, before: ShardFiles, digests: Digests) -> bool:
+def _add_changes(
+    snapshot: MetadataTableSnapshot, number: ShardId, before: ShardFiles, digests: Digests
+) -> bool:
     shard = snapshot.shard(number)
     now = shard.file_slice
     if now.base_file != before.base or not set(before.logs) <= set(now.log_files):
@@ -139,7 +141,7 @@ def _whole_digests(snapshot: MetadataTableSnapshot, say: Say) -> Digests | None:
     """The digests of all index entries; None when a key is twice in a shard, or in the wrong one."""
     digests = Digests()
     say(f"the record index was compacted or rolled back: reading all {snapshot.num_shards} shards")
-    for number in range(snapshot.num_shards):
+    for number in shard_ids(snapshot.num_shards):
         entries = snapshot.shard(number).entries()
         if pc.count_distinct(entries.keys).as_py() != len(entries):
             return None

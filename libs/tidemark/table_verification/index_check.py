@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.record_index import RecordIndexEntries
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.table_verification.findings import EXAMPLES_MAX, Findings, Kind
 
@@ -31,7 +31,7 @@ class IndexCheck:
         self.entries = 0
         self.rows = 0
 
-    def compare(self, shard: int, rows: pa.Table, entries: RecordIndexEntries) -> None:
+    def compare(self, shard: ShardId, rows: pa.Table, entries: RecordIndexEntries) -> None:
         """Checks that every row of the shard has one entry, which names its file group, and every entry a
         row.
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 
 PENDING_BYTES_MAX: Final = 256 << 20
@@ -45,7 +46,7 @@ class KeysByShard:
         if self._bytes > self._bytes_max:
             self._spill()
 
-    def rows_of(self, shard: int) -> pa.Table:
+    def rows_of(self, shard: ShardId) -> pa.Table:
         """The rows of the shard in no particular order, with the columns ``key`` and ``slice`` (number)."""
         parts = [_SCHEMA.empty_table()]
         for number in range(self._spills):

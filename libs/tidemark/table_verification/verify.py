@@ -27,7 +27,7 @@ from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, Unsup
 from tidemark.hudi_format.file_group.slices import FileSlice
 from tidemark.hudi_format.metadata_table.file_ids import METADATA_TABLE_PATH
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, shard_ids
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig, read_table_config
 from tidemark.hudi_format.table_view import TableView
@@ -212,7 +212,7 @@ class _Run:
     ) -> VerifiedState:
         snapshot = self.snapshot
         seen = SeenCommits.of(snapshot.data_timeline, snapshot.metadata_timeline, commits.last)
-        shards = [snapshot.shard(number).file_slice for number in range(snapshot.num_shards)]
+        shards = [snapshot.shard(number).file_slice for number in shard_ids(snapshot.num_shards)]
         as_of = snapshot.data_timeline.newest_completion() or ""
         return verified_state(as_of, live.rules, prints, compared.digests, shards, seen)
 

@@ -12,7 +12,7 @@ from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.calls.farewells import Farewell, Farewells
+from tidemark.commit_coordinator.calls.farewells import TerminalFailure, TerminalFailures
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.calls.members import Members
@@ -59,18 +59,17 @@ from tidemark.commit_coordinator.service_parts import (
     is_sharded,
     lanes_by_stage,
     lease_listed,
+    page_pictures,
     planning_limits,
     stopped_by_topic,
 )
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
-from tidemark.commit_coordinator.web.open_page import Shown, open_page
-from tidemark.commit_coordinator.web.page import WebPage
 from tidemark.config import TableConfigFile
 from tidemark.config.hoodie_section import target_file_bytes, without_effect
 from tidemark.epoch_protocol.entries import Topic
@@ -83,6 +82,8 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import Action
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
+from tidemark.page.open_page import Shown, open_page
+from tidemark.page.page import WebPage
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.failpoint import FailpointRegistry
 from tidemark.stream_runtime.ids import IdSource
@@ -129,7 +130,7 @@ class CoordinatorService:
         self._inbox = Inbox()
         self._ready = threading.Event()
         self._verification = PeriodicVerification.of(config, ports.clock)
-        self._farewells = Farewells(ports.clock)
+        self._farewells = TerminalFailures(ports.clock)
         self._open_transactions = OpenTransactions(
             ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
         )
@@ -298,7 +299,7 @@ class CoordinatorService:
             board=self._board,
             history=self._history,
             inbox=self._inbox,
-            status=status.document,
+            status=status.take,
             targets=lambda: input_ends(self._admin, inputs.look_for_all().lanes()),
             accept_topic=inputs.accept,
             holds_records=awaited,
@@ -311,11 +312,12 @@ class CoordinatorService:
             describe=lambda: describe_table(ports.storage, config.table.accept_properties, table.num_shards),
             clock=ports.clock,
         )
+        admin = AdminService(config.table.name, sources)
         if self._with_page:
-            pictures = (self._board, self._history, placement)
-            shown = Shown(table.config, status.document, *pictures, lookups.lookup)
-            self._page = open_page(config, ports.kafka, ports.storage, ports.clock, self._security, shown)
-        return serve(config, commit, AdminService(config.table.name, sources), self._security)
+            pictures = page_pictures(config.table.name, ports.kafka, ports.clock, self._board, placement)
+            shown = Shown(admin, pictures, table.config, target_file_bytes(config))
+            self._page = open_page(config, ports.storage, ports.clock, self._security, shown)
+        return serve(config, commit, admin, self._security)
 
     def _status_source(
         self, table: OpenedTable, lag: InputLag, members: Members, inputs: InputWatch, schemas: SchemaRegistry
@@ -330,7 +332,7 @@ class CoordinatorService:
             placement=self._placement,
             storage=ports.storage,
             clock=ports.clock,
-            kafka=AskedKafka(lag.document, self._open_transactions.oldest),
+            kafka=KafkaProbe(lag.document, self._open_transactions.oldest),
             writer_asked=lambda: self._desk.asked,
             verification=self._verification,
             writer=lambda: self._desk.writer,
@@ -351,7 +353,7 @@ class CoordinatorService:
             letters=self.metrics.letters,
         )
 
-    def _gone(self) -> list[Farewell]:
+    def _gone(self) -> list[TerminalFailure]:
         return self._farewells.current(lambda stage: bool(self.members.members(stage)))
 
     def _coordinator(

@@ -8,7 +8,7 @@ seen in this life. gRPC threads hand the writer's reports in through `AttemptDes
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -238,58 +238,66 @@ class Coordinator:
                 self.seen.lock_held = None
 
     def _carry_out(self, action: Action) -> None:
-        context, seen = self._context, self.seen
-        if isinstance(action, Plan):
-            seen.planned_at_ms = context.clock.now_ms()
-            token = plan_epoch(context, action, seen.awaited)
-            seen.awaited = None
-            self._offer_open(token)
-        elif isinstance(action, OpenAttempt):
-            self._offer_open(open_planned(context, action))
-        elif isinstance(action, CloseEmpty):
-            self._tell_committing(action.planned)
-            close_empty(context, action)
-            self._tell_committed(action.planned, None)
-            seen.succeeded()
-        elif isinstance(action, Decide):
-            decide(context, action, self._desk.report_of(action.planned))
-        elif isinstance(action, Finish):
-            self._desk.offer(None)
-            self._tell_committing(action.planned)
-            report = finish(context, action)
-            took_ms = {**report.timings_ms, **context.steps.take()}
-            self._tell_committed(action.planned, msgspec.structs.replace(report, timings_ms=took_ms))
-            rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
-            _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
-            seen.succeeded()
-        elif isinstance(action, VoidAttempt):
-            self._desk.offer(None)
-            if action.rewind:
-                self._tell_rewinding()
-            void_attempt(context, action)
-            if action.rewind:
-                # Whoever asked for one has it.
-                seen.rewind_due = None
-            seen.problem = seen.taken_back = None
-            seen.last_problem = action.reason
-            if not action.rewind and seen.awaited is None:
-                seen.failed(self._limits, context.clock.now_ms())
-        elif isinstance(action, CleanVoided):
-            seen.cleaned_up(action.voided, clean_voided(context, action))
-        elif isinstance(action, Rewind | FreeLock):
-            self._rewind_or_free(action)
+        HANDLERS[type(action)](self, action)
 
-    def _rewind_or_free(self, action: Rewind | FreeLock) -> None:
-        context, seen = self._context, self.seen
-        if isinstance(action, FreeLock):
-            free_kept_lock(context)
-            seen.keeps_lock_until_ms = None
-            return
+    def _wait(self, action: Wait) -> None:
+        """Nothing to do: `step` polls longer the next time."""
+
+    def _plan(self, action: Plan) -> None:
+        self.seen.planned_at_ms = self._context.clock.now_ms()
+        token = plan_epoch(self._context, action, self.seen.awaited)
+        self.seen.awaited = None
+        self._offer_open(token)
+
+    def _open_attempt(self, action: OpenAttempt) -> None:
+        self._offer_open(open_planned(self._context, action))
+
+    def _close_empty(self, action: CloseEmpty) -> None:
+        self._tell_committing(action.planned)
+        close_empty(self._context, action)
+        self._tell_committed(action.planned, None)
+        self.seen.succeeded()
+
+    def _decide(self, action: Decide) -> None:
+        decide(self._context, action, self._desk.report_of(action.planned))
+
+    def _finish(self, action: Finish) -> None:
+        self._desk.offer(None)
+        self._tell_committing(action.planned)
+        report = finish(self._context, action)
+        took_ms = {**report.timings_ms, **self._context.steps.take()}
+        self._tell_committed(action.planned, msgspec.structs.replace(report, timings_ms=took_ms))
+        rounded = {step: round(ms, 1) for step, ms in took_ms.items()}
+        _log.info("epoch %d is committed", action.planned.epoch, extra={"took_ms": rounded})
+        self.seen.succeeded()
+
+    def _void_attempt(self, action: VoidAttempt) -> None:
+        seen = self.seen
+        self._desk.offer(None)
+        if action.rewind:
+            self._tell_rewinding()
+        void_attempt(self._context, action)
+        if action.rewind:
+            # Whoever asked for one has it.
+            seen.rewind_due = None
+        seen.problem = seen.taken_back = None
+        seen.last_problem = action.reason
+        if not action.rewind and seen.awaited is None:
+            seen.failed(self._limits, self._context.clock.now_ms())
+
+    def _clean_voided(self, action: CleanVoided) -> None:
+        self.seen.cleaned_up(action.voided, clean_voided(self._context, action))
+
+    def _rewind(self, action: Rewind) -> None:
         self._tell_rewinding()
-        rewind(context, action)
-        seen.rewind_due = None
+        rewind(self._context, action)
+        self.seen.rewind_due = None
         if action.hold_lock:
-            seen.keeps_lock_until_ms = context.clock.now_ms() + KEEP_LOCK_MS_MAX
+            self.seen.keeps_lock_until_ms = self._context.clock.now_ms() + KEEP_LOCK_MS_MAX
+
+    def _free_lock(self, action: FreeLock) -> None:
+        free_kept_lock(self._context)
+        self.seen.keeps_lock_until_ms = None
 
     def _tell_committing(self, planned: EpochPlanned) -> None:
         for listener in self._listeners:
@@ -337,6 +345,21 @@ class Coordinator:
         self._heartbeat_at_ms = now_ms
         for instant in pending:
             heartbeat.keep(self._context.publishing, instant)
+
+
+HANDLERS: Final[Mapping[type[Action], Callable[[Coordinator, Any], None]]] = {
+    Wait: Coordinator._wait,
+    Plan: Coordinator._plan,
+    OpenAttempt: Coordinator._open_attempt,
+    CloseEmpty: Coordinator._close_empty,
+    Decide: Coordinator._decide,
+    Finish: Coordinator._finish,
+    VoidAttempt: Coordinator._void_attempt,
+    CleanVoided: Coordinator._clean_voided,
+    Rewind: Coordinator._rewind,
+    FreeLock: Coordinator._free_lock,
+}
+"""What carries each action out; what it ends with stands at the action."""
 
 
 def _named(action: Action) -> dict[str, Any]:

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, Request, RetryEpoch, WantRewind
+from tidemark.commit_coordinator.calls.inbox import (
+    FlushNow,
+    Inbox,
+    PauseTagging,
+    Request,
+    RetryEpoch,
+    WantRewind,
+)
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.commit_coordinator.commit.context import Context
 from tidemark.commit_coordinator.commit.trimming import Trimmer
@@ -97,14 +104,7 @@ class TableLoop:
         self._show()
 
     def _take(self, request: Request) -> None:
-        if isinstance(request, PauseTagging):
-            self._coordinator.pause(request.paused, request.reason)
-        elif isinstance(request, RetryEpoch):
-            self._coordinator.retry(request.epoch)
-        elif isinstance(request, WantRewind):
-            self._coordinator.want_rewind(request.reason, request.generation, request.epoch)
-        else:
-            self._coordinator.hurry()
+        TAKERS[type(request)](self._coordinator, request)
 
     def _guarded(self, work: Callable[[], None], what: str) -> bool:
         """Whether it was done; what was not may not end a coordinator that can still commit."""
@@ -132,3 +132,28 @@ class TableLoop:
         self._board.show(
             take_view(fold, coordinator.seen, coordinator.doing, context.term, now_ms, context.table.inputs)
         )
+
+
+def _pause(coordinator: Coordinator, request: PauseTagging) -> None:
+    coordinator.pause(request.paused, request.reason)
+
+
+def _hurry(coordinator: Coordinator, request: FlushNow) -> None:
+    coordinator.hurry()
+
+
+def _want_rewind(coordinator: Coordinator, request: WantRewind) -> None:
+    coordinator.want_rewind(request.reason, request.generation, request.epoch)
+
+
+def _retry(coordinator: Coordinator, request: RetryEpoch) -> None:
+    coordinator.retry(request.epoch)
+
+
+TAKERS: Final[Mapping[type[Request], Callable[[Coordinator, Any], None]]] = {
+    PauseTagging: _pause,
+    FlushNow: _hurry,
+    WantRewind: _want_rewind,
+    RetryEpoch: _retry,
+}
+"""What each request of another thread makes the coordinator do."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.commit_coordinator.commit.context import Context
+from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.dead_letters.newest import newest_letters
 from tidemark.commit_coordinator.domain.next_action import Limits
 from tidemark.commit_coordinator.input.watch import InputView
 from tidemark.commit_coordinator.opening.table_open import OpenedTable
@@ -23,6 +26,9 @@ from tidemark.hudi_format.file_group.readable_logs import ReadableLogs
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_view import TableView
+from tidemark.page.sources import Pictures, RecordsPassed
+from tidemark.stream_runtime.clock import Clock
+from tidemark.stream_runtime.kafka.ports import KafkaClient
 
 RETRY_MS: Final = 500
 GATHER_MS_MAX: Final = 500
@@ -96,6 +102,22 @@ def planning_limits(config: TableConfigFile) -> Limits:
         min(interval_ms, GATHER_MS_MAX),
         retry_ms=RETRY_MS,
     )
+
+
+def passed_records(view: CoordinatorView) -> RecordsPassed | None:
+    """What has passed each stage; before the table was taken over there is nothing to count."""
+    if view.term < 0:
+        return None
+    committed = view.committed.input
+    return RecordsPassed(view.shuffled_records, committed + view.uncommitted.input, committed)
+
+
+def page_pictures(
+    table: str, kafka: KafkaClient, clock: Clock, board: ViewBoard, placement: Placement
+) -> Pictures:
+    """What the page shows beside the answers of the admin service."""
+    letters = partial(newest_letters, kafka, table, clock)
+    return Pictures(lambda: passed_records(board.current), placement.slices, letters)
 
 
 def lease_listed(storage: Storage, logs: ReadableLogs | None, placement: Placement) -> None:

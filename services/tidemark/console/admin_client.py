@@ -30,6 +30,8 @@ from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.rpc.channel import call, open_channel
 from tidemark.stream_runtime.rpc.errors import RpcError
 from tidemark.stream_runtime.security.client import ClientSecurity, client_security
+from tidemark.table_status.messages import status_of
+from tidemark.table_status.status import Status
 
 
 def served_of(message: pb.ServesResponse) -> Served:
@@ -112,6 +114,11 @@ class AdminClient:
         """The document of `tidemark status`."""
         answer = self._call(self._stub.Status, pb.StatusRequest(table=self._table), timeout_s)
         return dict(json.loads(answer.json))
+
+    def typed_status(self, timeout_s: float | None = None) -> tuple[Status, dict[str, Any]]:
+        """What the coordinator says, as types, and the document that it sends beside them."""
+        answer = self._call(self._stub.Status, pb.StatusRequest(table=self._table), timeout_s)
+        return status_of(answer.status), dict(json.loads(answer.json))
 
     def flush(self, timeout_ms: int) -> dict[str, Any]:
         """Returns when all that was in the input topics at the call is committed."""

@@ -13,9 +13,9 @@ from tidemark.hudi_format.ordering import table_ordering
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
-from tidemark.index_assigner.assign.lookups import LookupDesk, LookupService
+from tidemark.index_assigner.assign.lookups import LookupQueue, LookupService
 from tidemark.index_assigner.assign.placement import CoordinatorLeases, Placement
-from tidemark.index_assigner.assign.rewind_wish import RewindWish
+from tidemark.index_assigner.assign.rewind_wish import RewindRequester
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import Locations
@@ -51,7 +51,7 @@ def assign_work(context: StageContext) -> StageWork:
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    desk = LookupDesk(locations, facts.num_shards, lanes)
+    desk = LookupQueue(locations, facts.num_shards, lanes)
     context.lookups.open(LookupService(config.table.name, desk))
     storage = context.storage
     return AssignWork(
@@ -81,7 +81,7 @@ def assign_work(context: StageContext) -> StageWork:
             lookups=desk,
             clock=clock,
             uncommitted_entries_max=config.limits.uncommitted_entries,
-            want_rewind=RewindWish(context.coordinator, config.table.name, context.process_id),
+            want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),
             close_index=rocks.close,
         )
     )

@@ -32,7 +32,7 @@ from tidemark.index_assigner.input.positions import start_of
 from tidemark.index_assigner.input.same_topics import stale_by_record
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
-from tidemark.index_assigner.slots.observer import AssignerObserver, Several
+from tidemark.index_assigner.slots.observer import AssignerObserver, CompositeObserver
 from tidemark.index_assigner.slots.pace import TransactionLimits
 from tidemark.index_assigner.slots.same_table import check_same_table
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
@@ -113,7 +113,7 @@ class AssignerService:
         self._traces = open_traces(config, "assigner")
         self._observer: AssignerObserver = self.metrics
         if self._traces.enabled:
-            self._observer = Several(self.metrics, AssignTraces(config.table.name, self._traces))
+            self._observer = CompositeObserver(self.metrics, AssignTraces(config.table.name, self._traces))
         self.ready = threading.Event()
         """Set once all stages run."""
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 from tidemark.hudi_format.avro_types import DECIMAL_PRECISION_MAX
 from tidemark.init.columns import DATE, TIMESTAMP_MICROS, TIMESTAMP_MILLIS, Avro, Columns, nested_fields
 from tidemark.record_formats.avro_schema import AvroType
-from tidemark.record_formats.meanings import Meaning, meaning_of, scale_in
+from tidemark.record_formats.meanings import LogicalType, meaning_of, scale_in
 
-_BY_MEANING: Final[Mapping[Meaning, Avro]] = {
-    Meaning.DATE: DATE,
-    Meaning.MILLIS: TIMESTAMP_MILLIS,
-    Meaning.MICROS: TIMESTAMP_MICROS,
-    Meaning.NANOS: TIMESTAMP_MICROS,
+_BY_MEANING: Final[Mapping[LogicalType, Avro]] = {
+    LogicalType.DATE: DATE,
+    LogicalType.MILLIS: TIMESTAMP_MILLIS,
+    LogicalType.MICROS: TIMESTAMP_MICROS,
+    LogicalType.NANOS: TIMESTAMP_MICROS,
 }
 _SAME: Final = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
 _CONNECT: Final = {
@@ -39,7 +39,7 @@ def columns_of(record: AvroType) -> Columns:
         avro, note = _column(name, each), ""
         if avro is None:
             note = f"left out: {each.shown} cannot be a column"
-        elif each.not_null.meaning is Meaning.DECIMAL:
+        elif each.not_null.meaning is LogicalType.DECIMAL:
             note = "the widest decimal of this scale: lower the precision if you know it"
         found.add(name, avro, note)
     return found
@@ -62,14 +62,16 @@ def connect_type(schema: Any) -> AvroType:
         return AvroType("record", fields=fields)
     if kind in ("array", "map"):
         return AvroType(kind, item=connect_type(schema.get("items" if kind == "array" else "values")))
-    meaning = meaning_of(schema.get("name")) if isinstance(schema, dict) else Meaning.PLAIN
-    scale = scale_in((schema.get("parameters") or {}).get("scale", 0)) if meaning is Meaning.DECIMAL else None
+    meaning = meaning_of(schema.get("name")) if isinstance(schema, dict) else LogicalType.PLAIN
+    scale = (
+        scale_in((schema.get("parameters") or {}).get("scale", 0)) if meaning is LogicalType.DECIMAL else None
+    )
     return AvroType(_CONNECT.get(str(kind), "string"), meaning, scale)
 
 
 def _column(name: str, given: AvroType) -> Avro | None:
     each = given.not_null
-    if each.meaning is Meaning.DECIMAL and each.scale is not None:
+    if each.meaning is LogicalType.DECIMAL and each.scale is not None:
         decimal = {"type": "bytes", "logicalType": "decimal"}
         return {**decimal, "precision": DECIMAL_PRECISION_MAX, "scale": each.scale}
     if each.meaning in _BY_MEANING:

@@ -14,7 +14,7 @@ from tidemark.stream_runtime.service_http import served
 from tidemark.stream_runtime.tracing import open_traces
 from tidemark.stream_writer.bootstrap import run_writer
 from tidemark.stream_writer.failpoints import WriterFailpoint
-from tidemark.stream_writer.observer import Several
+from tidemark.stream_writer.observer import CompositeObserver
 from tidemark.stream_writer.writer_metrics import WriterMetrics
 from tidemark.stream_writer.writer_traces import WriterTraces
 
@@ -32,7 +32,7 @@ def run(
     failpoints = FailpointRegistry.from_environment(WriterFailpoint, os.environ, foreign_failpoints)
     ready, clock, table = threading.Event(), SystemClock(), config.table.name
     metrics, traces = WriterMetrics(table, clock), open_traces(config, "writer")
-    observer = Several(metrics, WriterTraces(table, traces)) if traces.enabled else metrics
+    observer = CompositeObserver(metrics, WriterTraces(table, traces)) if traces.enabled else metrics
     with bound(table=table), served(http, config, metrics.metrics, ready):
         try:
             run_writer(config, threading.Event(), clock, SystemIds(), failpoints, ready, observer)

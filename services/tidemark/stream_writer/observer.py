@@ -32,7 +32,7 @@ class WriterObserver:
         """An attempt was run; `taken`: the coordinator took its report of files."""
 
 
-class Several(WriterObserver):
+class CompositeObserver(WriterObserver):
     """Tells each of them."""
 
     def __init__(self, *observers: WriterObserver) -> None:
@@ -47,4 +47,4 @@ class Several(WriterObserver):
             each.ended(written)
 
 
-NOBODY = WriterObserver()
+NULL_OBSERVER = WriterObserver()

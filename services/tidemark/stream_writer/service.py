@@ -22,7 +22,7 @@ from tidemark.stream_writer import task_outcome
 from tidemark.stream_writer.coordinator_client import Coordinator, PlannedEpoch
 from tidemark.stream_writer.errors import EngineFailedError, FileGroupReplacedError
 from tidemark.stream_writer.failpoints import WriterFailpoint
-from tidemark.stream_writer.observer import NOBODY, WriterObserver, WrittenEpoch
+from tidemark.stream_writer.observer import NULL_OBSERVER, WriterObserver, WrittenEpoch
 from tidemark.stream_writer.task_outcome import TaskFailed, TaskOutcome, TaskSucceeded
 
 ASK_WAIT_S: Final = 2.0
@@ -66,7 +66,7 @@ class WriterService:
         plan_tasks: PlanTasks,
         clock: Clock,
         reached: Callable[[WriterFailpoint], None] = lambda _: None,
-        observer: WriterObserver = NOBODY,
+        observer: WriterObserver = NULL_OBSERVER,
         describe: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`reached` is told each step that is done: the place for failpoints. `describe` is told what the

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import rocks_layout as layout
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.stream_runtime.kafka.model import Message
@@ -148,7 +149,7 @@ def _place(places: dict[int, list[str]], number: int) -> list[str | None]:
 
 
 def _entries(rocks: RocksTier, places: dict[int, list[str]]) -> list[list[Any]]:
-    found = rocks.items_between(b"", layout.shard_bytes(_SHARDS_MAX))
+    found = rocks.items_between(b"", layout.shard_bytes(ShardId(_SHARDS_MAX)))
     rows = layout.unpack([value for _, value in found], layout.ENTRY)[1]
     return [
         [

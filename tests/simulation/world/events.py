@@ -25,7 +25,7 @@ from tests.simulation.world.process import Cut, Status
 from tests.simulation.world.script import Event
 from tests.simulation.world.settings import INPUT, NOTE, TABLE, config_of, inputs_of
 from tests.simulation.world.town import Seat, Town
-from tidemark.commit_coordinator.calls.inbox import HurryUp
+from tidemark.commit_coordinator.calls.inbox import FlushNow
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.epoch_protocol.lanes import shuffle_lane
 from tidemark.hudi_format.publication.locate import read_lock
@@ -306,7 +306,7 @@ class Events(Town):
     def _do_hurry(self) -> None:
         actor = self._coordinator()
         if actor is not None:
-            actor.service._inbox.put(HurryUp())
+            actor.service._inbox.put(FlushNow())
 
     def _do_foreign(self, kind: str, *words: str) -> None:
         self.judge.topics.follow()

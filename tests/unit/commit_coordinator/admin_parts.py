@@ -7,6 +7,7 @@ from typing import Any
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
+from tests.unit.typed_status import IDLE, typed_status
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
@@ -29,7 +30,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "board": ViewBoard(),
         "history": EpochHistory(),
         "inbox": Inbox(),
-        "status": lambda _: {},
+        "status": lambda _: typed_status(IDLE),
         "targets": dict,
         "holds_records": lambda *_: True,
         "stopped_lanes": tuple,

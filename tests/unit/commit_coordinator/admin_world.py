@@ -27,7 +27,7 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.ledger_client.served_by import Served
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 from tidemark.stream_runtime.rpc.admission import CallGroups
@@ -86,7 +86,9 @@ class World:
         self.flushes += 1
         return self.targets
 
-    def refuse(self, count: int, reason: Reason = Reason.NOT_JSON, detail: str = "why") -> None:
+    def refuse(
+        self, count: int, reason: DeadLetterReason = DeadLetterReason.NOT_JSON, detail: str = "why"
+    ) -> None:
         """Letters as the shuffle stage publishes them."""
         for number in range(count):
             message = Message("in", 1, number, b"k", b"{" * 10, (("trace", b"\x01"),), 1_234)

@@ -16,11 +16,14 @@ from tests.unit.commit_coordinator.admin_world import WAIT_S, World, answered, r
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, FLUSH_S, longest_s, path
 from tidemark.commit_coordinator.admin.service import ANSWER_S, REASON_CHARACTERS_MAX
-from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, HurryUp, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import INBOX_MAX, FlushNow, PauseTagging
 from tidemark.commit_coordinator.commit.view import CoordinatorView
+from tidemark.epoch_protocol.entries import EpochCommitted
+from tidemark.epoch_protocol.fold import Verdict
 from tidemark.errors import ErrorKind
 from tidemark.ledger_client.dead_letters import LetterFilter, all_letters
-from tidemark.record_formats.refusals import Reason
+from tidemark.ledger_client.fold_reader import Applied
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.rpc.channel import call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -150,7 +153,7 @@ def test_retry_of_another_epoch_names_the_one_that_was_given_up(world: World) ->
 
 def test_order_that_finds_the_inbox_full_may_be_given_again(world: World) -> None:
     for _ in range(INBOX_MAX):
-        world.inbox.put(HurryUp())
+        world.inbox.put(FlushNow())
     error = refused(world.stub.Resume, pb.ResumeRequest(table="t"))
     assert (error.status, error.info.reason) == (grpc.StatusCode.UNAVAILABLE, "INBOX_FULL")
 
@@ -167,7 +170,7 @@ def test_reason_of_a_pause_has_a_limit(world: World) -> None:
 
 def test_letters_are_listed_in_pages_from_the_newest_and_counted_whole(world: World) -> None:
     world.refuse(4)
-    world.refuse(3, Reason.MISSING_KEY)
+    world.refuse(3, DeadLetterReason.MISSING_KEY)
     pages, token = [], ""
     while True:
         request = pb.ListDeadLettersRequest(table="t", page_size=3, page_token=token)
@@ -233,3 +236,16 @@ def test_one_replay_at_a_time(world: World) -> None:
     assert error.info.retry_after_s == 5.0
     world.desk._replaying.release()
     assert call(world.stub.ReplayDeadLetters, pb.ReplayDeadLettersRequest(table="t")).replayed == 0
+
+
+def test_epochs_are_listed_by_the_instants_that_they_committed(world: World) -> None:
+    world.plan(5)
+    for epoch in (2, 4):
+        committed = EpochCommitted(0, epoch, 1, f"T{epoch}", f"C{epoch}", 200)
+        world.history.observe(Applied(epoch, committed, Verdict.APPLIED))
+    request = pb.ListEpochsRequest(table="t", instants=["T2", "T3", "T4", "unknown"], limit=1)
+    first = call(world.stub.ListEpochs, request)
+    assert [each.epoch for each in first.epochs] == [4]
+    request.page_token = first.next_page_token
+    second = call(world.stub.ListEpochs, request)
+    assert ([each.epoch for each in second.epochs], second.next_page_token) == ([2], "")

@@ -8,11 +8,26 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec import structs
 
 from tests.unit.commit_coordinator.admin_world import WAIT_S, World
+from tests.unit.typed_status import IDLE, typed_status
 from tidemark.admin.v1 import admin_pb2 as pb
-from tidemark.commit_coordinator.admin.messages import epoch_message, status_message
+from tidemark.epoch_protocol.entries import Counts
 from tidemark.stream_runtime.rpc.channel import call
+from tidemark.table_status.epochs import AttemptRecord, EpochRecord
+from tidemark.table_status.messages import epoch_message, epoch_of, status_message, status_of
+from tidemark.table_status.status import (
+    DeadLetterOffsets,
+    LastCommit,
+    MemberState,
+    ServicesState,
+    TableServices,
+    TimelineState,
+    VerificationState,
+    VerifiedUpTo,
+)
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 
 @pytest.fixture
@@ -55,10 +70,11 @@ def test_verify_that_finds_differences_names_them_and_warns(world: World) -> Non
     assert end.result.agrees is False
     (difference,) = end.result.differences
     assert (difference.kind, difference.count, list(difference.examples)) == ("row-without-entry", 3, ["k4"])
-    assert "3 differences" in world.verification.warnings()[0]
-    document = world.verification.document()
-    assert document is not None
-    assert document["last"]["agrees"] is False
+    assert "3 differences" in world.verification.warnings()[0].text
+    state = world.verification.state()
+    assert state is not None
+    assert state.last is not None
+    assert state.last.agrees is False
 
 
 def test_verify_that_could_not_be_decided_has_no_verdict(world: World) -> None:
@@ -106,23 +122,48 @@ def test_nothing_was_verified_yet(world: World) -> None:
 # -- documents
 
 
-def test_epoch_of_the_document_is_typed_whole() -> None:
-    document = {
-        "epoch": 7, "through": 90, "instant": None, "completion": None, "bytes": 5, "transactions": 2,
-        "counts": {"input": 3, "no_ops": 1},
-        "keyed_offsets": {"k:0": [1, 4]}, "source_offsets": {"in:0": (0, 9)},
-        "attempts": [{"attempt": 1, "instant": "T", "planned_ms": 1_700_000_000_000, "decided_ms": None,
-                      "committed_ms": None, "voided": "lost", "timings_ms": {"write": 1.5}}],
-    }  # fmt: skip
-    typed = epoch_message(document)
+def test_an_epoch_is_typed_whole_and_read_back() -> None:
+    attempt = AttemptRecord(1, None, 1_700_000_000_000, voided="lost", timings_ms={"write": 1.5})
+    epoch = EpochRecord(7, 90, [attempt], None, None, Counts(input=3, no_ops=1), 5, 2)
+    epoch.keyed_offsets, epoch.source_offsets = {"k:0": (1, 4)}, {"in:0": (0, 9)}
+    typed = epoch_message(epoch)
     assert (typed.epoch, typed.through, typed.HasField("instant"), typed.counts.no_ops) == (7, 90, False, 1)
     assert (typed.source_offsets["in:0"].first, typed.source_offsets["in:0"].next) == (0, 9)
-    (attempt,) = typed.attempts
-    assert (attempt.voided, attempt.planned_ms, dict(attempt.timings_ms)) == (
-        "lost", 1_700_000_000_000, {"write": 1.5},
-    )  # fmt: skip
+    (sent,) = typed.attempts
+    assert (sent.voided, sent.planned_ms, dict(sent.timings_ms)) == (
+        "lost",
+        1_700_000_000_000,
+        {"write": 1.5},
+    )
+    assert epoch_of(typed) == epoch
 
 
-def test_keys_of_a_document_that_no_field_has_are_passed_over() -> None:
-    typed = status_message({"table": "t", "new": {"deep": [None]}, "coordinator": {"term": 3, "newer": [1]}})
-    assert (typed.table, typed.coordinator.term) == ("t", 3)
+def test_a_status_comes_over_the_wire_whole() -> None:
+    status = typed_status(IDLE | {"warnings": [StatusWarning(WarningKind.HALTED, "why")]})
+    full = structs.replace(
+        status,
+        lag=None,
+        last_commit=LastCommit(7, "T", "C", EpochRecord(7, 90, [AttemptRecord(1, None, 5)])),
+        services=ServicesState([MemberState(0, "p", "h:1", ["in:0"], 2**40, {"hot": 1.5})], []),
+        table_services=TableServices("Hudi", [], TimelineState(3, ["x"], "T1", None), TimelineState(0, [])),
+        dead_letters=DeadLetterOffsets(2**40, 1, 0),
+        refused_calls={"no_token": 3},
+        verification=VerificationState(5, 0, True, VerifiedUpTo(None, 9), None),
+    )
+    assert status_of(status_message(full)) == full
+    assert status_of(status_message(status)) == status
+
+
+def test_what_a_former_coordinator_did_not_say_has_no_value() -> None:
+    message = status_message(typed_status({**IDLE, "warnings": ["an old text"]}))
+    for name in ("typed_warnings", "table_services", "verification", "file_groups"):
+        message.ClearField(name)
+    read = status_of(message)
+    assert read.warnings == [StatusWarning(WarningKind.OTHER, "an old text")]
+    assert (read.table_services.table, read.verification, read.file_groups) == (None, None, None)
+
+
+def test_a_kind_of_warning_that_a_later_coordinator_knows_is_taken() -> None:
+    message = status_message(typed_status({**IDLE, "warnings": ["a new text"]}))
+    message.typed_warnings[0].kind = "of-later"
+    assert status_of(message).warnings == [StatusWarning(WarningKind.OTHER, "a new text")]

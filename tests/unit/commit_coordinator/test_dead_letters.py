@@ -17,7 +17,7 @@ from tidemark.console.output import printable
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REPLAYS
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, read_dead_letter, read_dead_letters
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.errors import AbortableError, KafkaError
 from tidemark.stream_runtime.kafka.ports import Headers, Message, TopicPartition, TopicSpec
 
@@ -38,7 +38,7 @@ class Table:
         headers: Headers = (),
         partition: int = 1,
         offset: int = 7,
-        reason: Reason = Reason.NOT_JSON,
+        reason: DeadLetterReason = DeadLetterReason.NOT_JSON,
         limit: int = 1 << 20,
     ) -> None:
         """What the shuffle stage publishes for one refused record."""
@@ -150,7 +150,7 @@ def test_what_is_not_whole_or_has_no_place_any_more_is_left_out_with_the_reason(
 def test_filters_take_letters_that_have_all_that_is_named(wanted: LetterFilter, ids: list[int]):
     table = Table()
     table.refuse(b"a")
-    table.refuse(b"b", reason=Reason.BAD_KEY, offset=9)
+    table.refuse(b"b", reason=DeadLetterReason.BAD_KEY, offset=9)
     table.refuse(b"c", partition=0)
     assert [each.id for each in table.letters() if wanted.takes(each)] == ids
 

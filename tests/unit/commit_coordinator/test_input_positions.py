@@ -14,6 +14,7 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.unit.commit_coordinator.admin_parts import admin_service as parts
 from tests.unit.epoch_protocol.builders import tagged
+from tests.unit.typed_status import IDLE
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
@@ -176,4 +177,5 @@ def test_a_flush_of_input_partitioned_by_lane_ends() -> None:
     admin = admin_service(board, targets, lambda *_: True)
     answer = admin.Flush(pb.FlushRequest(table="t", timeout_ms=50), None)
     assert (answer.epoch, answer.instant) == (2, "T2")
-    assert json.loads(admin.Status(pb.StatusRequest(table="t"), None).json) == {}
+    status = admin.Status(pb.StatusRequest(table="t"), None)
+    assert json.loads(status.json)["table"] == status.status.table == IDLE["table"]

@@ -89,8 +89,8 @@ def test_growth_is_warned_of_where_no_ordering_field_puts_keys_in_order(world: W
     world.cluster.broker.grow_topic("in", 5)
     watch = world.start()
     (warning,) = watch.warnings()
-    assert "grew from 3 to 5 partitions" in warning
-    assert "accept-topic in" in warning
+    assert "grew from 3 to 5 partitions" in warning.text
+    assert "accept-topic in" in warning.text
     assert world.start().warnings() == [warning], "after a restart as well"
     watch.accept("in", keep_positions=False)
     assert world.start().warnings() == []
@@ -105,7 +105,7 @@ def test_growth_while_no_coordinator_runs_is_seen_in_a_record_of_counts_alone(wo
     world.cluster.admin.create_topics([TopicSpec("in", 4)])
     watch = world.start()
     assert watch.view.topics["in"] == InputTopic(4, 2, world.topic_id())
-    assert "grew from 2 to 4" in watch.warnings()[0]
+    assert "grew from 2 to 4" in watch.warnings()[0].text
 
 
 def test_with_latest_new_partitions_of_a_read_topic_begin_at_their_start(world: World) -> None:
@@ -126,7 +126,7 @@ def test_with_partitioning_by_shard_growth_stops_the_lanes_and_is_refused_by_nam
     watch = world.start()
     world.cluster.broker.grow_topic("in", 4)
     assert watch.look().lanes() == []
-    assert "topic in grew from 3 to 4 partitions" in watch.warnings()[0]
+    assert "topic in grew from 3 to 4 partitions" in watch.warnings()[0].text
     with pytest.raises(InputStoppedError, match="grew from 3 to 4"):
         watch.look_for_all()
     with pytest.raises(TopicsChangedError, match=r"topic in grew from 3 to 4 .*new-ledger"):
@@ -138,7 +138,7 @@ def test_another_topic_of_the_name_stops_its_lanes_until_it_is_accepted(world: W
     watch = world.start()
     world.recreate(2)
     assert watch.look().lanes() == ["other:0", "other:1", "other:2"], "the others are read on"
-    assert "input accept-topic in" in watch.warnings()[0]
+    assert "input accept-topic in" in watch.warnings()[0].text
     assert world.start().view == watch.view, "after a restart as well"
     taken, from_start = watch.accept("in", keep_positions=False)
     assert from_start
@@ -174,8 +174,8 @@ def test_a_deleted_topic_is_never_made_again(world: World) -> None:
     watch = world.start()
     world.cluster.admin.delete_topics(["in"])
     assert watch.look().lanes() == []
-    assert "does not exist any more" in watch.warnings()[0]
-    assert "does not exist any more" in world.start().warnings()[0]
+    assert "does not exist any more" in watch.warnings()[0].text
+    assert "does not exist any more" in world.start().warnings()[0].text
     assert world.cluster.admin.partitions("in") is None
     with pytest.raises(TopicNotAcceptedError, match="there is no topic in"):
         watch.accept("in", keep_positions=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.table_verification.damage import DAYS, Damage
@@ -29,6 +30,12 @@ DIFFERS: dict[str, Any] = {
     "as_of": "20260101000000001",
     "differences": {"row-without-entry": {"count": 3, "examples": ["k4: in p f"]}},
 }
+
+
+def shown(verification: PeriodicVerification) -> dict[str, Any] | None:
+    """As `tidemark status --json` has it."""
+    state = verification.state()
+    return None if state is None else dict(msgspec.to_builtins(state))
 
 
 class Scripted:
@@ -57,7 +64,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def last(verification: PeriodicVerification) -> dict[str, Any]:
-    document = verification.document()
+    document = shown(verification)
     return {} if document is None or document["last"] is None else dict(document["last"])
 
 
@@ -66,7 +73,7 @@ def test_switched_off_it_never_runs_and_says_nothing() -> None:
     verification = PeriodicVerification(0, asked, SystemClock())
     for _ in range(5):
         verification.committed(PLANNED, REPORT)
-    assert (verification.document(), verification.warnings(), asked.asked) == (None, [], 0)
+    assert (shown(verification), verification.warnings(), asked.asked) == (None, [], 0)
     verification.stop()
 
 
@@ -75,18 +82,18 @@ def test_every_so_many_commits_with_rows_it_runs_and_commits_go_on_meanwhile() -
     verification = PeriodicVerification(3, asked, SystemClock())
     for report in (REPORT, None, REPORT, None):
         verification.committed(PLANNED, report)
-    assert verification.document() == {
+    assert shown(verification) == {
         "every_commits": 3, "commits_since": 2, "running": False, "verified": None, "last": None,
     }  # fmt: skip
     verification.committed(PLANNED, REPORT)
     until(lambda: asked.asked == 1)
     for _ in range(4):
         verification.committed(PLANNED, REPORT)
-    assert (verification.document() or {})["running"]
+    assert (shown(verification) or {})["running"]
     asked.go.release()
     until(lambda: asked.asked == 2)
     assert last(verification)["agrees"] is True
-    assert (verification.document() or {})["verified"] == {"as_of": AGREES["as_of"], "epoch": 7}
+    assert (shown(verification) or {})["verified"] == {"as_of": AGREES["as_of"], "epoch": 7}
     verification.stop()
     assert asked.asked == 2
 
@@ -100,7 +107,7 @@ def test_differences_raise_an_alarm_until_a_verification_agrees(caplog: pytest.L
         ended = last(verification).get("ended_ms"), asked.asked
         verification.committed(PLANNED, REPORT)
         until(lambda: asked.asked > ended[1] and last(verification).get("agrees", "none yet") is agrees)
-        return verification.warnings()
+        return [each.text for each in verification.warnings()]
 
     with caplog.at_level(logging.INFO, "tidemark.coordinator"):
         assert verified(True) == []
@@ -108,7 +115,7 @@ def test_differences_raise_an_alarm_until_a_verification_agrees(caplog: pytest.L
         assert "as of 20260101000000001 found 3 differences" in alarm
         assert "3 row-without-entry, as k4: in p f" in alarm
         assert "`tidemark verify --full`" in alarm
-        assert (verification.document() or {})["verified"]["epoch"] == 7, "what agreed before still did"
+        assert (shown(verification) or {})["verified"]["epoch"] == 7, "what agreed before still did"
         assert verified(None) == ["the table could not be verified: no such table", alarm]
         assert (verification.undecided, verification.decided and verification.decided.agrees) == (1, False)
         assert verified(True) == []
@@ -128,10 +135,10 @@ def test_the_last_verdict_outlives_the_process_and_undecided_ones(tmp_path: Path
         assert first.ask(True).done.wait(60.0), count
     first.stop()
     alarms = first.warnings()[1:]
-    assert "found 3 differences" in alarms[0]
+    assert "found 3 differences" in alarms[0].text
     second = PeriodicVerification(1, Scripted(), SystemClock(), kept=file)
     assert (second.decided, second.last, second.warnings()) == (first.decided, None, alarms)
-    assert second.document() == {
+    assert shown(second) == {
         "every_commits": 1, "commits_since": 0, "running": False, "verified": None, "last": None,
     }  # fmt: skip
     second.stop()
@@ -157,7 +164,7 @@ def test_a_verdict_that_cannot_be_kept_holds_all_the_same(tmp_path: Path) -> Non
     asked.go.release()
     verification = PeriodicVerification(1, asked, SystemClock(), kept=file)
     assert verification.ask(True).done.wait(60.0)
-    assert "found 3 differences" in verification.warnings()[0]
+    assert "found 3 differences" in verification.warnings()[0].text
     verification.stop()
     assert file.load() is None
 

@@ -11,14 +11,14 @@ from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import AdminService
 from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
-from tidemark.commit_coordinator.calls.inbox import HurryUp, Inbox, PauseTagging
+from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox, PauseTagging
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
 from tidemark.commit_coordinator.refusals import LaneStoppedError
-from tidemark.commit_coordinator.status.asked_kafka import AskedKafka, KafkaFacts
+from tidemark.commit_coordinator.status.asked_kafka import KafkaFacts, KafkaProbe
 from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
@@ -33,6 +33,7 @@ from tidemark.epoch_protocol.state import CountedTagged, FoldState
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane, StopReason
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.table_status.messages import epoch_message, epoch_of
 
 
 def plan(epoch: int, attempt: int) -> EpochPlanned:
@@ -53,11 +54,12 @@ def test_history_tells_what_became_of_each_attempt() -> None:
     history.timed(1, 2, {"write": 7.0})
     shown = history.show(1)
     assert shown is not None
-    first, second = shown["attempts"]
-    assert (first["voided"], first["committed_ms"]) == ("foreign", None)
-    assert (second["decided_ms"], second["committed_ms"], second["timings_ms"]) == (200, 300, {"write": 7.0})
-    assert (shown["instant"], shown["completion"], shown["counts"]["inserts"]) == ("T12", "c", 4)
-    assert (shown["bytes"], shown["transactions"]) == (100, 1)
+    first, second = shown.attempts
+    assert (first.voided, first.committed_ms) == ("foreign", None)
+    assert (second.decided_ms, second.committed_ms, second.timings_ms) == (200, 300, {"write": 7.0})
+    assert (shown.instant, shown.completion, shown.counts.inserts) == ("T12", "c", 4)
+    assert (shown.bytes, shown.transactions) == (100, 1)
+    assert epoch_of(epoch_message(shown)) == shown
     assert history.rewinds() == ["foreign"]
     assert history.show(2) is None
 
@@ -71,7 +73,7 @@ def test_history_takes_only_what_was_applied_and_is_bounded() -> None:
     for epoch in range(1, EPOCHS_MAX + 3):
         observed(history, plan(epoch, 1))
     assert history.show(2) is None
-    assert [epoch["epoch"] for epoch in history.newest(2)] == [EPOCHS_MAX + 2, EPOCHS_MAX + 1]
+    assert [epoch.epoch for epoch in history.newest(2)] == [EPOCHS_MAX + 2, EPOCHS_MAX + 1]
 
 
 def test_the_view_is_a_picture_that_later_changes_do_not_reach() -> None:
@@ -114,7 +116,7 @@ def test_flush_returns_when_all_input_of_the_call_is_committed() -> None:
     answer = service.Flush(pb.FlushRequest(table="t", timeout_ms=10_000), None)
     shower.join()
     assert (answer.epoch, answer.instant) == (4, "T4")
-    assert HurryUp() in inbox.take_all()
+    assert FlushNow() in inbox.take_all()
 
 
 def test_flush_that_runs_out_of_time_says_what_is_behind_and_why() -> None:
@@ -197,7 +199,7 @@ def test_a_silent_kafka_holds_nobody_longer_than_said() -> None:
         assert silence.wait(120.0)
         return {"input_offsets_not_committed": 0}
 
-    asked = AskedKafka(blocks, lambda: None)
+    asked = KafkaProbe(blocks, lambda: None)
     facts = [asked.ask(CoordinatorView(), 0.01) for _ in range(5)]
     assert [each.lag for each in facts] == [None] * 5
     assert {each.missing for each in facts[:4]} == {"Kafka did not answer within 0.0 s"}

@@ -35,7 +35,7 @@ from tidemark.hudi_format.metadata_table.delta_commit import (
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.table_config import TableDefinition, TableType
@@ -131,7 +131,7 @@ class IndexedTable:
             if mine:
                 deletes = sum(value is None for value in mine.values())
                 data = write_record_index_log(entries(mine), instant)
-                log = record_index_log(instant, shard, len(data), len(mine) - deletes, deletes)
+                log = record_index_log(instant, ShardId(shard), len(data), len(mine) - deletes, deletes)
                 publish_log(Unfenced(self.storage), log, data)
                 logs.append(log)
         return logs
@@ -161,7 +161,7 @@ class IndexedTable:
         snapshot = self.snapshot()
         content: dict[str, int | None] = {}
         for number in range(snapshot.num_shards):
-            shard = snapshot.shard(number)
+            shard = snapshot.shard(ShardId(number))
             found = shard.entries()
             content.update(plain(found))
             asked = pa.concat_arrays([found.keys, pa.array(["absent-1", "absent-2"])])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.key_text import keys_from_text
-from tidemark.hudi_format.keys import KeyGenerator
+from tidemark.hudi_format.keys import KeyGenerator, KeyProblem
 from tidemark.hudi_format.partition_paths import escape_partition_value
 from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.hudi_format.table_config import (
@@ -97,6 +97,7 @@ def test_null_and_empty_keys_have_a_reason_and_no_key() -> None:
     simple = KeyGenerator.for_table(SCHEMA, ["id"]).record_keys(rows)
     assert simple.keys.to_pylist() == ["a", None, None]
     assert simple.error.to_pylist() == [None, *["record key field id is null or empty"] * 2]
+    assert simple.problem.to_pylist() == [None, KeyProblem.EMPTY, KeyProblem.EMPTY]
     pair = KeyGenerator.for_table(SCHEMA, ["id", "i"]).record_keys(rows)
     assert pair.keys.to_pylist() == ["id:a,i:1", None, None]
     some = KeyGenerator.for_table(SCHEMA, ["id", "i"]).record_keys(table(id=["", None], i=[7, 8]))
@@ -107,6 +108,7 @@ def test_over_long_key_has_a_reason_counted_in_bytes() -> None:
     generator = KeyGenerator.for_table(SCHEMA, ["id"], key_bytes_max=4)
     made = generator.record_keys(table(id=["aaaa", "aaaaa", "éé", "ééé"]))
     assert made.keys.to_pylist() == ["aaaa", None, "éé", None]
+    assert made.problem.to_pylist() == [None, KeyProblem.TOO_LONG, None, KeyProblem.TOO_LONG]
     with pytest.raises(UnsupportedTableError, match="32767"):
         KeyGenerator.for_table(SCHEMA, ["id"], key_bytes_max=32768)
 
@@ -323,26 +325,30 @@ def test_kafka_key_is_text_or_the_json_of_the_key_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "words"),
+    ("key", "problem", "words"),
     [
-        (None, "null or empty"),
-        (b"", "null or empty"),
-        (b"\xff\xfe", "neither UTF-8"),
-        (b'{"i": "17"}', "key field i"),
-        (b'{"i": 1.5}', "key field i"),
-        (b'{"i": true}', "key field i"),
-        (b'{"i": 2147483648}', "key field i"),
-        (b'{"i": null}', "null or empty"),
-        (b"x" * 9000, "longer than"),
-        (b"{" * 100000, "longer than"),
+        (None, KeyProblem.EMPTY, "null or empty"),
+        (b"", KeyProblem.EMPTY, "null or empty"),
+        (b"\xff\xfe", KeyProblem.UNREADABLE, "neither UTF-8"),
+        (b'{"i": "17"}', KeyProblem.UNREADABLE, "key field i"),
+        (b'{"i": "the record key is longer, null or empty"}', KeyProblem.UNREADABLE, "key field i"),
+        (b'{"i": 1.5}', KeyProblem.UNREADABLE, "key field i"),
+        (b'{"i": true}', KeyProblem.UNREADABLE, "key field i"),
+        (b'{"i": 2147483648}', KeyProblem.UNREADABLE, "key field i"),
+        (b'{"i": null}', KeyProblem.EMPTY, "null or empty"),
+        (b"x" * 9000, KeyProblem.TOO_LONG, "longer than"),
+        (b"{" * 100000, KeyProblem.TOO_LONG, "longer than"),
     ],
 )
-def test_bad_kafka_key_has_a_reason_and_spares_its_neighbours(key: bytes | None, words: str) -> None:
+def test_bad_kafka_key_has_a_reason_and_spares_its_neighbours(
+    key: bytes | None, problem: KeyProblem, words: str
+) -> None:
     generator = KeyGenerator.for_table(SCHEMA, ["i"])
     made = keys_from_text([b"1", key, b'{"i":3}'], generator)
     assert made.keys.to_pylist() == ["1", None, "3"]
     assert made.error[0].as_py() is None
     assert words in made.error[1].as_py()
+    assert made.problem.to_pylist() == [None, problem, None]
 
 
 @pytest.mark.parametrize(

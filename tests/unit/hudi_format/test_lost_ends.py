@@ -21,6 +21,7 @@ from tidemark.hudi_format.file_group.slice_reader import merge_columns
 from tidemark.hudi_format.log_file import read_blocks
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import MergeMode, TableType
@@ -91,11 +92,11 @@ def test_an_empty_log_file_that_was_committed_with_content_is_refused_by_every_r
 
 def test_an_empty_log_file_of_the_record_index_is_refused(storage: LocalStorage) -> None:
     snapshot = MetadataTableSnapshot.load(storage)
-    paths = [f"{RECORD_INDEX_FOLDER}/{name}" for name in snapshot.shard(0).file_slice.log_files]
+    paths = [f"{RECORD_INDEX_FOLDER}/{name}" for name in snapshot.shard(ShardId(0)).file_slice.log_files]
     newest = paths[-1]
     cut(storage, newest, 0)
     with pytest.raises(CorruptFileError, match=refused(newest)):
-        MetadataTableSnapshot.load(storage).shard(0).entries()
+        MetadataTableSnapshot.load(storage).shard(ShardId(0)).entries()
 
 
 def test_an_empty_log_file_of_the_list_of_files_is_refused(storage: LocalStorage) -> None:

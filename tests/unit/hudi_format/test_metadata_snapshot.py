@@ -23,7 +23,7 @@ from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
 from tidemark.hudi_format.metadata_table.bootstrap import bootstrap_metadata_table
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.shard_changes import BEGINNING
-from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.model import InstantGenerator, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage import Listing
 from tidemark.hudi_format.table_config import read_properties
@@ -34,10 +34,10 @@ def test_a_new_table_has_all_its_shards_and_nothing_in_them() -> None:
     table = IndexedTable(shards=5)
     snapshot = table.snapshot()
     assert snapshot.num_shards == 5
-    assert [len(snapshot.shard(number).entries()) for number in range(5)] == [0] * 5
+    assert [len(snapshot.shard(ShardId(number)).entries()) for number in range(5)] == [0] * 5
     assert snapshot.files.partitions == []
-    assert snapshot.shard(0).base_name is None
-    assert snapshot.shard(0).block_count == 0
+    assert snapshot.shard(ShardId(0)).base_name is None
+    assert snapshot.shard(ShardId(0)).block_count == 0
     assert read_properties(table.storage)["hoodie.table.metadata.partitions"] == "files,record_index"
 
 
@@ -143,7 +143,7 @@ def test_an_instant_that_appears_between_the_two_listings_is_not_taken() -> None
             return super().list(path)
 
     snapshot = MetadataTableSnapshot.load(Races(table.storage))
-    found = {key for number in range(2) for key in plain(snapshot.shard(number).entries())}
+    found = {key for number in range(2) for key in plain(snapshot.shard(ShardId(number)).entries())}
     assert found == {"a"}
 
 
@@ -177,7 +177,7 @@ def test_compacted_entries_come_from_the_base_file_and_deletes_hide_them() -> No
     table.commit({f"k{n:03d}": 1 for n in range(300)})
     table.finish_compaction(table.schedule_compaction(), dict(table.live))
     table.commit({"k000": None, "k001": 2})
-    shard = table.snapshot().shard(0)
+    shard = table.snapshot().shard(ShardId(0))
     assert shard.base_name is not None
     assert plain(shard.log_changes()) == {"k000": None, "k001": 2}
     assert "k000" in plain(shard.read_block(0))
@@ -203,7 +203,7 @@ def test_the_data_listing_is_repeated_when_a_compaction_is_ahead_of_it() -> None
             return listing
 
     snapshot = MetadataTableSnapshot.load(Races(table.storage))
-    assert plain(snapshot.shard(0).entries()) == {"a": 2}
+    assert plain(snapshot.shard(ShardId(0)).entries()) == {"a": 2}
     assert len(snapshot.data_timeline.completed()) == 2
 
 
@@ -224,7 +224,7 @@ def test_a_folder_listing_that_overlaps_a_compaction_is_repeated() -> None:
             return super().list(path)
 
     snapshot = MetadataTableSnapshot.load(Races(table.storage))
-    assert plain(snapshot.shard(0).entries()) == {"a": 1}
+    assert plain(snapshot.shard(ShardId(0)).entries()) == {"a": 1}
 
 
 def test_listings_that_never_settle_are_an_error() -> None:
@@ -253,7 +253,7 @@ def test_a_file_that_was_cleaned_away_is_missing_not_absent() -> None:
     table = IndexedTable(shards=1)
     table.commit({"a": 1})
     table.finish_compaction(table.schedule_compaction(), dict(table.live))
-    shard = table.snapshot().shard(0)
+    shard = table.snapshot().shard(ShardId(0))
     table.storage.delete(f"{RECORD_INDEX_FOLDER}/{shard.base_name}")
     with pytest.raises(FileMissingError):
         shard.lookup(pa.array(["a"]))
@@ -265,7 +265,7 @@ def test_a_damaged_log_file_is_an_error_not_an_absence() -> None:
     path = next(info.path for info in table.storage.list(RECORD_INDEX_FOLDER) if instant in info.name)
     table.storage.replace(path, table.storage.read(path)[:-1])
     with pytest.raises(CorruptFileError, match=instant):
-        table.snapshot().shard(0).lookup(pa.array(["zzz"]))
+        table.snapshot().shard(ShardId(0)).lookup(pa.array(["zzz"]))
 
 
 def test_no_metadata_table_is_an_error() -> None:
@@ -282,7 +282,7 @@ def completion_of(table: IndexedTable, instant: str) -> str:
 def changes(
     table: IndexedTable, completion: str, shard: int = 0
 ) -> list[tuple[str, dict[str, int | None]]] | None:
-    found = table.snapshot().shard(shard).changes_after(completion)
+    found = table.snapshot().shard(ShardId(shard)).changes_after(completion)
     return None if found is None else [(instant, plain(each)) for instant, each in found]
 
 
@@ -354,4 +354,4 @@ def test_changes_are_unknown_when_one_of_them_was_archived_meanwhile() -> None:
 
 def test_shards_out_of_range_are_refused() -> None:
     with pytest.raises(IndexError, match="has 2"):
-        IndexedTable().snapshot().shard(2)
+        IndexedTable().snapshot().shard(ShardId(2))

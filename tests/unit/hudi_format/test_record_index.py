@@ -29,7 +29,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
 )
 from tidemark.hudi_format.metadata_table.record_index_codec import decode_values, encode_values
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema, metadata_record_schema
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, ShardId
 
 INSTANT = "20260101000000000"
 UUID_ID = "0f0e0d0c-0b0a-4908-8706-050403020100"
@@ -184,10 +184,10 @@ def test_columns_of_unequal_length_are_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("record-index-0003-0", RecordIndexFileId(None, 3)),
-        ("record-index--0000-0", RecordIndexFileId("", 0)),
-        ("record-index-us%2Fca-0001-0", RecordIndexFileId("us/ca", 1)),
-        ("record-index-b%2Dx%5Fy-0000-0", RecordIndexFileId("b-x_y", 0)),
+        ("record-index-0003-0", RecordIndexFileId(None, ShardId(3))),
+        ("record-index--0000-0", RecordIndexFileId("", ShardId(0))),
+        ("record-index-us%2Fca-0001-0", RecordIndexFileId("us/ca", ShardId(1))),
+        ("record-index-b%2Dx%5Fy-0000-0", RecordIndexFileId("b-x_y", ShardId(0))),
     ],
 )
 def test_file_ids_of_shards(text: str, parts: RecordIndexFileId) -> None:
@@ -197,7 +197,7 @@ def test_file_ids_of_shards(text: str, parts: RecordIndexFileId) -> None:
 
 @given(st.text(st.characters(exclude_characters=".", exclude_categories=["Cs"]), max_size=20))
 def test_any_partition_path_without_a_dot_comes_back_from_a_file_id(path: str) -> None:
-    assert parse_record_index_file_id(record_index_file_id(1, path)).partition_path == path
+    assert parse_record_index_file_id(record_index_file_id(ShardId(1), path)).partition_path == path
 
 
 def test_what_hudi_could_not_read_is_refused() -> None:

@@ -21,7 +21,7 @@ from tidemark.hudi_format.index_definitions import (
 )
 from tidemark.hudi_format.metadata_table.file_ids import record_index_file_id
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.model import instant_from_ms
+from tidemark.hudi_format.model import ShardId, instant_from_ms
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.table_config import (
     TableDefinition,
@@ -33,7 +33,9 @@ from tidemark.hudi_format.timeline import METADATA_TABLE_ROOT, Action
 from tidemark.hudi_format.validation import check_servable, check_still_servable, drop_stats, pin_timezone
 
 PARTITIONS = "hoodie.table.metadata.partitions"
-INDEX_FILE = f"{RECORD_INDEX_FOLDER}/{LogFileName(record_index_file_id(0), '00000000000000000', 1, '0-0-0')}"
+INDEX_FILE = (
+    f"{RECORD_INDEX_FOLDER}/{LogFileName(record_index_file_id(ShardId(0)), '00000000000000000', 1, '0-0-0')}"
+)
 
 
 def record_index_definition(is_partitioned: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
-from tidemark.index_assigner.assign.placement import Lease, Want
+from tidemark.index_assigner.assign.placement import InsertLease, Want
 from tidemark.stream_runtime.errors import DeadlineExceededError
 
 SHARDS, LANES, DATA_PARTITIONS = 4, 2, 2
@@ -76,7 +76,7 @@ class HandLeases:
     asked: list[list[Want]] = field(default_factory=list)
     made: int = 0
 
-    def lease(self, wants: Sequence[Want]) -> list[Lease]:
+    def lease(self, wants: Sequence[Want]) -> list[InsertLease]:
         if self.down:
             raise DeadlineExceededError("the coordinator is away")
         self.asked.append(list(wants))
@@ -84,7 +84,7 @@ class HandLeases:
         for want in wants:
             left = want.records
             while left > 0:
-                leases.append(Lease(want.partition_path, f"fg-{self.made}", self.room))
+                leases.append(InsertLease(want.partition_path, f"fg-{self.made}", self.room))
                 self.made += 1
                 left -= self.room
         return leases

@@ -87,7 +87,9 @@ class DictIndex:
         newest = [max(self._exact(key), self._uncommitted_ordering(lane, key)) for key in keys.to_pylist()]
         return np.array(newest, np.int64)
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         rows = zip(keys.to_pylist(), locations.tolist(), ordering.tolist(), strict=True)
         return np.array([self.hidden(*row) for row in rows], np.bool_)
 

@@ -39,7 +39,7 @@ from tidemark.record_formats.decode_avro import AvroDecoder
 from tidemark.record_formats.decode_protobuf import ProtobufDecoder
 from tidemark.record_formats.decoder import RecordDecoder, RowTarget
 from tidemark.record_formats.protobuf_message import message_class
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
 
 LIMITS: Final = LimitsConfig()
@@ -297,7 +297,9 @@ def keyed(made_of: RecordKeyer, values: Sequence[bytes]) -> _Keyed:
     rows = refused = 0
     while messages:
         found = made_of.key_records(messages)
-        assert {each.reason for each in found.refused} <= {Reason.RECORD_TOO_LARGE}, found.refused[0]
+        assert {each.reason for each in found.refused} <= {DeadLetterReason.RECORD_TOO_LARGE}, found.refused[
+            0
+        ]
         assert found.rows.num_rows + len(found.refused) == found.records
         messages = messages[found.records :]
         encoded = encode_lanes(found, LIMITS.batch_bytes, LIMITS.message_bytes)

@@ -35,9 +35,9 @@ from tidemark.epoch_protocol.batches import (
     with_user_columns,
 )
 from tidemark.epoch_protocol.entries import Counts, Topic
-from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedBatch, outgoing, produced_ranges
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedOutput, outgoing, produced_ranges
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
-from tidemark.index_assigner.assign.placement import Lease, NoPlaceError, Placement
+from tidemark.index_assigner.assign.placement import InsertLease, NoPlaceError, Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
@@ -80,7 +80,7 @@ class Rig:
                 dead = []
         return found
 
-    def run(self, events: Sequence[Event], letters: int = 0) -> list[EncodedBatch]:
+    def run(self, events: Sequence[Event], letters: int = 0) -> list[EncodedOutput]:
         tagged = self.tagger.tag(keyed_batch(self.slices(events, letters), SCHEMA, self.locations))
         batches = self.emitter.encode(tagged)
         for lane, changes in tagged.staged.items():
@@ -224,7 +224,7 @@ def test_the_largest_row_that_the_shuffle_stage_lets_through_fits_into_a_data_me
     message_bytes = 20_000
     rig = Rig(True, EmitLimits(1 << 20, message_bytes))
     rig.leases.lease = lambda wants: [  # type: ignore[method-assign]
-        Lease(wants[0].partition_path, "f47ac10b-58cc-4372-a567-0e02b2c3d479-0", 10)
+        InsertLease(wants[0].partition_path, "f47ac10b-58cc-4372-a567-0e02b2c3d479-0", 10)
     ]
     largest = 0
     for size in range(17_000, 20_000, 8):

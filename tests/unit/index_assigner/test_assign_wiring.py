@@ -14,7 +14,7 @@ from testing.clock import ManualClock
 from testing.ids import SeededIds
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.hudi_format.storage.locate import open_storage
-from tidemark.index_assigner.assign.placement import CoordinatorLeases, Lease, Want
+from tidemark.index_assigner.assign.placement import CoordinatorLeases, InsertLease, Want
 from tidemark.index_assigner.assign_stage import open_cache, table_identity
 from tidemark.stream_runtime.rpc.errors import RpcError
 
@@ -73,7 +73,7 @@ def leases(stub: Stub) -> CoordinatorLeases:
 
 def test_leasing_is_tried_again_within_limits():
     stub = Stub(2, grpc.StatusCode.UNAVAILABLE)
-    assert leases(stub).lease([Want("d1", 5, 500)]) == [Lease("d1", "f", 5)]
+    assert leases(stub).lease([Want("d1", 5, 500)]) == [InsertLease("d1", "f", 5)]
     assert len(stub.requests) == 3
     assert (stub.requests[0].table, stub.requests[0].wants[0].bytes) == ("t", 500)
     gone = Stub(1_000, grpc.StatusCode.UNAVAILABLE)

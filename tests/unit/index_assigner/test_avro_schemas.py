@@ -19,7 +19,7 @@ from tidemark.record_formats.avro_memory import MEMORY_PER_BYTE_MAX, memory_per_
 from tidemark.record_formats.avro_rows import column_defaults
 from tidemark.record_formats.avro_schema import AvroSchemaError, read_avro_schema
 from tidemark.record_formats.errors import InputWaitsError
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.schema_cache import FAILS_ALONE_AFTER_S, SCHEMAS_MAX, UNKNOWN_AFTER_S
 
 
@@ -133,7 +133,9 @@ def test_an_unknown_schema_is_asked_for_again_before_its_records_are_refused():
         decode(reads.decoder, *values)
     reads.clock.advance(UNKNOWN_AFTER_S)
     decoded = decode(reads.decoder, *values)
-    assert [(each.position, each.reason) for each in decoded.refused] == [(1, Reason.UNKNOWN_SCHEMA)]
+    assert [(each.position, each.reason) for each in decoded.refused] == [
+        (1, DeadLetterReason.UNKNOWN_SCHEMA)
+    ]
     asked = len(reads.registry.asked)
     decode(reads.decoder, *values)
     assert len(reads.registry.asked) == asked
@@ -162,7 +164,7 @@ def test_an_id_that_no_registry_can_have_is_refused_without_asking():
     schema = record_schema("w", {"id": "string"})
     values = [framed(number, schema, {"id": "a"}) for number in (2**31, 2**32 - 1)]
     decoded = decode(reads.decoder, *values)
-    assert [each.reason for each in decoded.refused] == [Reason.UNKNOWN_SCHEMA] * 2
+    assert [each.reason for each in decoded.refused] == [DeadLetterReason.UNKNOWN_SCHEMA] * 2
     assert not reads.registry.asked
 
 
@@ -192,7 +194,7 @@ def test_a_schema_at_which_the_registry_fails_alone_stops_no_input():
     assert (refused, waited_s >= FAILS_ALONE_AFTER_S) == ([1, 3, 4], True)
     assert waited_s < 2 * FAILS_ALONE_AFTER_S, "all of them wait at a time"
     decoded = decode(reads.decoder, *values)
-    assert {each.reason for each in decoded.refused} == {Reason.UNKNOWN_SCHEMA}
+    assert {each.reason for each in decoded.refused} == {DeadLetterReason.UNKNOWN_SCHEMA}
     assert "schema 7: the answer is longer than" in decoded.refused[0].detail
     asked = len(reads.registry.asked)
     reads.clock.advance(120.0)
@@ -275,7 +277,7 @@ def test_few_bytes_never_become_much_memory(column: Any, served: bool):
         assert memory_per_byte(read_avro_schema(json.dumps(schema))) <= MEMORY_PER_BYTE_MAX
         return
     refused = decode(reads.decoder, b"\x00\x00\x00\x00\x01\x02a\x00").refused
-    assert [each.reason for each in refused] == [Reason.INCOMPATIBLE_SCHEMA]
+    assert [each.reason for each in refused] == [DeadLetterReason.INCOMPATIBLE_SCHEMA]
     assert "bytes of memory" in refused[0].detail
 
 
@@ -290,7 +292,9 @@ def test_records_of_a_hungry_type_may_hold_fewer_values():
 
     decoded = decode(reads.decoder, value(600_000), value(100_000))
     assert decoded.rows.num_rows == 1
-    assert [(each.position, each.reason) for each in decoded.refused] == [(0, Reason.RECORD_TOO_LARGE)]
+    assert [(each.position, each.reason) for each in decoded.refused] == [
+        (0, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert "more than 262144 values" in decoded.refused[0].detail
 
 

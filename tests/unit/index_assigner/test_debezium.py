@@ -26,7 +26,7 @@ from tidemark.record_formats.avro_keys import AvroKeys
 from tidemark.record_formats.debezium_avro import DebeziumAvro
 from tidemark.record_formats.debezium_json import DebeziumJson
 from tidemark.record_formats.decoder import RecordDecoder, RowTarget
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.record_formats.source_position import EnvelopeOrdering
 from tidemark.stream_runtime.kafka.ports import Message
 
@@ -238,7 +238,7 @@ def told(made: KeyedRows) -> list[tuple[Any, ...]]:
     ]
 
 
-def reasons(made: KeyedRows) -> list[Reason]:
+def reasons(made: KeyedRows) -> list[DeadLetterReason]:
     return [refusal.reason for refusal in made.refused]
 
 
@@ -281,7 +281,7 @@ def test_without_a_configured_position_a_delete_has_no_ordering_value(encoding: 
     made = keyed(encoding, ("d", row(1), None, {}), (1, None), setting=None)
     assert told(made) == [("1", "DELETE", None, None), ("1", "DELETE", None, None)]
     upsert = keyed(encoding, ("c", None, row(1), {"lsn": 5}), setting=None)
-    assert reasons(upsert) == [Reason.NULL_ORDERING]
+    assert reasons(upsert) == [DeadLetterReason.NULL_ORDERING]
 
 
 def test_logical_messages_of_postgresql_are_passed_over_and_counted(encoding: Encoding):
@@ -293,21 +293,21 @@ def test_logical_messages_of_postgresql_are_passed_over_and_counted(encoding: En
 @pytest.mark.parametrize(
     ("event", "reason", "named"),
     [
-        (("t", None, None, {"lsn": 9}), Reason.TRUNCATE, "truncated"),
-        (("x", None, row(1), {"lsn": 9}), Reason.UNKNOWN_OPERATION, "'x'"),
-        (("c", row(1), None, {"lsn": 9}), Reason.WRONG_SHAPE, "after"),
-        (("u", None, row(1), {"lsn": None}), Reason.NULL_ORDERING, "lsn"),
-        (("d", row(1), None, {"lsn": None}), Reason.NULL_ORDERING, "lsn"),
-        (("c", None, row(1, "../x"), {"lsn": 9}), Reason.BAD_PARTITION, ".."),
+        (("t", None, None, {"lsn": 9}), DeadLetterReason.TRUNCATE, "truncated"),
+        (("x", None, row(1), {"lsn": 9}), DeadLetterReason.UNKNOWN_OPERATION, "'x'"),
+        (("c", row(1), None, {"lsn": 9}), DeadLetterReason.WRONG_SHAPE, "after"),
+        (("u", None, row(1), {"lsn": None}), DeadLetterReason.NULL_ORDERING, "lsn"),
+        (("d", row(1), None, {"lsn": None}), DeadLetterReason.NULL_ORDERING, "lsn"),
+        (("c", None, row(1, "../x"), {"lsn": 9}), DeadLetterReason.BAD_PARTITION, ".."),
         (
             ("u", None, row(1, name="__debezium_unavailable_value"), {"lsn": 9}),
-            Reason.UNAVAILABLE_VALUE,
+            DeadLetterReason.UNAVAILABLE_VALUE,
             "REPLICA IDENTITY",
         ),
     ],
 )
 def test_every_reason_leaves_the_other_events_alone(
-    encoding: Encoding, event: Change, reason: Reason, named: str
+    encoding: Encoding, event: Change, reason: DeadLetterReason, named: str
 ):
     made = keyed(encoding, ("c", None, row(8), {"lsn": 1}), event, ("c", None, row(9), {"lsn": 2}))
     assert [(r.position, r.reason) for r in made.refused] == [(1, reason)]
@@ -321,31 +321,34 @@ def test_of_a_deletes_row_the_key_alone_is_read():
     for strict in (False, True):
         assert told(keyed(ENCODINGS["json"], value, strict=strict)) == [("1", "DELETE", None, 9)]
     mistyped = json.dumps({"op": "d", "before": {"id": "one"}, "source": {"lsn": 9}}).encode()
-    assert reasons(keyed(ENCODINGS["json"], mistyped)) == [Reason.MISTYPED_FIELD]
+    assert reasons(keyed(ENCODINGS["json"], mistyped)) == [DeadLetterReason.MISTYPED_FIELD]
 
 
 def test_a_key_field_that_is_missing_is_a_refusal():
     value = json.dumps({"op": "c", "after": {"region": "eu"}, "source": {"lsn": 1}}).encode()
-    assert reasons(keyed(ENCODINGS["json"], value)) == [Reason.MISSING_KEY]
+    assert reasons(keyed(ENCODINGS["json"], value)) == [DeadLetterReason.MISSING_KEY]
     delete = json.dumps({"op": "d", "before": None, "source": {"lsn": 1}}).encode()
-    assert reasons(keyed(ENCODINGS["json"], delete)) == [Reason.NULL_VALUE_WITHOUT_KEY]
+    assert reasons(keyed(ENCODINGS["json"], delete)) == [DeadLetterReason.NULL_VALUE_WITHOUT_KEY]
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"{", Reason.NOT_JSON),
-        (b"[]", Reason.WRONG_SHAPE),
-        (b"{}", Reason.UNKNOWN_OPERATION),
-        (b'{"schema":{},"payload":5}', Reason.WRONG_SHAPE),
-        (b'{"op":"c","after":5}', Reason.WRONG_SHAPE),
-        (b'{"op":"c","after":{"id":"five","region":"eu"},"source":{"lsn":1}}', Reason.MISTYPED_FIELD),
-        (b'{"op":["c"],"after":{"id":5}}', Reason.UNKNOWN_OPERATION),
-        (b'{"op":"c","after":{"id":1,"region":"eu"},"source":5}', Reason.MISTYPED_FIELD),
-        (b'{"op":"c","after":' + b"[" * 100_000, Reason.NOT_JSON),
+        (b"{", DeadLetterReason.NOT_JSON),
+        (b"[]", DeadLetterReason.WRONG_SHAPE),
+        (b"{}", DeadLetterReason.UNKNOWN_OPERATION),
+        (b'{"schema":{},"payload":5}', DeadLetterReason.WRONG_SHAPE),
+        (b'{"op":"c","after":5}', DeadLetterReason.WRONG_SHAPE),
+        (
+            b'{"op":"c","after":{"id":"five","region":"eu"},"source":{"lsn":1}}',
+            DeadLetterReason.MISTYPED_FIELD,
+        ),
+        (b'{"op":["c"],"after":{"id":5}}', DeadLetterReason.UNKNOWN_OPERATION),
+        (b'{"op":"c","after":{"id":1,"region":"eu"},"source":5}', DeadLetterReason.MISTYPED_FIELD),
+        (b'{"op":"c","after":' + b"[" * 100_000, DeadLetterReason.NOT_JSON),
     ],
 )
-def test_json_that_is_no_change_event_is_refused(value: bytes, reason: Reason):
+def test_json_that_is_no_change_event_is_refused(value: bytes, reason: DeadLetterReason):
     good = bare_json(("c", None, row(1), {"lsn": 1}))
     made = keyed(ENCODINGS["json"], good, value, good)
     assert [(r.position, r.reason) for r in made.refused] == [(1, reason)]
@@ -361,7 +364,7 @@ def test_a_wrapped_null_is_a_null_value():
 @pytest.mark.parametrize("name", ["json", "json-schema"])
 def test_unknown_fields_are_refused_where_the_configuration_says_so(name: str):
     made = keyed(ENCODINGS[name], ("c", None, {**row(1), "zz": 1}, {"lsn": 1}), strict=True)
-    assert reasons(made) == [Reason.UNKNOWN_FIELD]
+    assert reasons(made) == [DeadLetterReason.UNKNOWN_FIELD]
     assert reasons(keyed(ENCODINGS[name], ("c", None, row(1), {"lsn": 1}), strict=True)) == []
 
 
@@ -370,7 +373,7 @@ def test_unknown_fields_of_an_avro_row_are_refused_where_the_configuration_says_
     narrow = TableSchema.from_arrow("t", pa.schema(kept))
     generator = KeyGenerator.for_table(narrow, ["id"], ["region"])
     event = Message("in", 0, 0, None, avro_value(("c", None, row(1), {"lsn": 1})))
-    for strict, refused in ((True, [Reason.UNKNOWN_FIELD]), (False, [])):
+    for strict, refused in ((True, [DeadLetterReason.UNKNOWN_FIELD]), (False, [])):
         registry, clock = DictRegistry(), ManualClock()
         registry.register(1, ENVELOPE)
         target = RowTarget.of(narrow, None, _unknown(strict))
@@ -391,5 +394,5 @@ def test_avro_that_is_no_change_event_is_refused():
     )
     rules = RecordRules(TABLE, GENERATOR, None, 4, 2, 1 << 20)
     made = RecordKeyer(rules, decoder).key_records([Message("in", 0, 0, None, framed(1, flat, {"id": 1}))])
-    assert reasons(made) == [Reason.INCOMPATIBLE_SCHEMA]
+    assert reasons(made) == [DeadLetterReason.INCOMPATIBLE_SCHEMA]
     assert "no change event" in made.refused[0].detail

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.index_assigner.avro_world import Reads, decode, framed, messages, record_schema
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.schema_registry.ports import JSON, StoredSchema
 
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)
@@ -120,7 +120,7 @@ def test_a_writers_value_is_read_as_the_column(column, avro, given, expected):
 )
 def test_a_writers_type_that_is_not_the_columns_is_refused_with_field_and_schema(column, avro, given):
     refusal = Reads().one({column: avro}, **{column: given})
-    assert refusal.reason is Reason.INCOMPATIBLE_SCHEMA
+    assert refusal.reason is DeadLetterReason.INCOMPATIBLE_SCHEMA
     assert column in refusal.detail
     assert "schema 7" in refusal.detail
 
@@ -151,7 +151,9 @@ def test_a_value_that_does_not_fit_is_refused_alone(column, avro, given):
     reads.registry.register(7, schema)
     values = [framed(7, schema, {"id": str(n), column: given if n == 1 else None}) for n in range(3)]
     decoded = decode(reads.decoder, *values)
-    assert [(each.position, each.reason) for each in decoded.refused] == [(1, Reason.MISTYPED_FIELD)]
+    assert [(each.position, each.reason) for each in decoded.refused] == [
+        (1, DeadLetterReason.MISTYPED_FIELD)
+    ]
     assert column in decoded.refused[0].detail
     assert decoded.rows.column("id").to_pylist() == ["0", "2"]
 
@@ -183,12 +185,12 @@ def test_a_new_schema_version_in_the_middle_of_a_batch_is_read_like_the_old_one(
 
 def test_unknown_fields_are_refused_where_the_configuration_says_so():
     refusal = Reads(strict=True).one({"added": "long"}, added=1)
-    assert refusal.reason is Reason.UNKNOWN_FIELD
+    assert refusal.reason is DeadLetterReason.UNKNOWN_FIELD
     assert "added" in refusal.detail
     nested = Reads(strict=True).one(
         {"rec": record_schema("r", {"n": "long", "zz": "int"})}, rec={"n": 1, "zz": 1}
     )
-    assert nested.reason is Reason.UNKNOWN_FIELD
+    assert nested.reason is DeadLetterReason.UNKNOWN_FIELD
     assert "rec.zz" in nested.detail
     assert Reads(strict=True, delete_field="gone").one({"gone": "boolean"}, gone=False)["id"] == "a"
 
@@ -201,7 +203,7 @@ def test_the_delete_field_is_a_flag():
     decoded = decode(reads.decoder, *(framed(1, schema, {"id": "a", "gone": flag}) for flag in flags))
     assert decoded.deletes.tolist() == [True, False, False]
     mistyped = Reads(delete_field="gone").one({"gone": "long"}, gone=1)
-    assert mistyped.reason is Reason.INCOMPATIBLE_SCHEMA
+    assert mistyped.reason is DeadLetterReason.INCOMPATIBLE_SCHEMA
 
 
 def test_the_delete_field_may_be_text_as_debezium_flattens_it():
@@ -234,7 +236,9 @@ def test_bytes_that_are_no_record_are_refused_alone():
     decoded = decode(reads.decoder, good, *bad, good)
     assert decoded.rows.column("l").to_pylist() == [5, 5]
     reasons = {each.position: each.reason for each in decoded.refused}
-    assert [reasons[n] for n in range(1, 8)] == [Reason.NOT_AVRO] * 4 + [Reason.NOT_FRAMED] * 3
+    assert [reasons[n] for n in range(1, 8)] == [DeadLetterReason.NOT_AVRO] * 4 + [
+        DeadLetterReason.NOT_FRAMED
+    ] * 3
 
 
 def test_a_record_with_a_negative_index_is_refused_alone():
@@ -249,7 +253,7 @@ def test_a_record_with_a_negative_index_is_refused_alone():
     decoded = decode(reads.decoder, good, *wrong, good)
     assert decoded.rows.column("status").to_pylist() == ["OFF", "OFF"]
     assert [(each.position, each.reason) for each in decoded.refused] == [
-        (position, Reason.NOT_AVRO) for position in (1, 2, 3)
+        (position, DeadLetterReason.NOT_AVRO) for position in (1, 2, 3)
     ]
 
 
@@ -260,7 +264,7 @@ def test_a_schema_of_another_kind_or_of_no_record_is_refused():
     reads.registry.schemas[3] = StoredSchema("AVRO", '{"type": "record", broken')
     heads = [b"\x00" + n.to_bytes(4, "big") + b"\x00" for n in (1, 2, 3)]
     decoded = decode(reads.decoder, *heads)
-    assert {each.reason for each in decoded.refused} == {Reason.INCOMPATIBLE_SCHEMA}
+    assert {each.reason for each in decoded.refused} == {DeadLetterReason.INCOMPATIBLE_SCHEMA}
     assert "JSON" in decoded.refused[0].detail
 
 
@@ -304,7 +308,7 @@ def test_decoding_never_raises_and_every_record_is_a_row_or_a_refusal(values):
 def test_what_was_written_is_what_is_read(record):
     decoded = decode(READS.decoder, framed(7, WRITER, record))
     if isinstance(record["l"], str):
-        assert decoded.refused[0].reason is Reason.MISTYPED_FIELD
+        assert decoded.refused[0].reason is DeadLetterReason.MISTYPED_FIELD
         return
     row = decoded.rows.to_pylist()[0]
     rec = record["rec"]

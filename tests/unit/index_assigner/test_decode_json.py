@@ -20,7 +20,7 @@ from tidemark.config.model import UnknownFields
 from tidemark.hudi_format.schema import SchemaError, TableSchema
 from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DecodedRecords
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 NESTED = pa.struct(
     [
@@ -156,25 +156,25 @@ def test_values_of_every_type(field, token, expected):
 
 @pytest.mark.parametrize(("field", "token"), REFUSED)
 def test_what_does_not_fit_is_refused(field, token):
-    assert one(field, token) in (Reason.MISTYPED_FIELD, Reason.NOT_JSON)
+    assert one(field, token) in (DeadLetterReason.MISTYPED_FIELD, DeadLetterReason.NOT_JSON)
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", Reason.NOT_JSON),
-        (b" \n", Reason.NOT_JSON),
-        (b"{", Reason.NOT_JSON),
-        (b'{"s":"\xff"}', Reason.NOT_JSON),
-        (b"\xef\xbb\xbf{}", Reason.NOT_JSON),
-        (b"{}{}", Reason.NOT_JSON),
-        (b'{"s":"a"}\n{"s":"b"}', Reason.NOT_JSON),
-        (b'{"d":NaN}', Reason.NOT_JSON),
-        (b'{"x":' + b"[" * 100_000, Reason.NOT_JSON),
-        (b"null", Reason.WRONG_SHAPE),
-        (b"[{}]", Reason.WRONG_SHAPE),
-        (b'"{}"', Reason.WRONG_SHAPE),
-        (b'{"i":"x"}', Reason.MISTYPED_FIELD),
+        (b"", DeadLetterReason.NOT_JSON),
+        (b" \n", DeadLetterReason.NOT_JSON),
+        (b"{", DeadLetterReason.NOT_JSON),
+        (b'{"s":"\xff"}', DeadLetterReason.NOT_JSON),
+        (b"\xef\xbb\xbf{}", DeadLetterReason.NOT_JSON),
+        (b"{}{}", DeadLetterReason.NOT_JSON),
+        (b'{"s":"a"}\n{"s":"b"}', DeadLetterReason.NOT_JSON),
+        (b'{"d":NaN}', DeadLetterReason.NOT_JSON),
+        (b'{"x":' + b"[" * 100_000, DeadLetterReason.NOT_JSON),
+        (b"null", DeadLetterReason.WRONG_SHAPE),
+        (b"[{}]", DeadLetterReason.WRONG_SHAPE),
+        (b'"{}"', DeadLetterReason.WRONG_SHAPE),
+        (b'{"i":"x"}', DeadLetterReason.MISTYPED_FIELD),
     ],
 )
 def test_records_that_are_no_object_of_the_schema(value, reason):
@@ -195,10 +195,10 @@ def test_unknown_fields_are_dropped_or_refused():
     value = b'{"s":"a","zz":1}'
     assert decode(value).rows.num_rows == 1
     refused = decode(value, forbid=True).refused
-    assert refused[0].reason is Reason.UNKNOWN_FIELD
+    assert refused[0].reason is DeadLetterReason.UNKNOWN_FIELD
     assert "zz" in refused[0].detail
     nested = decode(b'{"rec":{"n":1,"zz":1}}', forbid=True).refused
-    assert nested[0].reason is Reason.UNKNOWN_FIELD
+    assert nested[0].reason is DeadLetterReason.UNKNOWN_FIELD
 
 
 def test_the_last_of_two_equal_fields_holds():
@@ -216,7 +216,7 @@ def test_the_delete_field_is_a_flag_and_no_column():
     )
     assert decoded.deletes.tolist() == [True, False, False]
     assert "gone" not in decoded.rows.schema.names
-    assert decoded.refused[0].reason is Reason.MISTYPED_FIELD
+    assert decoded.refused[0].reason is DeadLetterReason.MISTYPED_FIELD
 
 
 def test_a_delete_field_that_is_a_column_stays_one_and_must_be_boolean():

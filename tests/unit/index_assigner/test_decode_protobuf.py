@@ -21,7 +21,7 @@ from tidemark.record_formats.decode_protobuf import ProtobufDecoder
 from tidemark.record_formats.decoder import DecodedRecords, RowTarget
 from tidemark.record_formats.errors import SetupError
 from tidemark.record_formats.protobuf_message import message_class, message_indexes
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 Field = descriptor_pb2.FieldDescriptorProto
 NOON = datetime(2024, 2, 29, 12, 0, 0, 123456, UTC)
@@ -160,7 +160,7 @@ def test_values_that_do_not_fit_are_refused_alone(order: Any):
     good, large, text, odd, tiny = (order(id=name, dec="1") for name in "abcde")
     large.u, text.dec, odd.state, tiny.dec = 2**63, "many", 7, "1e-9999999"
     decoded = rows(order, good, large, text, odd, tiny, good)
-    assert [each.reason for each in decoded.refused] == [Reason.MISTYPED_FIELD] * 4
+    assert [each.reason for each in decoded.refused] == [DeadLetterReason.MISTYPED_FIELD] * 4
     assert {each.detail.split()[1].rstrip(":") for each in decoded.refused} == {"u", "dec", "state"}
     assert decoded.rows.column("id").to_pylist() == ["a", "a"]
 
@@ -174,7 +174,7 @@ def test_unknown_fields_are_dropped_or_refused(order: Any):
     extra = order(id="a", dec="0", extra="x")
     assert rows(order, extra).rows.num_rows == 1
     refused = rows(order, extra, order(id="b", dec="0"), strict=True).refused
-    assert [(each.position, each.reason) for each in refused] == [(0, Reason.UNKNOWN_FIELD)]
+    assert [(each.position, each.reason) for each in refused] == [(0, DeadLetterReason.UNKNOWN_FIELD)]
     assert {name: at.tolist() for name, at in rows(order, order(id="b"), extra).dropped.items()} == {
         "extra": [1]
     }
@@ -190,7 +190,7 @@ def test_unknown_fields_are_dropped_or_refused(order: Any):
         "line.number 127": [0],
         "lines[].number 127": [0],
     }
-    assert decode(decoder(order, strict=True), newer).refused[0].reason is Reason.UNKNOWN_FIELD
+    assert decode(decoder(order, strict=True), newer).refused[0].reason is DeadLetterReason.UNKNOWN_FIELD
 
 
 def test_bytes_that_are_no_message_are_refused_alone(order: Any):
@@ -199,7 +199,7 @@ def test_bytes_that_are_no_message_are_refused_alone(order: Any):
     for _ in range(200):
         deep = b"\xc3\x01" + deep + b"\xc4\x01"
     decoded = decode(decoder(order), good, good[:-1], b"\xff\xff", deep, b"\x0a\x02\xff\xfe", good)
-    assert {each.reason for each in decoded.refused} == {Reason.NOT_PROTOBUF}
+    assert {each.reason for each in decoded.refused} == {DeadLetterReason.NOT_PROTOBUF}
     assert decoded.positions.tolist() == [0, 5]
 
 
@@ -216,9 +216,9 @@ def test_the_wire_format_names_the_message_in_its_file(order: Any):
     decoded = decode(decoder(order, confluent=True), *framed)
     assert decoded.rows.column("id").to_pylist() == ["a"]
     assert [each.reason for each in decoded.refused] == [
-        Reason.INCOMPATIBLE_SCHEMA,
-        Reason.NOT_FRAMED,
-        Reason.INCOMPATIBLE_SCHEMA,
+        DeadLetterReason.INCOMPATIBLE_SCHEMA,
+        DeadLetterReason.NOT_FRAMED,
+        DeadLetterReason.INCOMPATIBLE_SCHEMA,
     ]
 
 

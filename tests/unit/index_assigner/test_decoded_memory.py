@@ -26,7 +26,7 @@ from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.stage import ShuffleSettings, ShuffleWork
 from tidemark.record_formats.decoded_memory import MEMORY_MAX, TOGETHER_MAX
 from tidemark.record_formats.json_memory import JsonMemory
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition
 
 POINTS = {
@@ -54,7 +54,9 @@ def test_a_record_of_very_many_small_values_is_refused_and_its_neighbours_are_ro
     good = [make(key, Content(lines=2, texts=2), width) for key in "ac"]
     keyed = keyer(format_, width).key_records(messages(good[0], large, good[1]))
     assert keyed.records == 3
-    assert [(each.position, each.reason) for each in keyed.refused] == [(1, Reason.RECORD_TOO_LARGE)]
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (1, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert str(len(large)) in keyed.refused[0].detail or "limits.message_bytes" in keyed.refused[0].detail
     assert keyed.rows.column("_tm_key").to_pylist() == ["a", "c"]
     assert keyed.positions.tolist() == [0, 2]
@@ -65,7 +67,9 @@ def test_a_damaged_message_of_many_elements_is_refused(behind: bytes) -> None:
     make = FORMATS["protobuf"].make
     large = make("b", contents("protobuf", 8)["records of 8"], 8) + behind
     keyed = keyer("protobuf", 8).key_records(messages(large, make("c", Content(lines=1), 8)))
-    assert [(each.position, each.reason) for each in keyed.refused] == [(0, Reason.RECORD_TOO_LARGE)]
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (0, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert keyed.rows.column("_tm_key").to_pylist() == ["c"]
 
 
@@ -123,7 +127,9 @@ def test_a_row_that_fits_into_no_message_is_refused_where_it_is_decoded() -> Non
         json_record("c", Content()),
     ]
     keyed = RecordKeyer(limited).key_records(messages(*values))
-    assert [(each.position, each.reason) for each in keyed.refused] == [(1, Reason.RECORD_TOO_LARGE)]
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (1, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert "limits.message_bytes" in keyed.refused[0].detail
     assert keyed.rows.column("_tm_key").to_pylist() == ["a", "c"]
     assert len(keyed.lanes) == len(keyed.positions) == 2

@@ -28,7 +28,7 @@ from tidemark.record_formats.avro_schema import read_avro_schema
 from tidemark.record_formats.debezium_json import DebeziumJson
 from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DROPPED_MAX, MORE_FIELDS, DecodedRecords
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message, TopicPartition, TopicSpec
 
 INNER = pa.struct([pa.field("n", pa.int64()), pa.field("deep", pa.struct([pa.field("m", pa.int64())]))])
@@ -107,7 +107,10 @@ def test_more_fields_than_are_told_apart_end_in_one_name_and_every_record_is_tak
 
 def test_a_record_with_an_unknown_field_that_is_bad_as_well_is_refused_with_its_own_reason() -> None:
     decoded = decode(decoder(), {"x": 1, "id": 7}, b'{"y":1,"id":', {"id": "c", "x": 1})
-    assert [each.reason for each in decoded.refused] == [Reason.MISTYPED_FIELD, Reason.NOT_JSON]
+    assert [each.reason for each in decoded.refused] == [
+        DeadLetterReason.MISTYPED_FIELD,
+        DeadLetterReason.NOT_JSON,
+    ]
     assert decoded.positions.tolist() == [2]
     assert found(decoded) == {"x": [2]}
 

@@ -21,7 +21,7 @@ from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
 
 SCHEMA = TableSchema.from_avro(json.dumps(HOSTILE_SCHEMA))
@@ -74,7 +74,7 @@ def test_a_key_with_a_hostile_decimal_is_refused(drawn: bool) -> None:
     good = RawRecord(None, b'{"id":"a","price":0e-9999999}')
     keyed = keyer("id", "price").key_records(messages([*upserts, *deletes, good]))
     found = {each.position: each.reason for each in keyed.refused}
-    expected = [Reason.MISTYPED_FIELD] * len(numbers) + [Reason.BAD_KEY] * len(numbers)
+    expected = [DeadLetterReason.MISTYPED_FIELD] * len(numbers) + [DeadLetterReason.BAD_KEY] * len(numbers)
     wrong = [(at, numbers[at % 300], found.get(at)) for at in range(600) if found.get(at) is not expected[at]]
     assert not wrong, f"seed {seed}: {wrong[:3]}"
     assert keyed.rows.column("_tm_key").to_pylist() == ["id:a,price:0.00"]

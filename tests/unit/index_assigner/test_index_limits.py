@@ -14,6 +14,7 @@ from tests.unit.index_assigner.index_world import (
     Found,
     promoted,
 )
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index import tiered
 from tidemark.index_assigner.index.errors import CacheCorruptError, CacheDiskError, CacheInUseError
 from tidemark.index_assigner.index.limits import IndexLimits
@@ -176,7 +177,9 @@ def test_a_shard_whose_record_cannot_be_read_is_damage_and_the_next_start_begins
     one = assigners(table).open()
     one.ask(["k0003"])
     shards = range(table.shards)
-    one.rocks.write([([STATE_PREFIX + shard_bytes(each) for each in shards], [value] * table.shards)])
+    one.rocks.write(
+        [([STATE_PREFIX + shard_bytes(ShardId(each)) for each in shards], [value] * table.shards)]
+    )
     one.close()
     two = assigners(table)
     with pytest.raises(CacheCorruptError, match=r"record of shard \d+ cannot be read.*start again"):

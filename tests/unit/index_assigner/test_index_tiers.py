@@ -23,7 +23,7 @@ from tests.unit.index_assigner.index_world import (
 from tidemark.assigner.v1 import assigner_pb2
 from tidemark.hudi_format.errors import CorruptFileError
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.index.errors import (
     IndexMismatchError,
     IndexOutdatedError,
@@ -288,13 +288,13 @@ def test_a_delete_of_another_writer_that_is_caught_up_without_a_rewind_is_read_a
     table.commit_rows({moved: (1, 4), deleted: (1, 4)})
     one = assigners(table, "b").open()
     where = np.array([one.location(1)], np.int32)
-    assert not one.index.hides(pa.array([deleted]), where, np.array([1])).any()
+    assert not one.index.is_masked_by_delete(pa.array([deleted]), where, np.array([1])).any()
     table.commit_rows({moved: (2, 6)}, {deleted: 20})
     one.index.promote(0, None, 1)  # an epoch without rows: the table's files are listed anew
     with pytest.raises(IndexOutdatedError):
         one.exact(moved, 1)
     assert one.ask([deleted])[deleted] == Found(None, 20, True, Tier.ROCKSDB, 1)
-    assert one.index.hides(pa.array([deleted]), where, np.array([1])).all()
+    assert one.index.is_masked_by_delete(pa.array([deleted]), where, np.array([1])).all()
 
 
 def test_the_exact_value_is_the_greater_one_of_slice_and_memory(assigners):
@@ -375,7 +375,7 @@ def test_the_lookup_desk_tells_where_a_key_lives_and_which_tier_knew(assigners):
     table = DataTable()
     table.commit_rows({"a": (2, 10)})
     one = assigners(table).open()
-    desk = LookupDesk(one.locations, table.shards, LANES)
+    desk = LookupQueue(one.locations, table.shards, LANES)
     with ThreadPoolExecutor(1) as threads:
 
         def answered(lanes: range) -> list[assigner_pb2.LookupResponse.Found]:

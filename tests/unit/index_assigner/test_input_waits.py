@@ -23,7 +23,7 @@ from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import RowTarget
 from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.plain_json import FramedJson, PlainJson
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.schema_registry.ports import JSON, StoredSchema
 
@@ -127,8 +127,12 @@ def test_json_in_the_wire_format_is_read_behind_its_header():
     decoded = decode(decoder, *values)
     assert decoded.rows.column("id").to_pylist() == ["a"]
     reasons = {each.position: each.reason for each in decoded.refused}
-    assert reasons == {1: Reason.NOT_FRAMED, 2: Reason.INCOMPATIBLE_SCHEMA, 3: Reason.NOT_JSON}
-    assert decoder.without_key(head + b'\x01{"id":null}', "id")[0] is Reason.NULL_KEY
+    assert reasons == {
+        1: DeadLetterReason.NOT_FRAMED,
+        2: DeadLetterReason.INCOMPATIBLE_SCHEMA,
+        3: DeadLetterReason.NOT_JSON,
+    }
+    assert decoder.without_key(head + b'\x01{"id":null}', "id")[0] is DeadLetterReason.NULL_KEY
     registry.down = True
     with pytest.raises(InputWaitsError):
         decode(decoder, head + b"\x09{}")

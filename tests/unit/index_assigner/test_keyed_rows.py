@@ -24,7 +24,7 @@ from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
 from tidemark.record_formats.errors import InputWaitsError
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 KEYER = RecordKeyer(rules())
@@ -67,7 +67,7 @@ def test_a_typed_delete_needs_its_key_and_ordering_alone():
     rows = keyed.rows.to_pylist()
     found = [(r["_tm_key"], r["_tm_partition"], r["_tm_ordering"], r["_tm_op"]) for r in rows]
     assert found == [("a", "2024-01-01", 7, KeyedOp.DELETE), ("b", None, 8, KeyedOp.DELETE)]
-    assert [(r.position, r.reason) for r in keyed.refused] == [(2, Reason.NULL_ORDERING)]
+    assert [(r.position, r.reason) for r in keyed.refused] == [(2, DeadLetterReason.NULL_ORDERING)]
 
 
 def test_null_values_delete_by_kafka_key_between_other_records_in_order():
@@ -96,22 +96,26 @@ def test_a_table_without_partitions_knows_the_partition_of_a_null_value():
 @pytest.mark.parametrize(
     ("value", "reason", "named"),
     [
-        (without(order("a"), "id"), Reason.MISSING_KEY, "id"),
-        (order("a", id=None), Reason.NULL_KEY, "id"),
-        (order(""), Reason.NULL_KEY, "id"),
-        (without(order("a"), "id")[:-1] + b', "zz":"\xff"}', Reason.MISSING_KEY, "id"),
-        (order("k" * 9_000), Reason.KEY_TOO_LONG, "8192"),
-        (order("a", at=None), Reason.NULL_ORDERING, "at"),
-        (without(order("a"), "at"), Reason.NULL_ORDERING, "at"),
-        (order("a", at="soon"), Reason.MISTYPED_FIELD, "at"),
-        (order("a", day="../x"), Reason.BAD_PARTITION, ".."),
-        (order("a", day="/x"), Reason.BAD_PARTITION, "absolute"),
-        (order("a", day="a\0b"), Reason.BAD_PARTITION, "control"),
-        (order("a", day=None), Reason.BAD_PARTITION, "day"),
-        (without(order("a"), "day"), Reason.BAD_PARTITION, "day"),
-        (order("a", day=5), Reason.MISTYPED_FIELD, "day"),
-        (order("a", note="x" * (RECORD_BYTES_MAX + 1)), Reason.RECORD_TOO_LARGE, "limits.record_bytes"),
-        (None, Reason.NULL_VALUE_WITHOUT_KEY, "Kafka key"),
+        (without(order("a"), "id"), DeadLetterReason.MISSING_KEY, "id"),
+        (order("a", id=None), DeadLetterReason.NULL_KEY, "id"),
+        (order(""), DeadLetterReason.NULL_KEY, "id"),
+        (without(order("a"), "id")[:-1] + b', "zz":"\xff"}', DeadLetterReason.MISSING_KEY, "id"),
+        (order("k" * 9_000), DeadLetterReason.KEY_TOO_LONG, "8192"),
+        (order("a", at=None), DeadLetterReason.NULL_ORDERING, "at"),
+        (without(order("a"), "at"), DeadLetterReason.NULL_ORDERING, "at"),
+        (order("a", at="soon"), DeadLetterReason.MISTYPED_FIELD, "at"),
+        (order("a", day="../x"), DeadLetterReason.BAD_PARTITION, ".."),
+        (order("a", day="/x"), DeadLetterReason.BAD_PARTITION, "absolute"),
+        (order("a", day="a\0b"), DeadLetterReason.BAD_PARTITION, "control"),
+        (order("a", day=None), DeadLetterReason.BAD_PARTITION, "day"),
+        (without(order("a"), "day"), DeadLetterReason.BAD_PARTITION, "day"),
+        (order("a", day=5), DeadLetterReason.MISTYPED_FIELD, "day"),
+        (
+            order("a", note="x" * (RECORD_BYTES_MAX + 1)),
+            DeadLetterReason.RECORD_TOO_LARGE,
+            "limits.record_bytes",
+        ),
+        (None, DeadLetterReason.NULL_VALUE_WITHOUT_KEY, "Kafka key"),
     ],
 )
 def test_every_reason_leaves_the_other_records_alone(value, reason, named):
@@ -124,7 +128,7 @@ def test_every_reason_leaves_the_other_records_alone(value, reason, named):
 
 def test_a_kafka_key_that_is_no_record_key():
     keyed = key_values(None, key=b"\xff")
-    assert [r.reason for r in keyed.refused] == [Reason.BAD_KEY]
+    assert [r.reason for r in keyed.refused] == [DeadLetterReason.BAD_KEY]
 
 
 def test_a_required_column_must_be_there_in_an_upsert_only():
@@ -135,7 +139,7 @@ def test_a_required_column_must_be_there_in_an_upsert_only():
     generator = KeyGenerator.for_table(schema, ["id"])
     keyer = RecordKeyer(RecordRules(schema, generator, None, SHARDS, LANES, 1_000, "gone"))
     keyed = keyer.key_records(messages(b'{"id":"a"}', b'{"id":"b","gone":true}'))
-    assert [(r.position, r.reason) for r in keyed.refused] == [(0, Reason.MISTYPED_FIELD)]
+    assert [(r.position, r.reason) for r in keyed.refused] == [(0, DeadLetterReason.MISTYPED_FIELD)]
     assert keyed.rows.column("_tm_key").to_pylist() == ["b"]
 
 
@@ -161,7 +165,7 @@ def test_rows_that_need_halving_fit_and_one_that_never_fits_is_refused():
     values[7] = order("huge", note="y" * 200_000)
     keyed = KEYER.key_records(messages(*values))
     encoded = encode_lanes(keyed, batch_bytes=1_000_000, message_bytes=70_000)
-    assert [(r.position, r.reason) for r in encoded.refused] == [(7, Reason.RECORD_TOO_LARGE)]
+    assert [(r.position, r.reason) for r in encoded.refused] == [(7, DeadLetterReason.RECORD_TOO_LARGE)]
     assert max(len(b.value) for b in encoded.batches) <= 70_000
     assert sum(b.rows for b in encoded.batches) == 39
 
@@ -199,7 +203,9 @@ def test_a_dead_letter_says_why_and_where_and_carries_the_record():
 @pytest.mark.parametrize(("key", "value"), [(5, 5), (6, 40), (40, 6), (40, 40), (0, 40), (10, 0)])
 def test_key_and_value_of_a_dead_letter_fit_together(key: int, value: int):
     record = Message("in", 0, 1, b"k" * key, b"v" * value)
-    (letter,) = dead_letters([record], [Refusal(0, Reason.NOT_JSON, "")], "t.dead-letter", value_bytes_max=10)
+    (letter,) = dead_letters(
+        [record], [Refusal(0, DeadLetterReason.NOT_JSON, "")], "t.dead-letter", value_bytes_max=10
+    )
     assert letter.key is not None
     assert letter.value is not None
     assert len(letter.key) + len(letter.value) == min(key + value, 10)
@@ -246,7 +252,7 @@ def test_what_decoding_raises_costs_the_record_that_raises_it_alone(error: type[
     values = [order("peanut" if i in bad else f"k{i}") for i in range(1_000)]
     keyed = RecordKeyer(rules(), decoder).key_records(messages(*values))
     assert [(each.position, each.reason) for each in keyed.refused] == [
-        (i, Reason.UNDECODABLE) for i in sorted(bad)
+        (i, DeadLetterReason.UNDECODABLE) for i in sorted(bad)
     ]
     assert all(f"{error.__name__}: " in each.detail for each in keyed.refused)
     assert keyed.positions.tolist() == [i for i in range(1_000) if i not in bad]
@@ -270,7 +276,7 @@ def test_a_row_that_no_reader_of_a_batch_would_take_costs_its_record_alone():
     values = [order("peanut" if i in bad else f"k{i}") for i in range(100)]
     keyed = RecordKeyer(rules(), Careless(ValueError)).key_records(messages(*values))
     assert [(each.position, each.reason) for each in keyed.refused] == [
-        (i, Reason.UNDECODABLE) for i in sorted(bad)
+        (i, DeadLetterReason.UNDECODABLE) for i in sorted(bad)
     ]
     assert "ArrowInvalid: " in keyed.refused[0].detail
     batches = [decode_batch(each.value) for each in encode_lanes(keyed, 1 << 20, 1 << 20).batches]
@@ -310,7 +316,7 @@ def test_a_batch_of_many_bytes_is_decoded_in_parts_and_comes_out_in_order():
 )
 def test_a_monstrous_number_in_the_key_of_a_delete_is_no_defect(key: bytes):
     keyed = KEYER.key_records([Message("in", 0, 1, key, None), Message("in", 0, 2, b"a", None)])
-    assert not [each for each in keyed.refused if each.reason is Reason.UNDECODABLE]
+    assert not [each for each in keyed.refused if each.reason is DeadLetterReason.UNDECODABLE]
     assert 1 in keyed.positions.tolist()
 
 
@@ -324,7 +330,7 @@ def test_a_partition_value_that_cannot_be_a_folder_is_refused(tmp_path: Path):
     values = [json.dumps({"id": f"k{i}", "day": day, "at": 1}) for i, day in enumerate([*days, *data_files])]
     keyed = keyer.key_records(messages(*(value.encode() for value in values)))
     assert keyed.positions.tolist() == [0, 1, 6]
-    assert {each.reason for each in keyed.refused} == {Reason.BAD_PARTITION}
+    assert {each.reason for each in keyed.refused} == {DeadLetterReason.BAD_PARTITION}
     said = {each.position: each.detail for each in keyed.refused}
     assert "'file' is a file" in said[3]
     assert "'link' is a symbolic link" in said[5]

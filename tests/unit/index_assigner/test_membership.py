@@ -13,7 +13,7 @@ from tidemark.commit.v1 import commit_pb2_grpc as rpc
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.assign.rewind_wish import RewindWish
+from tidemark.index_assigner.assign.rewind_wish import RewindRequester
 from tidemark.index_assigner.slots.lease import StageReport
 from tidemark.index_assigner.slots.membership import Identity, JoinFacts, MembershipClient
 from tidemark.record_formats.errors import SetupError
@@ -207,7 +207,7 @@ def test_a_wish_for_a_rewind_reaches_the_coordinator_and_survives_its_absence():
     fake = FakeCoordinator()
     server = serve(fake)
     channel = open_channel(server.address)
-    wish = RewindWish(rpc.CommitCoordinatorStub(channel), "orders", "p1")
+    wish = RewindRequester(rpc.CommitCoordinatorStub(channel), "orders", "p1")
     wish("torn", 4, 7)
     [asked] = fake.wishes
     assert (asked.table, asked.process_id, asked.generation, asked.reason) == ("orders", "p1", 4, "torn")

@@ -36,7 +36,7 @@ from tidemark.record_formats.decoded_memory import MEMORY_MAX, memory_max
 from tidemark.record_formats.decoder import RecordDecoder, RowTarget
 from tidemark.record_formats.plain_json import FramedJson, PlainJson
 from tidemark.record_formats.protobuf_memory import ProtobufMemory
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
 
 # A 34 is the byte of a quote.
@@ -57,7 +57,7 @@ def record_keyer(
     return RecordKeyer(RecordRules(schema, generator, None, 4, 1, record_bytes), decoder)
 
 
-def told(keyed: KeyedRows) -> tuple[list[str], list[tuple[int, Reason]]]:
+def told(keyed: KeyedRows) -> tuple[list[str], list[tuple[int, DeadLetterReason]]]:
     """Keys of the rows, and what was refused."""
     keys = keyed.rows.column("_tm_key").to_pylist()
     return keys, [(each.position, each.reason) for each in keyed.refused]
@@ -127,13 +127,15 @@ def test_avro_values_are_counted_whatever_they_look_like(name: str, events: bool
     large = head + many(item, (RECORD_BYTES - 100) // len(item)) + tail
     good = [head + many(item, 2, key) + tail for key in "ac"]
     keys, refused = told(made_of.key_records(messages(good[0], large, good[1])))
-    assert (keys, refused) == (["a", "c"], [(1, Reason.RECORD_TOO_LARGE)])
+    assert (keys, refused) == (["a", "c"], [(1, DeadLetterReason.RECORD_TOO_LARGE)])
 
 
 def test_the_memory_of_an_avro_record_grows_with_the_largest_that_is_allowed() -> None:
     table = AvroTable(items_of("long"))
     value = b"\0\0\0\0\1" + many(b"\2", 1_000_000)
-    assert told(table.keyer(RECORD_BYTES).key_records(messages(value)))[1] == [(0, Reason.RECORD_TOO_LARGE)]
+    assert told(table.keyer(RECORD_BYTES).key_records(messages(value)))[1] == [
+        (0, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert told(table.keyer(RECORD_BYTES * 8).key_records(messages(value))) == (["b"], [])
 
 
@@ -143,14 +145,17 @@ def test_the_text_of_a_symbol_is_counted_as_a_column_that_grows() -> None:
     )
     table = AvroTable(written, columns)
     given = [b"\0\0\0\0\1" + many(b"\0", count) for count in (600_000, 300_000)]
-    assert told(table.keyer().key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
+    assert told(table.keyer().key_records(messages(*given))) == (
+        ["b"],
+        [(0, DeadLetterReason.RECORD_TOO_LARGE)],
+    )
 
 
 def test_a_symbol_of_very_many_characters_is_not_served() -> None:
     enum = {"type": "enum", "name": "en", "symbols": ["A" * (SYMBOL_CHARACTERS_MAX + 1)]}
     table = AvroTable(record_schema("w", {"id": "string", "x": enum}), record_schema("w", {"id": "string"}))
     keyed = table.keyer().key_records(messages(b"\0\0\0\0\1\2a\0"))
-    assert told(keyed) == ([], [(0, Reason.INCOMPATIBLE_SCHEMA)])
+    assert told(keyed) == ([], [(0, DeadLetterReason.INCOMPATIBLE_SCHEMA)])
     assert f"more than {SYMBOL_CHARACTERS_MAX} characters" in keyed.refused[0].detail
 
 
@@ -176,7 +181,7 @@ def test_a_header_is_no_part_of_the_json_that_is_counted(format_: str, schema_id
     given = [value("a", Content(lines=2)), value("b", Content(lines=1_390_000)), value("c", Content()), tall]
     assert max(map(len, given)) < RECORD_BYTES
     keys, refused = told(record_keyer(SCHEMA, decoder).key_records(messages(*given)))
-    assert (keys, refused) == (["a", "c", "d"], [(1, Reason.RECORD_TOO_LARGE)])
+    assert (keys, refused) == (["a", "c", "d"], [(1, DeadLetterReason.RECORD_TOO_LARGE)])
 
 
 def test_the_envelope_of_an_event_is_no_way_around_the_count() -> None:
@@ -190,7 +195,7 @@ def test_the_envelope_of_an_event_is_no_way_around_the_count() -> None:
         b'{"op":"c","after":%s}' % row,
     ]
     keys, refused = told(made_of.key_records(messages(*given)))
-    assert (keys, refused) == (["a"], [(at, Reason.RECORD_TOO_LARGE) for at in range(3)])
+    assert (keys, refused) == (["a"], [(at, DeadLetterReason.RECORD_TOO_LARGE) for at in range(3)])
 
 
 def longs(name: str, columns: int) -> dict[str, Any]:
@@ -228,12 +233,15 @@ def test_a_null_that_stands_for_a_record_is_counted_with_its_columns(events: boo
     ]
     assert min(map(len, [given[0], *given[2:]])) > RECORD_BYTES // 2
     assert max(map(len, given)) <= RECORD_BYTES
-    assert told(of_arrays.key_records(messages(*given))) == (["b", "c", "d"], [(0, Reason.RECORD_TOO_LARGE)])
+    assert told(of_arrays.key_records(messages(*given))) == (
+        ["b", "c", "d"],
+        [(0, DeadLetterReason.RECORD_TOO_LARGE)],
+    )
     of_maps = json_table(events, items={"type": "map", "values": wide})
     content = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(290_000))
     few = b"{%s}" % b",".join(b'"%06d":null' % at for at in range(20_000))
     given = [json_of("a", "items", content, events), json_of("b", "items", few, events)]
-    assert told(of_maps.key_records(messages(*given))) == (["b"], [(0, Reason.RECORD_TOO_LARGE)])
+    assert told(of_maps.key_records(messages(*given))) == (["b"], [(0, DeadLetterReason.RECORD_TOO_LARGE)])
 
 
 @pytest.mark.parametrize("items", [["null", "long"], longs("wide", 200)])
@@ -292,7 +300,7 @@ def test_protobuf_elements_are_counted_on_all_levels() -> None:
     ]
     assert max(map(len, given)) < RECORD_BYTES
     keyed = made_of.key_records(messages(*given))
-    assert told(keyed) == (["b", "d"], [(at, Reason.RECORD_TOO_LARGE) for at in (0, 2, 4)])
+    assert told(keyed) == (["b", "d"], [(at, DeadLetterReason.RECORD_TOO_LARGE) for at in (0, 2, 4)])
     assert len(keyed.rows.column("lines")[0].as_py()) == 200_000
 
 
@@ -317,7 +325,7 @@ def test_fields_that_the_descriptor_lacks_are_counted_where_they_are_read() -> N
         if unknown is UnknownFields.IGNORE:
             assert (keys, refused) == (list("abcdef"), [])
             continue
-        assert [at for at, reason in refused if reason is Reason.RECORD_TOO_LARGE] == [0, 1, 2]
+        assert [at for at, reason in refused if reason is DeadLetterReason.RECORD_TOO_LARGE] == [0, 1, 2]
         assert keys == (["e", "f"] if unknown is UnknownFields.ERROR else ["d", "e", "f"])
 
 

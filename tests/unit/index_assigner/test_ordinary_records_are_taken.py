@@ -37,7 +37,7 @@ from tidemark.record_formats.decode_protobuf import ProtobufDecoder
 from tidemark.record_formats.decoded_memory import MEMORY_MAX
 from tidemark.record_formats.decoder import RecordDecoder, RowTarget
 from tidemark.record_formats.plain_json import PlainJson
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 BYTES_MAX = 64 << 10
 COLUMNS = 8
@@ -159,7 +159,9 @@ def test_many_partitions_in_a_batch_make_no_row_too_large_for_a_message() -> Non
     values = [order(f"k{at}", day=day) for at, day in enumerate(days)]
     values[7] = order("k7", day=days[7], note="x" * limit)
     keyed = made_of.key_records(messages(*values))
-    assert [(each.position, each.reason) for each in keyed.refused] == [(7, Reason.RECORD_TOO_LARGE)]
+    assert [(each.position, each.reason) for each in keyed.refused] == [
+        (7, DeadLetterReason.RECORD_TOO_LARGE)
+    ]
     assert large_rows(keyed.rows, limit - MESSAGE_OVERHEAD_BYTES) == {}
     encoded = encode_lanes(keyed, 1 << 20, limit)
     assert encoded.refused == []

@@ -96,19 +96,19 @@ class Groups:
         self.values = SliceValues(self.table.storage, self.locations, ROWS, EVENT, AT, 1 << 20)
         self.deletes = SliceDeletes(self.table.storage, self.values, parts, bytes_max, self.clock)
 
-    def hides(self, **groups: int) -> list[bool]:
+    def is_masked_by_delete(self, **groups: int) -> list[bool]:
         """Keys with the file group that each is bound for, all with ordering value 15."""
         where: Any = np.array([self.locations.intern("p", file_id(n)) for n in groups.values()], np.int32)
         ordering = np.full(len(groups), 15)
-        found: list[bool] = self.deletes.hides(pa.array(list(groups)), where, ordering).tolist()
+        found: list[bool] = self.deletes.is_masked_by_delete(pa.array(list(groups)), where, ordering).tolist()
         return found
 
 
 def test_each_file_group_has_deletes_of_its_own() -> None:
     groups = Groups()
-    assert groups.hides(a=1, b=2, c=1, d=2) == [True, True, False, False]
-    assert groups.hides(a=2, b=1) == [False, False]
-    assert groups.hides(a=3) == [False], "nothing of this one is written yet"
+    assert groups.is_masked_by_delete(a=1, b=2, c=1, d=2) == [True, True, False, False]
+    assert groups.is_masked_by_delete(a=2, b=1) == [False, False]
+    assert groups.is_masked_by_delete(a=3) == [False], "nothing of this one is written yet"
     assert groups.deletes.files_read == 2
 
 
@@ -121,19 +121,19 @@ def test_the_value_of_a_delete_is_that_in_the_file_group_where_the_key_lived() -
 
 def test_what_was_read_is_read_again_after_half_the_time_to_live_and_after_another_writer() -> None:
     groups = Groups()
-    groups.hides(c=2)
+    groups.is_masked_by_delete(c=2)
     groups.table.commit_rows({}, {"c": 20})
     groups.values.forget()
     groups.clock.advance(TTL_MS / 2000)
-    assert groups.hides(c=2) == [False], "a tombstone tells of it as long as this is believed"
+    assert groups.is_masked_by_delete(c=2) == [False], "a tombstone tells of it as long as this is believed"
     groups.clock.advance(0.001)
-    assert groups.hides(c=2) == [True]
+    assert groups.is_masked_by_delete(c=2) == [True]
     groups = Groups()
-    groups.hides(c=2)
+    groups.is_masked_by_delete(c=2)
     groups.table.commit_rows({}, {"c": 20})
     groups.values.forget()
     groups.deletes.forget()
-    assert groups.hides(c=2) == [True]
+    assert groups.is_masked_by_delete(c=2) == [True]
 
 
 @settings(max_examples=150, deadline=None)
@@ -167,7 +167,7 @@ def test_however_short_tombstones_live_no_log_file_is_read_twice() -> None:
         groups.table.commit_rows({}, {f"k{number}": 20})
         groups.values.forget()
         groups.clock.advance(TTL_MS / 1000)
-        assert groups.hides(a=1, **{f"k{number}": 1}) == [True, True]
+        assert groups.is_masked_by_delete(a=1, **{f"k{number}": 1}) == [True, True]
         held = groups.locations.intern("p", file_id(1))
         [file_slice] = groups.values.slices_at([held])
         assert file_slice is not None
@@ -176,7 +176,7 @@ def test_however_short_tombstones_live_no_log_file_is_read_twice() -> None:
 
 def test_a_slice_whose_older_files_are_others_is_read_as_a_whole() -> None:
     groups = Groups()
-    assert groups.hides(a=1) == [True]
+    assert groups.is_masked_by_delete(a=1) == [True]
     groups.table.commit_rows({}, {"c": 20})
     [file_slice] = groups.values.slices_at([groups.locations.intern("p", file_id(1))])
     assert file_slice is not None
@@ -187,25 +187,25 @@ def test_a_slice_whose_older_files_are_others_is_read_as_a_whole() -> None:
     groups.table.commit_rows({}, {"d": 20})
     groups.values.forget()
     groups.clock.advance(TTL_MS / 1000)
-    assert groups.hides(a=1, d=1) == [False, True]
+    assert groups.is_masked_by_delete(a=1, d=1) == [False, True]
 
 
 def test_a_small_cache_reads_more_often_and_answers_alike() -> None:
     groups = Groups(bytes_max=1_000)
     for _ in range(3):
-        assert groups.hides(a=1) == [True]
-        assert groups.hides(b=2) == [True]
-        assert groups.hides(d=3) == [False]
+        assert groups.is_masked_by_delete(a=1) == [True]
+        assert groups.is_masked_by_delete(b=2) == [True]
+        assert groups.is_masked_by_delete(d=3) == [False]
         assert groups.deletes.nbytes <= 1_000
     assert groups.deletes.files_read > 2
     nothing = Groups(bytes_max=0)
-    assert nothing.hides(a=1, b=2) == [True, True]
+    assert nothing.is_masked_by_delete(a=1, b=2) == [True, True]
     assert nothing.deletes.nbytes == 0
 
 
 def test_where_deletes_leave_nothing_behind_no_file_is_read() -> None:
     groups = Groups(stay=False)
-    assert groups.hides(a=1, b=2) == [False, False]
+    assert groups.is_masked_by_delete(a=1, b=2) == [False, False]
     assert groups.deletes.files_read == 0
 
 
@@ -215,7 +215,7 @@ def test_a_log_file_that_was_compacted_away_makes_the_table_be_listed_anew() -> 
     for info in groups.table.storage.list("p"):
         if ".log." in info.name:
             groups.table.storage.delete(info.path)
-    assert groups.hides(a=1) == [False]
+    assert groups.is_masked_by_delete(a=1) == [False]
 
 
 class _CleanedWhileListed:

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.typed_status import typed_verification
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
@@ -40,6 +41,8 @@ STAT = {
 STOPPED = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken", 0)
 VERDICT = Verdict({"agrees": True, "differences": {}}, 2.0, 0)
 VERIFIED = {
+    "every_commits": 5,
+    "running": False,
     "last": {"seconds": 2.0, "agrees": True, "differences": {}, "error": None},
     "verified": {"epoch": 4, "as_of": "20130101000000000"},
 }
@@ -106,7 +109,7 @@ def writer() -> Metrics:
 def run(folder: Path) -> Metrics:
     """With all gauges, those of a verification among them."""
     made = RunMetrics(load_config(write_config(folder)), {}, {}, lambda _: None)
-    made._verification.show(VERIFIED)
+    made._verification.show(typed_verification(VERIFIED))
     return made._metrics
 
 

@@ -15,7 +15,7 @@ from tidemark.commit_coordinator.domain.membership import Member
 from tidemark.commit_coordinator.input.skips import _WAYS_ON, InputSkips
 from tidemark.commit_coordinator.input.stopped_lanes import (
     StoppedLanes,
-    stopped_documents,
+    stopped_states,
     stopped_warnings,
 )
 from tidemark.commit_coordinator.refusals import LaneNotStoppedError, SkipFailedError
@@ -25,6 +25,7 @@ from tidemark.index_assigner.slots.membership import _stopped_message
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
+from tidemark.table_status.warnings import WarningKind
 
 BROKEN = StoppedLane(Stage.SHUFFLE, "in:1", "in", 1, 7, StopReason.UNREADABLE, "broken zstd", 1_000)
 OTHER = StoppedLane(Stage.SHUFFLE, "in:0", "in", 0, 3, StopReason.UNREADABLE, "bad checksum", 2_000)
@@ -67,9 +68,10 @@ def test_the_coordinators_own_reason_goes_first_until_it_is_released() -> None:
     assert lanes.current() == [OTHER, recreated]
     lanes.release(Stage.SHUFFLE, "in:1")
     assert lanes.current() == [OTHER, BROKEN]
-    assert stopped_documents([OTHER])[0]["offset"] == 3
+    assert stopped_states([OTHER])[0].offset == 3
     (warning,) = stopped_warnings([BROKEN])
-    assert "in[1] is not read any further than offset 7 (unreadable): broken zstd" in warning
+    assert "in[1] is not read any further than offset 7 (unreadable): broken zstd" in warning.text
+    assert warning.kind is WarningKind.LANE_STOPPED
 
 
 def test_only_the_offset_at_which_a_lane_stands_can_be_skipped() -> None:

@@ -12,6 +12,7 @@ from prometheus_client import generate_latest
 
 from testing.clock import ManualClock
 from tests.unit.tidemark_cli.table_files import write_config
+from tests.unit.typed_status import IDLE, typed_status
 from tidemark.cli.run.run_metrics import RunMetrics
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.status.document import StatusSource
@@ -131,22 +132,14 @@ def test_run_keeps_what_it_showed_while_a_new_coordinator_takes_over(tmp_path: P
     metrics = RunMetrics(load_config(write_config(tmp_path)), {}, {}, lambda _: None)
 
     def told(term: int, epoch: int) -> dict[str, float]:
-        metrics._show(
-            {
-                "coordinator": {"term": term, "halted": None, "trouble": None},
-                "gave_up": [],
-                "stopped_lanes": [],
-                "last_commit": {"epoch": epoch},
-                "records": {
-                    "committed": {**dict.fromkeys(("input", "inserts", "updates", "deletes"), epoch * 10)}
-                    | dict.fromkeys(("moves", "superseded", "no_ops"), 0),
-                    "dead_letters": epoch,
-                },
-                "in_flight": {"bytes": 0},
-                "lag": None,
-                "verification": None,
-            }
-        )
+        committed = dict.fromkeys(("input", "inserts", "updates", "deletes"), epoch * 10)
+        document = {
+            **IDLE,
+            "coordinator": {**IDLE["coordinator"], "term": term},
+            "last_commit": {"epoch": epoch},
+            "records": {**IDLE["records"], "committed": committed, "dead_letters": epoch},
+        }
+        metrics._show(typed_status(document))
         return shown(metrics._metrics)
 
     first = told(4, 7)

@@ -15,7 +15,7 @@ from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.kafka.ports import Message
 
 ROW = {"id": "key-1", "region": "region-1", "ts": 5, "name": "a", "amount": 0.5}
@@ -33,7 +33,7 @@ def refusals(records: Sequence[KeyAndValue]) -> Counter[str]:
 def test_there_are_twenty_ways():
     assert len(WAYS) == 20
     assert len({spoil(dict(ROW)) for _, spoil in WAYS}) == 20
-    assert {reason for reason, _ in WAYS} <= {each.value for each in Reason}
+    assert {reason for reason, _ in WAYS} <= {each.value for each in DeadLetterReason}
 
 
 @pytest.mark.parametrize("number", range(20))

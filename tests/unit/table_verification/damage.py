@@ -33,7 +33,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
 from tidemark.hudi_format.metadata_table.record_index_codec import encode_values
 from tidemark.hudi_format.metadata_table.record_schema import metadata_record_schema
 from tidemark.hudi_format.metadata_table.snapshot import MetadataTableSnapshot
-from tidemark.hudi_format.model import InstantGenerator, RecordLocation
+from tidemark.hudi_format.model import InstantGenerator, RecordLocation, ShardId
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
@@ -69,7 +69,7 @@ class Damage:
         return int(record_index_shard(pa.array([key]), self.snapshot.num_shards)[0])
 
     def location_of(self, key: str) -> RecordLocation:
-        found = self.snapshot.shard(self.shard_of(key)).lookup(pa.array([key]))
+        found = self.snapshot.shard(ShardId(self.shard_of(key))).lookup(pa.array([key]))
         return found.locations[int(found.location_ids[0])]
 
     def index(self, key: str, location: RecordLocation | None, shard: int | None = None) -> str:
@@ -81,7 +81,7 @@ class Damage:
         shard = self.shard_of(key) if shard is None else shard
         instant = self.times.next()
         content = write_record_index_log(entries, instant)
-        log = record_index_log(instant, shard, len(content), len(locations), 1 - len(locations))
+        log = record_index_log(instant, ShardId(shard), len(content), len(locations), 1 - len(locations))
         publish_log(Unfenced(self.storage), log, content)
         return self.metadata_commit(instant, [], [log])
 
@@ -145,7 +145,7 @@ class Damage:
     @cached_property
     def _entries(self) -> list[RecordIndexEntries]:
         shards = range(self.snapshot.num_shards)
-        return [self.snapshot.shard(shard).entries().sorted_by_key() for shard in shards]
+        return [self.snapshot.shard(ShardId(shard)).entries().sorted_by_key() for shard in shards]
 
     def files(self, log: bool) -> list[str]:
         """Data files of the table, log files or base files."""

@@ -12,7 +12,7 @@ from tests.unit.tidemark_cli.table_files import existing_table, new_table, order
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
-from tidemark.hudi_format.model import RecordLocation
+from tidemark.hudi_format.model import RecordLocation, ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableType, update_properties
@@ -235,7 +235,9 @@ def test_spilled_keys_come_back_in_their_shards(tmp_path: Path):
         in_memory.add(part, number)
     assert list(tmp_path.glob("shard-*"))
     for shard in range(4):
-        rows = [each.sort_by("key") for each in (kept.rows_of(shard), in_memory.rows_of(shard))]
+        rows = [
+            each.sort_by("key") for each in (kept.rows_of(ShardId(shard)), in_memory.rows_of(ShardId(shard)))
+        ]
         assert rows[0].equals(rows[1])
         assert rows[0].num_rows > 200
         expected = record_index_shard(rows[0]["key"].combine_chunks().cast(pa.string()), 4)

@@ -34,7 +34,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.ledger_client.fold_reader import FoldReader
 from tidemark.ledger_client.topics import TopicNames
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.confluent.client import ConfluentKafkaClient
 from tidemark.stream_runtime.kafka.ports import Isolation, Message, TopicPartition
 
@@ -67,7 +67,9 @@ class Production:
         log.close()
         reader.close()
         message = Message("orders-in", 0, 0, b"k", b"{", (), 1_234)
-        (letter,) = dead_letters([message], [Refusal(0, Reason.NOT_JSON, "why")], names.dead_letter, 1 << 20)
+        (letter,) = dead_letters(
+            [message], [Refusal(0, DeadLetterReason.NOT_JSON, "why")], names.dead_letter, 1 << 20
+        )
         self.broker.produce(TopicPartition(names.dead_letter, 0), letter.key, letter.value, letter.headers)
 
     def records(self) -> int:

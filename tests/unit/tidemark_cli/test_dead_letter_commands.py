@@ -14,14 +14,14 @@ from tests.unit.commit_coordinator.admin_world import World
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter
-from tidemark.record_formats.refusals import Reason
+from tidemark.record_formats.refusals import DeadLetterReason
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World("orders", str(tmp_path / "table"))
     made.refuse(5)
-    made.refuse(2, Reason.MISSING_KEY)
+    made.refuse(2, DeadLetterReason.MISSING_KEY)
     yield made
     made.close()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client import generate_latest
 
+from tests.unit.typed_status import typed_verification
 from tidemark.cli.commands.admin import verified_line
 from tidemark.cli.run.verification_metrics import VerificationMetrics
 from tidemark.stream_runtime.metrics import Metrics
@@ -20,7 +21,7 @@ def shown(*documents: dict[str, Any] | None) -> list[str]:
     metrics = Metrics("run", "t")
     verification = VerificationMetrics(metrics)
     for document in documents:
-        verification.show(document)
+        verification.show(typed_verification(document))
     page = generate_latest(metrics.registry).decode().replace('{table="t"}', "").splitlines()
     return sorted(line.removeprefix("tidemark_run_") for line in page if line.startswith("tidemark_run_ver"))
 
@@ -28,6 +29,12 @@ def shown(*documents: dict[str, Any] | None) -> list[str]:
 def ended(agrees: bool | None, verified: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
     last = {"agrees": agrees, "seconds": 1.5, "differences": {}, "error": None, **more}
     return {"every_commits": 5, "running": False, "verified": verified, "last": last}
+
+
+def line_of(document: dict[str, Any]) -> str:
+    state = typed_verification(document)
+    assert state is not None
+    return verified_line(state)
 
 
 def test_no_gauge_exists_before_the_first_verdict() -> None:
@@ -58,9 +65,9 @@ def test_a_verification_without_a_verdict_leaves_the_last_one_standing() -> None
 
 def test_status_says_how_the_last_one_ended_and_up_to_where_all_agreed() -> None:
     waiting = {"every_commits": 5, "running": True, "verified": None, "last": None}
-    assert verified_line(waiting) == "not yet, every 5 commits"
+    assert line_of(waiting) == "not yet, every 5 commits"
     agreed = ended(True, {"as_of": "T1", "epoch": 9}, as_of="T1")
-    assert verified_line(agreed) == "as of T1: agrees, in 1.5 s; agreed up to epoch 9"
+    assert line_of(agreed) == "as of T1: agrees, in 1.5 s; agreed up to epoch 9"
     found = ended(False, {"as_of": "T1", "epoch": 9}, as_of="T2", differences=DIFFERENCES)
-    assert verified_line(found) == "as of T2: DOES NOT AGREE, in 1.5 s; agreed up to epoch 9"
-    assert verified_line(ended(None, None, as_of=None, error="busy")) == "as of -: undecided, in 1.5 s"
+    assert line_of(found) == "as of T2: DOES NOT AGREE, in 1.5 s; agreed up to epoch 9"
+    assert line_of(ended(None, None, as_of=None, error="busy")) == "as of -: undecided, in 1.5 s"

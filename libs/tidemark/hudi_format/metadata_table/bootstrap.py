@@ -26,7 +26,7 @@ from tidemark.hudi_format.metadata_table.file_ids import (
 from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
-from tidemark.hudi_format.model import InstantGenerator
+from tidemark.hudi_format.model import InstantGenerator, shard_ids
 from tidemark.hudi_format.properties import format_properties
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.storage.base import Storage, join_path
@@ -72,7 +72,7 @@ def bootstrap_metadata_table(
     table = properties[keys.NAME]
     _create(storage, f"{METADATA_TABLE_ROOT}/hoodie.properties", _metadata_properties(table))
     instants.observe(load_timeline(storage, METADATA_TABLE_ROOT).times())
-    shards = [] if partitioned else [record_index_file_id(shard) for shard in range(num_shards)]
+    shards = [] if partitioned else [record_index_file_id(shard) for shard in shard_ids(num_shards)]
     times = completions or [instants.next(), instants.next()]
     for number, (partition, file_ids) in enumerate(
         ((FILES_PARTITION, [FILES_FILE_ID]), (RECORD_INDEX_PARTITION, shards))

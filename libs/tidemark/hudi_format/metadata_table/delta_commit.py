@@ -34,6 +34,7 @@ from tidemark.hudi_format.metadata_table.file_ids import (
 from tidemark.hudi_format.metadata_table.files_partition import FILES_PARTITION, FileChange, write_files_log
 from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_PARTITION
 from tidemark.hudi_format.metadata_table.record_schema import commit_schema
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.publication.port import Publisher
 from tidemark.hudi_format.publication.tickets import Lease
 from tidemark.hudi_format.storage.base import join_path, name_of
@@ -71,7 +72,7 @@ def record_index_log(
     instant: str, shard: int, size: int, upserts: int, deletes: int, partition_path: str | None = None
 ) -> MetadataLogFile:
     """The log file of a shard in the deltacommit of `instant`; `partition_path` for a partitioned index."""
-    file_id = record_index_file_id(shard, partition_path)
+    file_id = record_index_file_id(ShardId(shard), partition_path)
     name = str(LogFileName(file_id, instant, _LOG_VERSION, f"{shard}-0-0"))
     return MetadataLogFile(RECORD_INDEX_PARTITION, file_id, name, size, upserts, deletes)
 

@@ -16,6 +16,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from tidemark.hudi_format.errors import CorruptFileError, UnsupportedTableError
+from tidemark.hudi_format.model import ShardId
 
 METADATA_TABLE_PATH: Final = ".hoodie/metadata"
 FILES_FILE_ID: Final = "files-0000-0"
@@ -29,7 +30,7 @@ class RecordIndexFileId:
     """The parts of a record index file id; `partition_path` is None in a global index."""
 
     partition_path: str | None
-    shard: int
+    shard: ShardId
 
     def __str__(self) -> str:
         if self.partition_path is None:
@@ -37,7 +38,7 @@ class RecordIndexFileId:
         return f"record-index-{escape_partition(self.partition_path)}-{self.shard:04d}-0"
 
 
-def record_index_file_id(shard: int, partition_path: str | None = None) -> str:
+def record_index_file_id(shard: ShardId, partition_path: str | None = None) -> str:
     """The file id of a shard; `partition_path` for a partitioned index, '' for a table without partitions."""
     if not 0 <= shard < SHARDS_MAX:
         raise UnsupportedTableError(f"shard {shard} is not in 0 to {SHARDS_MAX - 1}", "Use fewer shards")
@@ -50,7 +51,7 @@ def parse_record_index_file_id(file_id: str) -> RecordIndexFileId:
     if match is None:
         raise CorruptFileError(f"file group {file_id!r} does not belong in the record index")
     escaped = match["partition"]
-    return RecordIndexFileId(None if escaped is None else unquote(escaped), int(match["shard"]))
+    return RecordIndexFileId(None if escaped is None else unquote(escaped), ShardId(int(match["shard"])))
 
 
 def escape_partition(partition_path: str) -> str:

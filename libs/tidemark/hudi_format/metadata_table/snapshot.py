@@ -29,6 +29,7 @@ from tidemark.hudi_format.metadata_table.record_index import RECORD_INDEX_FOLDER
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
 from tidemark.hudi_format.metadata_table.shard_changes import ShardChanges
 from tidemark.hudi_format.metadata_table.validity import InstantValidity
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.storage.base import Storage, join_path
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Timeline, load_timeline
 
@@ -137,7 +138,7 @@ class MetadataTableSnapshot:
         """Number of shards of a data partition in a partitioned index (None: of the global index)."""
         return len(self._shards.get(partition_path, ()))
 
-    def shard(self, number: int, partition_path: str | None = None) -> ShardSnapshot:
+    def shard(self, number: ShardId, partition_path: str | None = None) -> ShardSnapshot:
         """Shard `number` of the global index, or of a data partition's part of a partitioned one."""
         of_partition = self._shards.get(partition_path, [])
         if not 0 <= number < len(of_partition):

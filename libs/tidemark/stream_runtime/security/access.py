@@ -17,11 +17,11 @@ from typing import Final
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.security.errors import Denial, DeniedError
 from tidemark.stream_runtime.security.refused_calls import RefusedCalls
-from tidemark.stream_runtime.security.roles import EVERYTHING, METHOD_ROLES, Caller, Role, is_allowed
+from tidemark.stream_runtime.security.roles import ALL_ROLES, METHOD_ROLES, Caller, Role, is_allowed
 from tidemark.stream_runtime.security.tokens import AccessList
 
 LOG_EVERY_S: Final = 10.0
-ANYBODY: Final = Caller("anybody", EVERYTHING)
+ANYBODY: Final = Caller("anybody", ALL_ROLES)
 _log = logging.getLogger("tidemark.security")
 
 
@@ -64,7 +64,7 @@ class AccessControl:
                 )
             return holder
         if self._any_certificate and certificate_names:
-            return Caller(next(iter(certificate_names)), EVERYTHING)
+            return Caller(next(iter(certificate_names)), ALL_ROLES)
         owner = known.owner(certificate_names)
         if owner is None:
             raise DeniedError(

@@ -14,7 +14,7 @@ from typing import Final
 from tidemark.config.model import TableConfigFile
 from tidemark.stream_runtime.ids import IdSource
 from tidemark.stream_runtime.security.errors import SecurityConfigError
-from tidemark.stream_runtime.security.roles import EVERYTHING
+from tidemark.stream_runtime.security.roles import ALL_ROLES
 from tidemark.stream_runtime.security.secret_file import create_secret, read_secret
 from tidemark.stream_runtime.security.tokens import AccessList, new_token, parse_access_list, token_line
 
@@ -53,6 +53,6 @@ def with_local_token(configured: AccessList, state: Path) -> AccessList:
         token = read_secret(path, "security.token").decode("ascii").strip()
     except (SecurityConfigError, UnicodeDecodeError):
         return configured
-    line = token_line(token, EVERYTHING, "tidemark-run")
+    line = token_line(token, ALL_ROLES, "tidemark-run")
     local = parse_access_list(line, str(path)).by_digest
     return AccessList((*configured.by_digest, *local), configured.by_certificate)

@@ -31,7 +31,7 @@ GRANTS: Final[Mapping[Role, frozenset[Role]]] = MappingProxyType(
         Role.SERVICE: frozenset({Role.SERVICE}),
     }
 )
-EVERYTHING: Final = frozenset(Role)
+ALL_ROLES: Final = frozenset(Role)
 
 
 class Caller(NamedTuple):

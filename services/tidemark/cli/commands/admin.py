@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemark.console.arguments import Commands, add_command, duration
@@ -11,6 +11,8 @@ from tidemark.console.output import Output, columns, printable
 
 if TYPE_CHECKING:
     from tidemark.config.run_file import RunFile
+    from tidemark.table_status.status import Status, TableServices, VerificationState
+    from tidemark.table_status.warnings import StatusWarning
 
 _FLUSH_MS: Final = 60_000
 
@@ -66,24 +68,34 @@ def run_flush(options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
-    """Prints the coordinator's document, or a page made of it."""
+    """Prints the coordinator's document, or a page made of what it says."""
     from tidemark.config import load_config
     from tidemark.config.run_file import read_run_file
     from tidemark.console.admin_client import connect
 
     with connect(options.config) as client:
-        document = client.status()
-    add_run(document, read_run_file(load_config(options.config).state.path))
-    Output(options.json).answer(document, status_lines(document))
+        status, document = client.typed_status()
+    running = read_run_file(load_config(options.config).state.path)
+    add_run(document, running)
+    Output(options.json).answer(document, status_lines(status, run_warnings(running)))
     return 0
 
 
 def add_run(document: dict[str, Any], running: RunFile | None) -> None:
     """Adds what `tidemark run` on this machine says of its services; without one, `run` is None."""
     document["run"] = None if running is None else {"stopped": running.stopped, "failing": running.failing}
-    if running is not None:
-        troubles = {**running.failing, **running.stopped}
-        document["warnings"] += [f"tidemark run: {role} {text}" for role, text in troubles.items()]
+    document["warnings"] += [each.text for each in run_warnings(running)]
+
+
+def run_warnings(running: RunFile | None) -> list[StatusWarning]:
+    """Of services that `tidemark run` starts again and again, or no longer."""
+    from tidemark.table_status.warnings import StatusWarning, WarningKind
+
+    troubles = {} if running is None else {**running.failing, **running.stopped}
+    return [
+        StatusWarning(WarningKind.SERVICE_ENDED, f"tidemark run: {role} {text}")
+        for role, text in troubles.items()
+    ]
 
 
 def run_lookup(options: argparse.Namespace) -> int:
@@ -128,86 +140,86 @@ def run_resume(options: argparse.Namespace) -> int:
     return 0
 
 
-def status_lines(document: dict[str, Any]) -> Iterator[str]:
-    """The page of `tidemark status`."""
-    coordinator, last, flight = document["coordinator"], document["last_commit"], document["in_flight"]
-    yield f"table         {document['table']}  {document['path']}"
-    doing = coordinator["doing"] + (f" ({coordinator['waiting_for']})" if coordinator["waiting_for"] else "")
-    yield f"coordinator   term {coordinator['term']}, generation {coordinator['generation']}, {doing}"
-    for stage, members in document["services"].items():
+def status_lines(status: Status, of_run: Sequence[StatusWarning] = ()) -> Iterator[str]:
+    """The page of `tidemark status`; `of_run`: what this machine adds to the coordinator's warnings."""
+    coordinator, last, flight = status.coordinator, status.last_commit, status.in_flight
+    yield f"table         {status.table}  {status.path}"
+    doing = coordinator.doing + (f" ({coordinator.waiting_for})" if coordinator.waiting_for else "")
+    yield f"coordinator   term {coordinator.term}, generation {coordinator.generation}, {doing}"
+    for stage, members in (("shuffle", status.services.shuffle), ("assign", status.services.assign)):
         for member in members:
-            lanes = ", ".join(member["lanes"]) or "none"
-            yield f"{stage:<13} slot {member['slot']} at {member['address']}: lanes {lanes}"
-            yield from _figures(member["figures"])
+            lanes = ", ".join(member.lanes) or "none"
+            yield f"{stage:<13} slot {member.slot} at {member.address}: lanes {lanes}"
+            yield from _figures(member.figures)
         if not members:
             yield f"{stage:<13} nobody"
-    writer = document["writer"]
-    asked = f"{writer['process']}, asked {writer['asked']} times"
-    yield f"writer        {asked if writer['asked'] else 'has not asked for work yet'}"
-    paused = document["paused"]
-    if paused["paused"]:
-        yield f"paused        {paused['reason']}"
-    yield f"last commit   epoch {last['epoch']}, instant {last['instant'] or '-'}"
-    if flight["epoch"] is not None:
-        waits = ", ".join(flight["not_reported"]) or "nobody"
+    asked = f"{status.writer.process}, asked {status.writer.asked} times"
+    yield f"writer        {asked if status.writer.asked else 'has not asked for work yet'}"
+    if status.paused.paused:
+        yield f"paused        {status.paused.reason}"
+    yield f"last commit   epoch {last.epoch}, instant {last.instant or '-'}"
+    if flight.epoch is not None:
+        waits = ", ".join(flight.not_reported) or "nobody"
         yield (
-            f"in flight     epoch {flight['epoch']} attempt {flight['attempt']}, {flight['age_ms']} ms, "
+            f"in flight     epoch {flight.epoch} attempt {flight.attempt}, {flight.age_ms} ms, "
             f"waits for {waits}"
         )
-    if (blocker := document["open_transaction"]) is not None:
+    if (blocker := status.open_transaction) is not None:
         yield (
-            f"open          transaction of {blocker['stage']} slot {blocker['slot']} "
-            f"({blocker['process'] or 'nobody'}) since {blocker['age_ms']} ms: readers wait for its end"
+            f"open          transaction of {blocker.stage} slot {blocker.slot} "
+            f"({blocker.process or 'nobody'}) since {blocker.age_ms} ms: readers wait for its end"
         )
-    lag, records = document["lag"], document["records"]
-    if lag is None:
-        reason = next((each["reason"] for each in document["missing"] if each["part"] == "lag"), "")
-        yield f"lag           unknown: {printable(reason)}"
-    else:
-        yield (
-            f"lag           {lag['input_offsets_not_shuffled']} input offsets not shuffled, "
-            f"{lag['input_offsets_not_committed']} not committed"
-        )
-    committed = records["committed"]
+    yield _lag_line(status)
+    committed = status.records.committed
     yield (
-        f"records       {committed['input']} committed ({committed['inserts']} inserts, "
-        f"{committed['updates']} updates, {committed['deletes']} deletes, "
-        f"{committed['superseded']} superseded, {committed['no_ops']} no-ops)"
+        f"records       {committed.input} committed ({committed.inserts} inserts, "
+        f"{committed.updates} updates, {committed.deletes} deletes, "
+        f"{committed.superseded} superseded, {committed.no_ops} no-ops)"
     )
-    yield f"dead letters  {records['dead_letters']}"
-    refused = {reason: count for reason, count in document.get("refused_calls", {}).items() if count}
+    yield f"dead letters  {status.records.dead_letters}"
+    refused = {reason: count for reason, count in status.refused_calls.items() if count}
     if refused:
         shown = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in refused.items())
         yield f"refused       {shown} (calls since the coordinator's start)"
-    if document["verification"] is not None:
-        yield f"verified      {verified_line(document['verification'])}"
-    yield from _table_services(document["table_services"])
-    for warning in document["warnings"]:
-        yield f"WARNING       {warning}"
+    if status.verification is not None:
+        yield f"verified      {verified_line(status.verification)}"
+    yield from _table_services(status.table_services)
+    for warning in (*status.warnings, *of_run):
+        yield f"WARNING       {warning.text}"
 
 
-def _table_services(services: dict[str, Any]) -> Iterator[str]:
-    if "run_by" not in services:
+def _lag_line(status: Status) -> str:
+    lag = status.lag
+    if lag is None:
+        reason = next((each.reason for each in status.missing if each.part == "lag"), "")
+        return f"lag           unknown: {printable(reason)}"
+    return (
+        f"lag           {lag.input_offsets_not_shuffled} input offsets not shuffled, "
+        f"{lag.input_offsets_not_committed} not committed"
+    )
+
+
+def _table_services(services: TableServices) -> Iterator[str]:
+    if services.table is None or services.metadata_table is None:
         return
-    yield f"services      nothing is scheduled here: compaction and cleaning are {services['run_by']}'s"
-    for key in ("table", "metadata_table"):
-        found = services[key]
-        pending = f", pending {', '.join(found['pending'])}" if found["pending"] else ""
-        compaction, clean = found["last_compaction"] or "never seen", found["last_clean"] or "never seen"
+    yield f"services      nothing is scheduled here: compaction and cleaning are {services.run_by}'s"
+    for name, found in (("table", services.table), ("metadata table", services.metadata_table)):
+        pending = f", pending {', '.join(found.pending)}" if found.pending else ""
+        compaction, clean = found.last_compaction or "never seen", found.last_clean or "never seen"
         yield (
-            f"              {key.replace('_', ' ')}: last compaction {compaction}, last clean {clean}, "
-            f"{found['timeline_files']} timeline files{pending}"
+            f"              {name}: last compaction {compaction}, last clean {clean}, "
+            f"{found.timeline_files} timeline files{pending}"
         )
 
 
-def verified_line(verification: dict[str, Any]) -> str:
+def verified_line(verification: VerificationState) -> str:
     """How the last verification ended, and up to where the table was found to agree."""
-    last, verified = verification["last"], verification["verified"]
+    last, verified = verification.last, verification.verified
     if last is None:
-        return f"not yet, every {verification['every_commits']} commits"
-    how = {True: "agrees", False: "DOES NOT AGREE", None: "undecided"}[last["agrees"]]
-    until = f"; agreed up to epoch {verified['epoch']}" if verified is not None else ""
-    return f"as of {last['as_of'] or '-'}: {how}, in {last['seconds']} s{until}"
+        return f"not yet, every {verification.every_commits} commits"
+    how = {True: "agrees", False: "DOES NOT AGREE", None: "undecided"}[last.agrees]
+    until = f"; agreed up to epoch {verified.epoch}" if verified is not None else ""
+    return f"as of {last.as_of or '-'}: {how}, in {last.seconds} s{until}"
 
 
 def _figures(figures: dict[str, float]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import ssl
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
@@ -31,6 +31,7 @@ from tidemark.stream_runtime.security.listening import ListenError, is_loopback
 from tidemark.stream_runtime.security.local_token import own_token
 from tidemark.stream_runtime.security.server import server_security
 from tidemark.stream_runtime.service_http import start_guarded_server
+from tidemark.table_status.status import Status
 
 _EVERY_S: Final = 2.0
 _TIMEOUT_S: Final = 2.0
@@ -111,33 +112,32 @@ class RunMetrics:
                 for role, process in self._processes.items():
                     self._starts.labels(role).set(process.starts)
                 try:
-                    document = client.status(_TIMEOUT_S)
+                    status, _ = client.typed_status(_TIMEOUT_S)
                 except TidemarkError:
                     self._up.set(0)
                     continue
-                self._show(document)
-                if not told and document["coordinator"]["term"] >= 0:
+                self._show(status)
+                if not told and status.coordinator.term >= 0:
                     told = True
                     self._say(f"serving table {self._config.table.name}: Ctrl-C stops")
 
-    def _show(self, document: Mapping[str, Any]) -> None:
+    def _show(self, status: Status) -> None:
         self._up.set(1)
-        coordinator = document["coordinator"]
-        if coordinator["term"] < 0:
+        coordinator, records = status.coordinator, status.records
+        if coordinator.term < 0:
             # It has not read the table's state yet: its zeros say nothing.
             return
-        self._halted.set(bool(coordinator["halted"] or coordinator["trouble"] or document["gave_up"]))
-        self._epoch.set(document["last_commit"]["epoch"])
-        records = document["records"]
+        self._halted.set(bool(coordinator.halted or coordinator.trouble or status.gave_up))
+        self._epoch.set(status.last_commit.epoch)
         for outcome in _RECORDS:
-            self._records.labels(outcome).set(records["committed"][outcome])
-        self._dead.set(records["dead_letters"])
-        self._uncommitted.set(document["in_flight"]["bytes"])
+            self._records.labels(outcome).set(getattr(records.committed, outcome))
+        self._dead.set(records.dead_letters)
+        self._uncommitted.set(status.in_flight.bytes)
         # Unknown is not zero: while Kafka does not say, there is no such figure.
-        lag = document["lag"] or {}
-        self._lag.labels("shuffle").set(lag.get("input_offsets_not_shuffled", math.nan))
-        self._lag.labels("commit").set(lag.get("input_offsets_not_committed", math.nan))
-        self._verification.show(document["verification"])
+        lag = status.lag
+        self._lag.labels("shuffle").set(lag.input_offsets_not_shuffled if lag is not None else math.nan)
+        self._lag.labels("commit").set(lag.input_offsets_not_committed if lag is not None else math.nan)
+        self._verification.show(status.verification)
 
 
 def scrape(address: Address, token: str | None = None, https: ssl.SSLContext | None = None) -> bytes | None:

@@ -5,13 +5,11 @@ They exist from the first verdict on: a gauge that nobody has set would read 0, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from prometheus_client import Gauge
 
 from tidemark.hudi_format.model import instant_to_ms
 from tidemark.stream_runtime.metrics import Metrics
+from tidemark.table_status.status import VerificationState
 
 
 class VerificationMetrics:
@@ -21,19 +19,19 @@ class VerificationMetrics:
         self._metrics = metrics
         self._gauges: dict[str, Gauge] = {}
 
-    def show(self, verification: Mapping[str, Any] | None) -> None:
+    def show(self, verification: VerificationState | None) -> None:
         """A verification without a verdict changes only how long it took."""
-        last = verification["last"] if verification is not None else None
+        last = verification.last if verification is not None else None
         if verification is None or last is None:
             return
-        self._set("verify_duration_seconds", "How long the last verification took", last["seconds"])
-        if last["agrees"] is not None:
-            differences = sum(each["count"] for each in last["differences"].values())
-            self._set("verify_agrees", "1 when the last verification found no difference", last["agrees"])
+        self._set("verify_duration_seconds", "How long the last verification took", last.seconds)
+        if last.agrees is not None:
+            differences = sum(each.count for each in last.differences.values())
+            self._set("verify_agrees", "1 when the last verification found no difference", last.agrees)
             self._set("verify_differences", "Differences that the last verification found", differences)
-        if (verified := verification["verified"]) is not None:
-            self._set("verified_epoch", "Newest epoch that was verified", verified["epoch"] or 0)
-            seconds = instant_to_ms(verified["as_of"]) / 1000 if verified["as_of"] else 0
+        if (verified := verification.verified) is not None:
+            self._set("verified_epoch", "Newest epoch that was verified", verified.epoch or 0)
+            seconds = instant_to_ms(verified.as_of) / 1000 if verified.as_of else 0
             self._set(
                 "verified_instant_seconds", "Completion time of the newest commit that was verified", seconds
             )

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import count
 from typing import Final, TypeVar
 
-from tidemark.commit_coordinator.calls.inbox import HurryUp, Inbox
+from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.refusals import LaneStoppedError
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane
@@ -58,7 +58,7 @@ class FlushWait:
         deadline = Deadline(self._clock, timeout_s)
         targets = _answered(self._targets, deadline)
         for turn in count():
-            self._inbox.put(HurryUp())
+            self._inbox.put(FlushNow())
             wait_s = min(_HURRY_EVERY_S, deadline.remaining_s)
             view = self._board.wait_until(partial(_reached, targets), wait_s)
             if view is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
@@ -17,30 +17,12 @@ from tidemark.ledger_client.dead_letters import DeadLetter, LetterFilter, origin
 from tidemark.ledger_client.served_by import Served
 from tidemark.stream_runtime.kafka.ports import Message
 
-_RANGES: Final = ("keyed_offsets", "source_offsets")
-
 
 def served_message(served: Served) -> pb.ServesResponse:
     """What is served, and where it lies."""
     at = served.location
     location = pb.TableLocation(path=at.path, file=at.file, identity=at.identity) if at is not None else None
     return pb.ServesResponse(path=served.path, served_by=served.owner, location=location)
-
-
-def status_message(document: Mapping[str, Any]) -> pb.Status:
-    """Of the document of `tidemark status`."""
-    wanted = {name: document[name] for name in pb.Status.DESCRIPTOR.fields_by_name if name in document}
-    return ParseDict(wanted, pb.Status(), ignore_unknown_fields=True)
-
-
-def epoch_message(document: Mapping[str, Any]) -> pb.Epoch:
-    """Of the document of `tidemark epoch show`."""
-    ranges = {
-        name: {lane: {"first": first, "next": following} for lane, (first, following) in found.items()}
-        for name in _RANGES
-        if (found := document.get(name)) is not None
-    }
-    return ParseDict({**document, **ranges}, pb.Epoch(), ignore_unknown_fields=True)
 
 
 def table_message(document: Mapping[str, Any]) -> pb.Table:

@@ -18,9 +18,7 @@ from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.flush import FlushWait, HoldsRecords, Targets
 from tidemark.commit_coordinator.admin.limits import SKIP_S
 from tidemark.commit_coordinator.admin.messages import (
-    epoch_message,
     served_message,
-    status_message,
     table_message,
 )
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
@@ -42,6 +40,9 @@ from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 from tidemark.stream_runtime.rpc.interceptors import left_s
+from tidemark.table_status.documents import epoch_document, status_document
+from tidemark.table_status.messages import epoch_message, status_message
+from tidemark.table_status.status import Status
 
 KEYS_MAX: Final = 10_000
 EPOCHS_DEFAULT: Final = 20
@@ -64,7 +65,7 @@ class AdminSources:
     board: ViewBoard
     history: EpochHistory
     inbox: Inbox
-    status: Callable[[float], dict[str, Any]]
+    status: Callable[[float], Status]
     targets: Targets
     holds_records: HoldsRecords
     stopped_lanes: Callable[[], Sequence[StoppedLane]]
@@ -100,8 +101,8 @@ class AdminService(rpc.AdminServicer):
     def Status(self, request: pb.StatusRequest, _: object) -> pb.StatusResponse:  # noqa: N802
         self._check_table(request.table)
         # Kafka may be silent: the caller hears the rest before it gives up.
-        document = self._from.status(max(left_s(ASK_S + ANSWER_S) - ANSWER_S, 0.1))
-        return pb.StatusResponse(json=json.dumps(document), status=status_message(document))
+        status = self._from.status(max(left_s(ASK_S + ANSWER_S) - ANSWER_S, 0.1))
+        return pb.StatusResponse(json=json.dumps(status_document(status)), status=status_message(status))
 
     def Flush(self, request: pb.FlushRequest, _: object) -> pb.FlushResponse:  # noqa: N802
         self._check_table(request.table)
@@ -124,10 +125,15 @@ class AdminService(rpc.AdminServicer):
         if token and not (token.isascii() and token.isdigit() and len(token) < 20):
             raise BadRequestError("page_token", "page_token is none that an answer of this call had")
         held = self._from.history.newest(EPOCHS_MAX)
-        fitting = [epoch for epoch in held if not token or epoch["epoch"] < int(token)]
+        instants = frozenset(request.instants)
+        fitting = [
+            epoch
+            for epoch in held
+            if (not token or epoch.epoch < int(token)) and (not instants or epoch.instant in instants)
+        ]
         answer, held_bytes = pb.ListEpochsResponse(), 0
         for epoch in fitting[:size]:
-            text, typed = json.dumps(epoch), epoch_message(epoch)
+            text, typed = json.dumps(epoch_document(epoch)), epoch_message(epoch)
             held_bytes += len(text) + typed.ByteSize()
             if answer.json and held_bytes > PAGE_BYTES_MAX:
                 break
@@ -142,7 +148,7 @@ class AdminService(rpc.AdminServicer):
         found = self._from.history.show(request.epoch)
         if found is None:
             raise EpochUnknownError(request.epoch)
-        return pb.ShowEpochResponse(json=json.dumps(found), epoch=epoch_message(found))
+        return pb.ShowEpochResponse(json=json.dumps(epoch_document(found)), epoch=epoch_message(found))
 
     def RetryEpoch(  # noqa: N802
         self, request: pb.RetryEpochRequest, _: object

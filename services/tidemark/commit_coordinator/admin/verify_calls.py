@@ -52,12 +52,12 @@ class VerifyCalls:
     def last(self) -> pb.LastVerificationResponse:
         """The last one, whoever asked for it, and the last that agreed."""
         last, standing = self._verification.last, self._verification.standing()
-        agreed = standing["verified"]
+        agreed = standing.verified
         return pb.LastVerificationResponse(
             last=None if last is None else verification_message(last),
-            agreed_as_of=(agreed["as_of"] or "") if agreed else "",
-            agreed_epoch=(agreed["epoch"] or 0) if agreed else 0,
-            is_running=standing["running"],
-            every_commits=standing["every_commits"],
-            commits_since=standing["commits_since"],
+            agreed_as_of=(agreed.as_of or "") if agreed else "",
+            agreed_epoch=(agreed.epoch or 0) if agreed else 0,
+            is_running=standing.running,
+            every_commits=standing.every_commits,
+            commits_since=standing.commits_since,
         )

@@ -16,7 +16,7 @@ _FRESH_MS: Final = 600_000
 
 
 @dataclass(frozen=True)
-class Farewell:
+class TerminalFailure:
     """Said by a process of the stage at ``at_ms`` (epoch milliseconds)."""
 
     stage: Stage
@@ -25,20 +25,20 @@ class Farewell:
     at_ms: int
 
 
-class Farewells:
+class TerminalFailures:
     """Thread-safe; the newest ``_KEPT_MAX``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._said: deque[Farewell] = deque(maxlen=_KEPT_MAX)
+        self._said: deque[TerminalFailure] = deque(maxlen=_KEPT_MAX)
 
     def say(self, stage: Stage, process_id: str, reason: str) -> None:
         """A process left and will not come back by itself."""
         with self._lock:
-            self._said.append(Farewell(stage, process_id, reason, self._clock.now_ms()))
+            self._said.append(TerminalFailure(stage, process_id, reason, self._clock.now_ms()))
 
-    def current(self, is_manned: Callable[[Stage], bool]) -> list[Farewell]:
+    def current(self, is_manned: Callable[[Stage], bool]) -> list[TerminalFailure]:
         """Those of the last ten minutes, and all of a stage that nobody has joined since."""
         fresh_ms = self._clock.now_ms() - _FRESH_MS
         with self._lock:

@@ -21,7 +21,7 @@ class PauseTagging:
 
 
 @dataclass(frozen=True)
-class HurryUp:
+class FlushNow:
     """Plan the next epoch now instead of at the end of its interval."""
 
 
@@ -43,7 +43,7 @@ class RetryEpoch:
     epoch: int
 
 
-Request: TypeAlias = PauseTagging | HurryUp | WantRewind | RetryEpoch
+Request: TypeAlias = PauseTagging | FlushNow | WantRewind | RetryEpoch
 
 
 class InboxFullError(CoordinatorError):

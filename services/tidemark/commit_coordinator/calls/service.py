@@ -34,10 +34,11 @@ _WAIT_MS_MAX = 30_000
 _STAGES: dict[int, Stage] = {int(pb.STAGE_SHUFFLE): Stage.SHUFFLE, int(pb.STAGE_ASSIGN): Stage.ASSIGN}
 
 
-class WrongTableError(CoordinatorError):
+class OtherTableError(CoordinatorError):
     """The caller's configuration names another table than the one this coordinator serves."""
 
     kind = ErrorKind.INVALID
+    error_reason = "WRONG_TABLE"
 
 
 class NotReadyError(CoordinatorError):
@@ -103,7 +104,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
     def Join(self, request: pb.JoinRequest, _: object) -> pb.JoinResponse:  # noqa: N802 - gRPC's name
         self._check_table(request.table)
         if request.protocol_version != self._facts.protocol_version:
-            raise WrongTableError(
+            raise OtherTableError(
                 f"{request.process_id} speaks protocol {request.protocol_version}, the coordinator "
                 f"{self._facts.protocol_version}: run the same Tidemark version everywhere"
             )
@@ -213,7 +214,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def _check_table(self, table: str) -> None:
         if table != self._facts.table:
-            raise WrongTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")
+            raise OtherTableError(f"this coordinator serves table {self._facts.table!r}, not {table!r}")
         if not self._ready():
             raise NotReadyError("the coordinator is taking over: ask again")
 
@@ -252,7 +253,7 @@ def stopped_lane(stage: Stage, message: pb.StoppedLane) -> StoppedLane:
 
 def _stage(value: int) -> Stage:
     if value not in _STAGES:
-        raise WrongTableError(f"stage {value} is not known")
+        raise OtherTableError(f"stage {value} is not known")
     return _STAGES[value]
 
 

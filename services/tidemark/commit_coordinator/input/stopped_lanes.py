@@ -9,15 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from tidemark.epoch_protocol.entries import Stage
 from tidemark.epoch_protocol.stopped_lanes import StoppedLane
 from tidemark.stream_runtime.clock import Clock
+from tidemark.table_status.status import StoppedLaneState
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
-STANDS_STILL: Final = "input stands still: "
 _REMEMBERED_MS: Final = 600_000
 
 
@@ -76,11 +77,16 @@ class StoppedLanes:
             del self._seen[place]
 
 
-def stopped_documents(stopped: Iterable[StoppedLane]) -> list[dict[str, Any]]:
-    """For `tidemark status --json`."""
-    return [msgspec.to_builtins(each) for each in stopped]
+def stopped_states(stopped: Iterable[StoppedLane]) -> list[StoppedLaneState]:
+    """For status."""
+    return [msgspec.convert(each, StoppedLaneState, from_attributes=True) for each in stopped]
 
 
-def stopped_warnings(stopped: Iterable[StoppedLane]) -> list[str]:
+def stopped_warnings(stopped: Iterable[StoppedLane]) -> list[StatusWarning]:
     """For people: which topic, partition and offset, and why."""
-    return [f"{STANDS_STILL}{each.sentence()}" for each in stopped]
+    return [stands_still(each.sentence()) for each in stopped]
+
+
+def stands_still(text: str) -> StatusWarning:
+    """Of a lane, or of all lanes of a topic."""
+    return StatusWarning(WarningKind.LANE_STOPPED, f"input stands still: {text}")

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import grpc
 
 from tidemark.commit_coordinator.input.starts import record_input_starts
-from tidemark.commit_coordinator.input.stopped_lanes import STANDS_STILL
+from tidemark.commit_coordinator.input.stopped_lanes import stands_still
 from tidemark.config import InputPartitioning, TableConfigFile
 from tidemark.epoch_protocol.input_topics import (
     INPUT_TOPICS_PATH,
@@ -38,6 +38,8 @@ from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.storage.documents import read_document
 from tidemark.stream_runtime.kafka.ports import Admin, KafkaError
 from tidemark.stream_runtime.rpc.errors import StatusError
+from tidemark.table_status.status import InputTopicState
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 LOOK_EVERY_S: Final = 3.0
 _log = logging.getLogger("tidemark.coordinator")
@@ -192,32 +194,29 @@ class InputWatch:
             _log.warning("input topic %s is accepted: %s", name, taken)
             return taken, taken.incarnation != topic.incarnation
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[StatusWarning]:
         """For `tidemark status`."""
         view = self.view
-        found = [f"{STANDS_STILL}{stop.text}" for stop in view.stopped.values()]
+        found = [stands_still(stop.text) for stop in view.stopped.values()]
         if self._config.table.ordering is None:
             found += [
-                f"input topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, "
-                "and the table has no ordering field: producers put keys into other partitions since, so a "
-                "late event in the former partition may be applied after a newer one. Check the keys that "
-                f"changed around that time, then `tidemark input accept-topic {name}` ends this warning"
+                StatusWarning(WarningKind.TOPIC_GREW, _grew(name, topic))
                 for name, topic in view.topics.items()
                 if topic.has_grown and name not in view.stopped
             ]
         return found
 
-    def document(self) -> dict[str, dict[str, object]]:
+    def states(self) -> dict[str, InputTopicState]:
         """Per topic, for `tidemark status`."""
         view = self.view
         return {
-            name: {
-                "partitions": topic.partitions,
-                "partitions_before": topic.partitions_before,
-                "id": topic.id,
-                "incarnation": topic.incarnation,
-                "stopped": view.stopped[name].text if name in view.stopped else None,
-            }
+            name: InputTopicState(
+                topic.partitions,
+                topic.partitions_before,
+                topic.id,
+                topic.incarnation,
+                view.stopped[name].text if name in view.stopped else None,
+            )
             for name, topic in view.topics.items()
         }
 
@@ -316,3 +315,12 @@ def _log_change(name: str, before: InputView, view: InputView, topic: InputTopic
         _log.error("%s", stop.text)
     elif stop is None and name in before.stopped:
         _log.info("input topic %s is read again", name)
+
+
+def _grew(name: str, topic: InputTopic) -> str:
+    return (
+        f"input topic {name} grew from {topic.partitions_before} to {topic.partitions} partitions, "
+        "and the table has no ordering field: producers put keys into other partitions since, so a "
+        "late event in the former partition may be applied after a newer one. Check the keys that "
+        f"changed around that time, then `tidemark input accept-topic {name}` ends this warning"
+    )

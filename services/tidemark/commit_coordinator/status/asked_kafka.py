@@ -28,7 +28,7 @@ class KafkaFacts:
     missing: str = ""
 
 
-class AskedKafka:
+class KafkaProbe:
     """Thread-safe. A question is put on a thread of its own, which ends with the client's own time-out; while
     one is late others wait shorter, and when a few are, nothing is asked.
     """

@@ -1,23 +1,21 @@
-"""The document behind `tidemark status`: who is there, what is behind, what is in flight, what warns."""
+"""Where `tidemark status` comes from: who is there, what is behind, what is in flight, what warns."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-import msgspec
-
-from tidemark.commit_coordinator.calls.farewells import Farewell
+from tidemark.commit_coordinator.calls.farewells import TerminalFailure
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
-from tidemark.commit_coordinator.input.stopped_lanes import stopped_documents, stopped_warnings
+from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
 from tidemark.commit_coordinator.input.watch import InputWatch
-from tidemark.commit_coordinator.status.asked_kafka import ASK_S, AskedKafka
+from tidemark.commit_coordinator.status.asked_kafka import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
 from tidemark.commit_coordinator.status.table_services import table_services
@@ -29,15 +27,35 @@ from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.ledger_client.dead_letters import LetterRetention
 from tidemark.stream_runtime.clock import Clock
+from tidemark.table_status.documents import status_document
+from tidemark.table_status.status import (
+    CoordinatorState,
+    DeadLetterOffsets,
+    DroppedFieldState,
+    FileGroups,
+    GaveUp,
+    InFlight,
+    Lag,
+    LastCommit,
+    MemberState,
+    MissingPart,
+    OpenTransactionState,
+    PausedState,
+    Records,
+    ServicesState,
+    Status,
+    TableServices,
+    WriterState,
+)
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
-KAFKA_SILENT: Final = "lag and open transactions are unknown: "
 _FIELDS_SHOWN: Final = 20
 _OF_KAFKA: Final = ("lag", "open_transaction")
 
 
 @dataclass(frozen=True)
 class StatusSource:
-    """Everything the document is made of."""
+    """Everything that a status is made of."""
 
     table: str
     path: str
@@ -47,13 +65,13 @@ class StatusSource:
     placement: Placement
     storage: Storage
     clock: Clock
-    kafka: AskedKafka
+    kafka: KafkaProbe
     writer_asked: Callable[[], int]
     verification: PeriodicVerification
     writer: Callable[[], str]
     not_reported: Callable[[], list[str]]
     open_transaction: Callable[[], OpenTransaction | None]
-    farewells: Callable[[], list[Farewell]]
+    farewells: Callable[[], list[TerminalFailure]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
     letters: Callable[[], LetterRetention | None] = lambda: None
@@ -63,128 +81,119 @@ class StatusSource:
     unfilled_columns: Callable[[], Sequence[str]] = list
     """Columns of the table that `table.schema` lacks."""
 
-    def document(self, kafka_s: float = ASK_S) -> dict[str, Any]:
-        """The document; plain JSON types, times in epoch milliseconds, sizes in bytes.
-
-        ``kafka_s``: how long Kafka may take; what it does not say is None, and named in `missing`.
-        """
+    def take(self, kafka_s: float = ASK_S) -> Status:
+        """``kafka_s``: how long Kafka may take; what it does not say is None, and named in `missing`."""
         view = self.board.current
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
-        blocker, dropped, letters = self._blocker(facts.open_transaction), self._dropped(), self.letters()
+        blocker, letters = self._blocker(facts.open_transaction), self.letters()
         services, left, stopped = self._table_services(), self.farewells(), self.stopped_lanes()
-        missing = [{"part": part, "reason": facts.missing} for part in _OF_KAFKA if facts.missing]
-        missing += [{"part": "table_services", "reason": each} for each in services.get("warnings", [])]
-        return {
-            "table": self.table,
-            "path": self.path,
-            "coordinator": self._coordinator(view),
-            "services": {stage.value: self._services(stage) for stage in Stage},
-            "writer": {"asked": self.writer_asked(), "process": self.writer()},
-            "gave_up": [_farewell(each) for each in left],
-            "stopped_lanes": stopped_documents(stopped),
-            "dead_letters": asdict(letters) if letters else None,
-            "open_transaction": blocker,
-            "table_services": services,
-            "paused": {"paused": view.paused, "reason": view.pause_reason},
-            "last_commit": {
-                "epoch": view.epoch,
-                "instant": view.instant,
-                "completion": view.completion,
-                "detail": newest[0] if newest else None,
-            },
-            "in_flight": self._in_flight(view),
-            "lag": dict(facts.lag) if facts.lag is not None else None,
-            "records": {
-                "shuffled": view.shuffled_records,
-                "dead_letters": view.dead_letters
-                + view.committed.dead_letters
-                + view.uncommitted.dead_letters,
-                "committed": msgspec.to_builtins(view.committed),
-                "uncommitted": msgspec.to_builtins(view.uncommitted),
-            },
-            "file_groups": self.placement.figures(),
-            "verification": self.verification.document(),
-            "refused_calls": dict(self.refused()),
-            "input_topics": self.inputs.document() if self.inputs is not None else {},
-            "dropped_fields": [each._asdict() for each in dropped],
-            "missing": missing,
-            "warnings": [
-                *([f"{KAFKA_SILENT}{facts.missing}"] if facts.missing else []),
+        dropped = self._dropped()
+        missing = [MissingPart(part, facts.missing) for part in _OF_KAFKA if facts.missing]
+        missing += [MissingPart("table_services", each.text) for each in services.warnings]
+        refused_letters = view.dead_letters + view.committed.dead_letters + view.uncommitted.dead_letters
+        return Status(
+            table=self.table,
+            path=self.path,
+            coordinator=self._coordinator(view),
+            services=ServicesState(self._services(Stage.SHUFFLE), self._services(Stage.ASSIGN)),
+            writer=WriterState(self.writer_asked(), self.writer()),
+            gave_up=[GaveUp(e.stage.value, e.process_id, e.reason, e.at_ms) for e in left],
+            stopped_lanes=stopped_states(stopped),
+            dead_letters=DeadLetterOffsets(**asdict(letters)) if letters else None,
+            open_transaction=blocker,
+            table_services=services.state,
+            paused=PausedState(view.paused, view.pause_reason),
+            last_commit=LastCommit(view.epoch, view.instant, view.completion, newest[0] if newest else None),
+            in_flight=self._in_flight(view),
+            lag=Lag(**facts.lag) if facts.lag is not None else None,
+            records=Records(view.shuffled_records, refused_letters, view.committed, view.uncommitted),
+            file_groups=FileGroups(**self.placement.figures()),
+            verification=self.verification.state(),
+            refused_calls=dict(self.refused()),
+            input_topics=self.inputs.states() if self.inputs is not None else {},
+            dropped_fields=[DroppedFieldState(*each) for each in dropped],
+            missing=missing,
+            warnings=[
+                *_warnings(WarningKind.KAFKA_SILENT, _kafka_silent(facts.missing)),
                 *self._warnings(view),
-                *self._unfilled(),
-                *dropped_warnings(dropped),
+                *_warnings(WarningKind.UNFILLED_COLUMNS, self._unfilled()),
+                *_warnings(WarningKind.DROPPED_FIELDS, dropped_warnings(dropped)),
                 *stopped_warnings(each for each in stopped if not each.reason.is_of_topic),
-                *expiry_warning(letters),
+                *_warnings(WarningKind.DEAD_LETTERS_EXPIRE, expiry_warning(letters)),
                 *(self.inputs.warnings() if self.inputs is not None else []),
                 *self.verification.warnings(),
-                *(f"{e.stage.value} stage: {e.process_id} has stopped: {e.reason}" for e in left),
-                *blocked_readers(blocker, self.lease_ms),
-                *services.get("warnings", []),
+                *_warnings(WarningKind.PROCESS_GAVE_UP, map(_gave_up, left)),
+                *_warnings(WarningKind.READERS_BLOCKED, blocked_readers(blocker, self.lease_ms)),
+                *services.warnings,
             ],
-        }
+        )
 
-    def _coordinator(self, view: CoordinatorView) -> dict[str, Any]:
-        return {
-            "term": view.term,
-            "doing": view.doing,
-            "waiting_for": view.waiting_for,
-            "halted": view.halted,
-            "stopped": view.stopped,
-            "blocked_epoch": view.blocked_epoch,
-            "trouble": view.trouble,
-            "generation": view.generation,
-            "rewinds": self.history.rewinds(),
-        }
+    def document(self, kafka_s: float = ASK_S) -> dict[str, Any]:
+        """The same, as `tidemark status --json` prints it."""
+        return status_document(self.take(kafka_s))
 
-    def _services(self, stage: Stage) -> list[dict[str, Any]]:
+    def _coordinator(self, view: CoordinatorView) -> CoordinatorState:
+        return CoordinatorState(
+            term=view.term,
+            doing=view.doing,
+            waiting_for=view.waiting_for,
+            halted=view.halted,
+            stopped=view.stopped,
+            blocked_epoch=view.blocked_epoch,
+            trouble=view.trouble,
+            generation=view.generation,
+            rewinds=self.history.rewinds(),
+        )
+
+    def _services(self, stage: Stage) -> list[MemberState]:
         lanes = self.members.leases(stage)
         return [
-            {
-                "slot": member.slot,
-                "process": member.process_id,
-                "address": member.address,
-                "lanes": sorted(name for name, (_, slot) in lanes.items() if slot == member.slot),
-                "uncommitted_entries": member.uncommitted_entries,
-                "figures": {n: v for n, v in member.figures.items() if not n.startswith(DROPPED_FIGURE)},
-            }
+            MemberState(
+                member.slot,
+                member.process_id,
+                member.address,
+                sorted(name for name, (_, slot) in lanes.items() if slot == member.slot),
+                member.uncommitted_entries,
+                {n: v for n, v in member.figures.items() if not n.startswith(DROPPED_FIGURE)},
+            )
             for member in self.members.members(stage)
         ]
 
-    def _in_flight(self, view: CoordinatorView) -> dict[str, Any]:
-        return {
-            "epoch": view.planned_epoch,
-            "attempt": view.planned_attempt,
-            "instant": view.planned_instant,
-            "age_ms": self.clock.now_ms() - view.planned_ms if view.planned_ms else None,
-            "not_reported": self._not_reported(),
-            "transactions": view.uncommitted_transactions,
-            "bytes": view.uncommitted_bytes,
-        }
+    def _in_flight(self, view: CoordinatorView) -> InFlight:
+        return InFlight(
+            epoch=view.planned_epoch,
+            attempt=view.planned_attempt,
+            instant=view.planned_instant,
+            age_ms=self.clock.now_ms() - view.planned_ms if view.planned_ms else None,
+            not_reported=self._not_reported(),
+            transactions=view.uncommitted_transactions,
+            bytes=view.uncommitted_bytes,
+        )
 
-    def _warnings(self, view: CoordinatorView) -> list[str]:
-        warnings = []
+    def _warnings(self, view: CoordinatorView) -> Iterator[StatusWarning]:
         if view.halted:
-            warnings.append(f"halted: {view.halted}")
+            yield StatusWarning(WarningKind.HALTED, f"halted: {view.halted}")
         if view.trouble:
-            warnings.append(view.trouble)
-        if view.lock_held:
-            warnings.append(f"commits wait: {view.lock_held}")
-        if view.awaited:
-            warnings.append(f"commits wait: {view.awaited}")
+            yield StatusWarning(WarningKind.STORAGE_REFUSES, view.trouble)
+        for why in (view.lock_held, view.awaited):
+            if why:
+                yield StatusWarning(WarningKind.COMMITS_WAIT, f"commits wait: {why}")
         for stage in Stage:
             idle = [lane for lane, (_, slot) in self.members.leases(stage).items() if slot is None]
             if idle:
-                warnings.append(f"{len(idle)} {stage.value} lanes have no owner: start an assigner")
+                text = f"{len(idle)} {stage.value} lanes have no owner: start an assigner"
+                yield StatusWarning(WarningKind.LANES_WITHOUT_OWNER, text)
             for member in self.members.members(stage):
                 if member.figures.get("input_waits"):
-                    warnings.append(
+                    text = (
                         f"{stage.value} slot {member.slot} waits before it can decode its input (the schema "
                         "registry): its log says why"
                     )
+                    yield StatusWarning(WarningKind.INPUT_WAITS, text)
         if view.planned_epoch is not None and not self.writer_asked():
-            warnings.append("no writer has asked for work yet: start one, or wait until its Spark is up")
-        return warnings
+            text = "no writer has asked for work yet: start one, or wait until its Spark is up"
+            yield StatusWarning(WarningKind.NO_WRITER, text)
 
     def _unfilled(self) -> list[str]:
         names = ", ".join(self.unfilled_columns())
@@ -205,12 +214,15 @@ class StatusSource:
         found = [DroppedField(*place, records) for place, records in counts.items()]
         return sorted(found, key=lambda each: (each.topic, -each.records, each.field))
 
-    def _table_services(self) -> dict[str, Any]:
+    def _table_services(self) -> _Services:
         try:
-            return table_services(self.storage)
+            state = table_services(self.storage)
+            return _Services(state, list(_warnings(WarningKind.TIMELINE_LONG, state.warnings)))
         except (OSError, HudiFormatError) as error:
             # Storage that refuses is what `status` is asked about.
-            return {"warnings": [f"the table's timelines cannot be listed: {error}"]}
+            text = f"the table's timelines cannot be listed: {error}"
+            unreadable = StatusWarning(WarningKind.TIMELINES_UNREADABLE, text)
+            return _Services(TableServices(warnings=[text]), [unreadable])
 
     def _not_reported(self) -> list[str]:
         try:
@@ -218,28 +230,33 @@ class StatusSource:
         except (OSError, HudiFormatError) as error:
             return [f"writer {self.writer()} (the table's folder cannot be listed: {error})"]
 
-    def _blocker(self, found: OpenTransaction | None) -> dict[str, Any] | None:
+    def _blocker(self, found: OpenTransaction | None) -> OpenTransactionState | None:
         """The oldest open transaction, and the process in its slot."""
         if found is None:
             return None
         members = [each for each in self.members.members(found.stage) if each.slot == found.slot]
-        return {
-            "stage": found.stage.value,
-            "slot": found.slot,
-            "process": members[0].process_id if members else None,
-            "address": members[0].address if members else None,
-            "ledger_offset": found.offset,
-            "age_ms": found.age_ms,
-        }
+        process, address = (members[0].process_id, members[0].address) if members else (None, None)
+        return OpenTransactionState(
+            found.stage.value, found.slot, process, address, found.offset, found.age_ms
+        )
 
 
-def _farewell(left: Farewell) -> dict[str, Any]:
-    return {
-        "stage": left.stage.value,
-        "process": left.process_id,
-        "reason": left.reason,
-        "at_ms": left.at_ms,
-    }
+@dataclass(frozen=True)
+class _Services:
+    state: TableServices
+    warnings: list[StatusWarning]
+
+
+def _warnings(kind: WarningKind, texts: Iterable[str]) -> Iterator[StatusWarning]:
+    return (StatusWarning(kind, text) for text in texts)
+
+
+def _kafka_silent(missing: str) -> list[str]:
+    return [f"lag and open transactions are unknown: {missing}"] if missing else []
+
+
+def _gave_up(left: TerminalFailure) -> str:
+    return f"{left.stage.value} stage: {left.process_id} has stopped: {left.reason}"
 
 
 def dropped_warnings(dropped: Iterable[DroppedField]) -> list[str]:
@@ -257,17 +274,13 @@ def dropped_warnings(dropped: Iterable[DroppedField]) -> list[str]:
     return warnings
 
 
-def blocked_readers(blocker: Mapping[str, Any] | None, lease_ms: int) -> list[str]:
+def blocked_readers(blocker: OpenTransactionState | None, lease_ms: int) -> list[str]:
     """The warning about an open transaction that is older than a lease: whoever began it does not move."""
-    if blocker is None or blocker["age_ms"] < lease_ms:
+    if blocker is None or blocker.age_ms < lease_ms:
         return []
-    who = (
-        f"{blocker['process']} at {blocker['address']}"
-        if blocker["process"]
-        else "no process has that slot now"
-    )
-    open_s = blocker["age_ms"] / 1000
+    who = f"{blocker.process} at {blocker.address}" if blocker.process else "no process has that slot now"
     return [
-        f"slot {blocker['slot']} of the {blocker['stage']} stage ({who}) holds all readers back: its "
-        f"transaction is open for {open_s:.0f} s. Is it frozen? It is fenced once its lease has ended"
+        f"slot {blocker.slot} of the {blocker.stage} stage ({who}) holds all readers back: its "
+        f"transaction is open for {blocker.age_ms / 1000:.0f} s. Is it frozen? It is fenced once its lease "
+        "has ended"
     ]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence, Set
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-import msgspec
+from msgspec import structs
 
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
@@ -23,41 +23,10 @@ from tidemark.epoch_protocol.entries import (
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.state import CountedTagged
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.table_status.epochs import AttemptRecord, EpochRecord
 
 EPOCHS_MAX: Final = 1_000
 _REWINDS_MAX: Final = 100
-
-
-class AttemptRecord(msgspec.Struct):
-    """One attempt at an epoch; times are epoch milliseconds of the coordinator's clock."""
-
-    attempt: int
-    instant: str | None
-    planned_ms: int
-    decided_ms: int | None = None
-    committed_ms: int | None = None
-    voided: str | None = None
-    timings_ms: dict[str, float] = {}
-
-
-class EpochRecord(msgspec.Struct):
-    """An epoch: its attempts and, once it is committed, what it covered."""
-
-    epoch: int
-    through: int
-    attempts: list[AttemptRecord] = []
-    instant: str | None = None
-    completion: str | None = None
-    counts: Counts = Counts()
-    bytes: int = 0
-    transactions: int = 0
-    keyed_offsets: dict[str, tuple[int, int]] = {}
-    source_offsets: dict[str, tuple[int, int]] = {}
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether an attempt was committed."""
-        return any(each.committed_ms is not None for each in self.attempts)
 
 
 class EpochHistory:
@@ -110,23 +79,17 @@ class EpochHistory:
             if epoch in self._epochs:
                 self._attempt(epoch, attempt).timings_ms.update(timings_ms)
 
-    def newest(self, limit: int) -> list[dict[str, Any]]:
-        """Documents of the newest epochs, newest first."""
+    def newest(self, limit: int) -> list[EpochRecord]:
+        """The newest epochs, newest first, as they are now."""
         with self._lock:
             records = list(self._epochs.values())[-limit:]
-            return [msgspec.to_builtins(record) for record in reversed(records)]
+            return [_copied(record) for record in reversed(records)]
 
-    def show(self, epoch: int) -> dict[str, Any] | None:
-        """The document of one epoch, None when it is not (or no longer) held."""
+    def show(self, epoch: int) -> EpochRecord | None:
+        """One epoch as it is now, None when it is not (or no longer) held."""
         with self._lock:
             record = self._epochs.get(epoch)
-            return None if record is None else dict(msgspec.to_builtins(record))
-
-    def of_instants(self, instants: Set[str]) -> dict[str, dict[str, Any]]:
-        """Hudi instant -> the document of the epoch that it committed, for those that are held."""
-        with self._lock:
-            found = [each for each in self._epochs.values() if each.instant in instants]
-            return {str(each.instant): msgspec.to_builtins(each) for each in found}
+            return None if record is None else _copied(record)
 
     def rewinds(self) -> list[str]:
         """Reasons of the rewinds since the coordinator started, oldest first."""
@@ -148,3 +111,9 @@ class EpochHistory:
         made = AttemptRecord(attempt, None, 0)
         record.attempts = [*record.attempts, made]
         return made
+
+
+def _copied(record: EpochRecord) -> EpochRecord:
+    """What the loop goes on writing is not seen in it."""
+    attempts = [structs.replace(each, timings_ms=dict(each.timings_ms)) for each in record.attempts]
+    return structs.replace(record, attempts=attempts)

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.timeline import DATA_ROOT, METADATA_TABLE_ROOT, Action, Timeline
+from tidemark.table_status.status import TableServices, TimelineState
 
 RUN_BY: Final = "Hudi on Spark"
 _TIMELINE_FILES_WARN: Final = 3_000
 _SERVICES: Final = (Action.COMPACTION, Action.LOG_COMPACTION, Action.CLEAN, Action.CLUSTERING)
-_LAST: Final = (Action.COMPACTION, Action.CLEAN)
 
 
-def table_services(storage: Storage) -> dict[str, Any]:
+def table_services(storage: Storage) -> TableServices:
     """Tidemark schedules none. Of each timeline: pending services, the newest completed ones, its length."""
     timelines = load_timelines(storage)
     data, metadata = _files(storage, DATA_ROOT), _files(storage, METADATA_TABLE_ROOT)
-    return {
-        "run_by": RUN_BY,
-        "scheduled_by_tidemark": [],
-        "table": _of(timelines.data, data),
-        "metadata_table": _of(timelines.metadata, metadata),
-        "warnings": [*_warnings("table", data), *_warnings("metadata table", metadata)],
-    }
+    return TableServices(
+        run_by=RUN_BY,
+        table=_of(timelines.data, data),
+        metadata_table=_of(timelines.metadata, metadata),
+        warnings=[*_warnings("table", data), *_warnings("metadata table", metadata)],
+    )
 
 
-def _of(timeline: Timeline, files: int) -> dict[str, Any]:
-    return {
-        "timeline_files": files,
-        "pending": [each.file_name for each in timeline.pending(*_SERVICES)],
-        **{f"last_{action.value}": timeline.latest_completion(action) for action in _LAST},
-    }
+def _of(timeline: Timeline, files: int) -> TimelineState:
+    return TimelineState(
+        files,
+        [each.file_name for each in timeline.pending(*_SERVICES)],
+        timeline.latest_completion(Action.COMPACTION),
+        timeline.latest_completion(Action.CLEAN),
+    )
 
 
 def _files(storage: Storage, root: str) -> int:

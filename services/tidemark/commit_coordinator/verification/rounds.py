@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.verification.process import VerifyProcess
 from tidemark.commit_coordinator.verification.verdict import Verdict, VerdictFile
@@ -19,6 +21,8 @@ from tidemark.config import TableConfigFile
 from tidemark.epoch_protocol.entries import EpochPlanned
 from tidemark.epoch_protocol.fold import Fold
 from tidemark.stream_runtime.clock import Clock
+from tidemark.table_status.status import Differences, LastVerification, VerificationState, VerifiedUpTo
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 Verify = Callable[[threading.Event, bool], dict[str, Any]]
 """Blocks until there is an answer (see `VerifyProcess.run`); the event ends it early; True: in full."""
@@ -70,7 +74,7 @@ class PeriodicVerification:
         self._running = False
         self._last: Verdict | None = None
         self._asked: list[AskedVerification] = []
-        self._agreed: dict[str, Any] | None = None
+        self._agreed: VerifiedUpTo | None = None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -127,35 +131,24 @@ class PeriodicVerification:
         if self._thread is not None:
             self._thread.join(_STOP_S)
 
-    def document(self) -> dict[str, Any] | None:
+    def state(self) -> VerificationState | None:
         """For `status`; None while it is switched off and nobody asked."""
         with self._changed:
             last = self._last
             if not self._every and last is None and not self._running:
                 return None
-        return {
-            **self.standing(),
-            "last": None
-            if last is None
-            else {
-                "agrees": last.agrees,
-                "as_of": last.answer.get("as_of"),
-                "seconds": last.seconds,
-                "ended_ms": last.ended_ms,
-                "differences": last.answer.get("differences", {}),
-                "error": last.answer.get("error"),
-            },
-        }
+        return msgspec.structs.replace(self.standing(), last=_ended(last) if last is not None else None)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[StatusWarning]:
         """What an operator has to know: differences that stand, a verification without a verdict."""
         with self._changed:
             last, decided = self._last, self._decided
         found = []
         if last is not None and last.agrees is None:
-            found.append(f"the table could not be verified: {last.answer['error']}")
+            text = f"the table could not be verified: {last.answer['error']}"
+            found.append(StatusWarning(WarningKind.NOT_VERIFIED, text))
         if decided is not None and not decided.agrees:
-            found.append(_alarm(decided))
+            found.append(StatusWarning(WarningKind.DIFFERENCES, _alarm(decided)))
         return found
 
     @property
@@ -176,15 +169,10 @@ class PeriodicVerification:
         with self._changed:
             return self._undecided
 
-    def standing(self) -> dict[str, Any]:
-        """`every_commits`, `commits_since`, `running`, and `verified` ({"as_of", "epoch"} or None)."""
+    def standing(self) -> VerificationState:
+        """How far it came; how the last one ended is not in it."""
         with self._changed:
-            return {
-                "every_commits": self._every,
-                "commits_since": self._commits,
-                "running": self._running,
-                "verified": self._agreed,
-            }
+            return VerificationState(self._every, self._commits, self._running, self._agreed)
 
     def _run(self) -> None:
         while True:
@@ -226,7 +214,7 @@ class PeriodicVerification:
                 self._decided, self._undecided = verdict, 0
             if verdict.agrees:
                 epoch = verdict.answer["commits"]["last_epoch"]
-                self._agreed = {"as_of": verdict.answer["as_of"], "epoch": epoch}
+                self._agreed = VerifiedUpTo(verdict.answer["as_of"], epoch)
         if self._kept is not None and verdict.agrees is not None:
             self._kept.save(verdict)
         if verdict.agrees:
@@ -239,6 +227,18 @@ class PeriodicVerification:
             _log.warning("the table could not be verified: %s", verdict.answer["error"])
         else:
             _log.error("%s", _alarm(verdict))
+
+
+def _ended(verdict: Verdict) -> LastVerification:
+    answer = verdict.answer
+    return LastVerification(
+        agrees=verdict.agrees,
+        as_of=answer.get("as_of"),
+        seconds=verdict.seconds,
+        ended_ms=verdict.ended_ms,
+        differences=msgspec.convert(answer.get("differences", {}), dict[str, Differences]),
+        error=answer.get("error"),
+    )
 
 
 def _alarm(verdict: Verdict) -> str:

@@ -42,7 +42,7 @@ from tidemark.stream_runtime.kafka.ports import TopicPartition
 _MESSAGE_OVERHEAD_BYTES: Final = 512
 
 
-class EncodedBatch(NamedTuple):
+class EncodedOutput(NamedTuple):
     """The value of one message, its topic and partition, and its number of rows."""
 
     topic: Topic
@@ -69,14 +69,14 @@ class Emitter:
         self._lanes = lanes
         self._limits = limits
 
-    def encode(self, tagged: TaggedBatch) -> list[EncodedBatch]:
+    def encode(self, tagged: TaggedBatch) -> list[EncodedOutput]:
         """Makes the data messages, then index, then tombstones, each partition by partition.
 
         Raises SetupError for a row that fits into no message; the shuffle stage refuses such records before.
         """
         rows = tagged.batch.rows
         shards = rows.column(SHARD).to_numpy()
-        out: list[EncodedBatch] = []
+        out: list[EncodedOutput] = []
         data = tagged.data
         by_group = self._locations.topic_partitions_of(data.location)
         out += self._topic(Topic.DATA, data, by_group, lambda o: self._data(rows, o))
@@ -95,7 +95,7 @@ class Emitter:
 
     def _topic(
         self, topic: Topic, rows: OutRows, partitions: Int32Array, build: Callable[[OutRows], pa.RecordBatch]
-    ) -> list[EncodedBatch]:
+    ) -> list[EncodedOutput]:
         if not len(rows):
             return []
         # A stable sort makes each partition's rows one range and keeps their order: partitions [2, 0, 2]
@@ -108,7 +108,7 @@ class Emitter:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             batch = build(_taken(rows, order[start:end]))
             for part, value in self._messages(batch):
-                out.append(EncodedBatch(topic, int(by_partition[start]), value, part))
+                out.append(EncodedOutput(topic, int(by_partition[start]), value, part))
         return out
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
@@ -210,7 +210,7 @@ def topic_name(names: TopicNames, topic: Topic) -> str:
 
 
 def outgoing(
-    batches: Sequence[EncodedBatch], names: TopicNames, nonce: str, schema_id: str
+    batches: Sequence[EncodedOutput], names: TopicNames, nonce: str, schema_id: str
 ) -> list[OutgoingMessage]:
     """The batches with their headers, numbered per topic-partition from 0."""
     sequences: dict[tuple[Topic, int], int] = {}
@@ -225,11 +225,11 @@ def outgoing(
     return messages
 
 
-def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> list[Produced]:
+def produced_ranges(batches: Sequence[EncodedOutput], offsets: Sequence[int]) -> list[Produced]:
     """The ranges that the ledger entry names, one per topic-partition, from the batches'
     delivered offsets.
     """
-    by_place: dict[tuple[Topic, int], list[tuple[EncodedBatch, int]]] = {}
+    by_place: dict[tuple[Topic, int], list[tuple[EncodedOutput, int]]] = {}
     for batch, offset in zip(batches, offsets, strict=True):
         by_place.setdefault((batch.topic, batch.partition), []).append((batch, offset))
     return [
@@ -249,7 +249,7 @@ def produced_ranges(batches: Sequence[EncodedBatch], offsets: Sequence[int]) -> 
 def tagged_entry(
     nonce: str,
     consumed: list[Consumed],
-    batches: Sequence[EncodedBatch],
+    batches: Sequence[EncodedOutput],
     offsets: Sequence[int],
     tagged: TaggedBatch,
     facts: ClaimFacts,

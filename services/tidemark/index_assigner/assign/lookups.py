@@ -40,7 +40,7 @@ class BadLookupError(AssignerError):
     kind = ErrorKind.INVALID
 
 
-class LookupDesk:
+class LookupQueue:
     """The queue of questions. gRPC threads call `ask`; the thread that owns the index calls `answer`."""
 
     def __init__(self, locations: Locations, num_shards: int, lanes: int) -> None:
@@ -112,7 +112,7 @@ class LookupDesk:
 class LookupService(rpc.IndexAssignerServicer):
     """The gRPC handlers: they check the request and ask the desk."""
 
-    def __init__(self, table: str, desk: LookupDesk) -> None:
+    def __init__(self, table: str, desk: LookupQueue) -> None:
         self._table = table
         self._desk = desk
 

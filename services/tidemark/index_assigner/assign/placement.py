@@ -48,7 +48,7 @@ class Want(NamedTuple):
     bytes: int
 
 
-class Lease(NamedTuple):
+class InsertLease(NamedTuple):
     """A file group that may take ``records`` inserts before the assigner asks again."""
 
     partition_path: str
@@ -59,7 +59,7 @@ class Lease(NamedTuple):
 class FileGroupLeases(Protocol):
     """The coordinator's `LeaseFileGroups`."""
 
-    def lease(self, wants: Sequence[Want]) -> Sequence[Lease]:
+    def lease(self, wants: Sequence[Want]) -> Sequence[InsertLease]:
         """Returns one lease or more per want. Raises an error of kind RETRYABLE when it cannot be asked
         now.
         """
@@ -78,10 +78,10 @@ class CoordinatorLeases:
         self._clock = clock
         self._random = random
 
-    def lease(self, wants: Sequence[Want]) -> Sequence[Lease]:
+    def lease(self, wants: Sequence[Want]) -> Sequence[InsertLease]:
         return [lease for some in _in_requests(wants) for lease in self._ask(some)]
 
-    def _ask(self, wants: Sequence[Want]) -> Sequence[Lease]:
+    def _ask(self, wants: Sequence[Want]) -> Sequence[InsertLease]:
         request = pb.LeaseFileGroupsRequest(
             table=self._table,
             process_id=self._process_id,
@@ -93,7 +93,7 @@ class CoordinatorLeases:
             self._random,
             _RETRIES,
         )
-        return [Lease(lease.partition_path, lease.file_id, lease.records) for lease in answer.leases]
+        return [InsertLease(lease.partition_path, lease.file_id, lease.records) for lease in answer.leases]
 
 
 def _in_requests(wants: Sequence[Want]) -> Iterator[Sequence[Want]]:
@@ -110,7 +110,7 @@ def _in_requests(wants: Sequence[Want]) -> Iterator[Sequence[Want]]:
 
 
 @dataclass
-class _Room:
+class _LeasedCapacity:
     """A file group that takes ``left`` more inserts."""
 
     location: int
@@ -127,8 +127,8 @@ class Placement:
         self._leases = leases
         self._locations = locations
         self._ids = ids
-        self._pool: dict[int, list[_Room]] = {}
-        self._apart: dict[int, _Room] = {}
+        self._pool: dict[int, list[_LeasedCapacity]] = {}
+        self._apart: dict[int, _LeasedCapacity] = {}
         self._generation = 0
 
     def follow(self, generation: int) -> None:
@@ -178,7 +178,7 @@ class Placement:
             if room is None or fresh or room.left <= 0:
                 name = self._locations.partition_names[partition]
                 location = self._locations.intern(name, f"{self._ids.uuid()}-0")
-                room = self._apart[partition] = _Room(location, _APART_RECORDS)
+                room = self._apart[partition] = _LeasedCapacity(location, _APART_RECORDS)
             room.left -= len(members)
             locations[members] = room.location
         return locations
@@ -205,7 +205,7 @@ class Placement:
             partition = self._locations.intern_partition(lease.partition_path)
             location = self._locations.intern(lease.partition_path, lease.file_id)
             rooms = [room for room in self._pool.get(partition, []) if room.left > 0]
-            self._pool[partition] = [*rooms, _Room(location, lease.records)]
+            self._pool[partition] = [*rooms, _LeasedCapacity(location, lease.records)]
         self._check_known(wants, None)
 
     def _check_known(self, wants: list[Want], error: Exception | None) -> None:

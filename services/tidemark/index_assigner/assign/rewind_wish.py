@@ -12,7 +12,7 @@ from tidemark.stream_runtime.rpc.errors import RpcError
 _log = logging.getLogger("tidemark.assigner")
 
 
-class RewindWish:
+class RewindRequester:
     """Calls `WantRewind` of the coordinator. A failed call is only logged, because the caller repeats it."""
 
     def __init__(self, stub: rpc.CommitCoordinatorStub, table: str, process_id: str) -> None:

@@ -207,12 +207,12 @@ class BatchTagger:
 
         If a delete in that one hides rows as well, those go to a fresh one, which has no deletes.
         """
-        at = np.flatnonzero(self._index.hides(keys, placed, ordering))
+        at = np.flatnonzero(self._index.is_masked_by_delete(keys, placed, ordering))
         for fresh in (False, True):
             if not len(at):
                 return
             placed[at] = self._placement.apart(partitions[at], fresh)
-            at = at[self._index.hides(keys.take(pa.array(at)), placed[at], ordering[at])]
+            at = at[self._index.is_masked_by_delete(keys.take(pa.array(at)), placed[at], ordering[at])]
 
 
 def _data_rows(judged: _Judged, after: Int32Array) -> OutRows:

@@ -34,7 +34,7 @@ from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.assign.emit import Emitter, outgoing, tagged_entry
 from tidemark.index_assigner.assign.keyed_batch import consumed_ranges, keyed_batch
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
-from tidemark.index_assigner.assign.lookups import LookupDesk
+from tidemark.index_assigner.assign.lookups import LookupQueue
 from tidemark.index_assigner.assign.placement import Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
 from tidemark.index_assigner.domain.locations import Locations
@@ -72,7 +72,7 @@ class AssignParts:
     placement: Placement
     tagger: BatchTagger
     emitter: Emitter
-    lookups: LookupDesk
+    lookups: LookupQueue
     clock: Clock
     uncommitted_entries_max: int
     want_rewind: Callable[[str, int, int], None]

@@ -27,6 +27,7 @@ from tidemark.hudi_format.errors import TimelineConflictError
 from tidemark.hudi_format.file_group.changes import positions_in
 from tidemark.hudi_format.metadata_table import RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.ordering import NO_ORDERING
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import Int64Array
@@ -73,13 +74,15 @@ class ForeignDeletes:
         self._rocks, self._locations, self._stored = rocks, locations, stored
         self._tombstones, self._deletes = tombstones, deletes
         self._parts, self._clock = parts, clock
-        self._in_use: dict[int, bool] = {}
+        self._in_use: dict[ShardId, bool] = {}
         self._cursor = FOREIGN_PREFIX
         self.found = 0
 
     # ------------------------------------------------------------ notes
 
-    def notes(self, shard: ShardSnapshot, number: int, changes: Sequence[RecordIndexEntries] | None) -> Puts:
+    def notes(
+        self, shard: ShardSnapshot, number: ShardId, changes: Sequence[RecordIndexEntries] | None
+    ) -> Puts:
         """Returns the notes to write together with a shard's changes.
 
         ``changes``: those that the shard is caught up by, oldest first; RocksDB must not have them yet.
@@ -150,7 +153,7 @@ class ForeignDeletes:
             where = self._stored.to_local(rows["location"])
             self._end([keys[position] for position in at.tolist()], names.take(pa.array(at)), where)
 
-    def step(self, shards: Collection[int]) -> None:
+    def step(self, shards: Collection[ShardId]) -> None:
         """Resolves some notes of these shards; repeated calls go over all notes again and again."""
         if not any(self._has_any(number) for number in shards):
             return
@@ -180,7 +183,7 @@ class ForeignDeletes:
         self._rocks.write([put], [FOREIGN_PREFIX + key for key in keys])
         self.found += len(typed)
 
-    def _has_any(self, number: int) -> bool:
+    def _has_any(self, number: ShardId) -> bool:
         """Whether the shard ever had a note. Without one, lookups save a read per key."""
         if number not in self._in_use:
             first = next(self._rocks.items_from(*shard_range(FOREIGN_PREFIX, number)), None)

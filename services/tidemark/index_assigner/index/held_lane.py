@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index.shards import OpenShard
 from tidemark.index_assigner.index.shown_timeline import ShownTimeline
 from tidemark.index_assigner.index.uncommitted import LaneEntries
@@ -18,5 +19,5 @@ class HeldLane:
 
     number: int
     shown: ShownTimeline
-    shards: dict[int, OpenShard] = field(default_factory=dict)
+    shards: dict[ShardId, OpenShard] = field(default_factory=dict)
     entries: LaneEntries = field(default_factory=LaneEntries)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import Int64Array
 
 HOT: Final = np.dtype(
@@ -79,7 +80,7 @@ class HotCache:
         slots = [slot for key in keys if (slot := self._slots.pop(key, _NONE)) >= 0]
         self._release(slots)
 
-    def drop_shards(self, shards: Iterable[int]) -> None:
+    def drop_shards(self, shards: Iterable[ShardId]) -> None:
         """Forgets all keys of these shards."""
         live = np.fromiter(self._slots.values(), np.int64, len(self._slots))
         gone = live[np.isin(self._rows["shard"][live], list(shards))]

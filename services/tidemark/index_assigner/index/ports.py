@@ -93,7 +93,9 @@ class KeyIndex(Protocol):
         writer committed (look the keys up again).
         """
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """Whether each new row, with its ordering value, would be hidden by a delete in its file group.
 
         A reader would not see a row below such a delete, or would see the deleted row in its place. All False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.held_lane import HeldLane
 from tidemark.index_assigner.index.hot_cache import HOT, HotCache
@@ -100,7 +101,7 @@ class Promotion:
         """Whether the folder is within `state.disk`."""
         return self._rocks.disk_bytes() <= self._limits.disk_bytes
 
-    def drop_foreign_shards(self, held: set[int]) -> bool:
+    def drop_foreign_shards(self, held: set[ShardId]) -> bool:
         """Drops shards that are not open here until the folder fits; returns False when it still does not."""
         if self.fits():
             return True

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array
 
 LAYOUT_VERSION: Final = 1
@@ -65,14 +66,14 @@ class ShardRecord(msgspec.Struct, frozen=True):
     unseen: tuple[str, ...] = ()
 
 
-def shard_bytes(shard: int) -> bytes:
+def shard_bytes(shard: ShardId) -> bytes:
     """The prefix of all entries of a shard."""
     return shard.to_bytes(2, "big")
 
 
-def shard_range(prefix: bytes, shard: int) -> tuple[bytes, bytes]:
+def shard_range(prefix: bytes, shard: ShardId) -> tuple[bytes, bytes]:
     """The half-open range of a shard's keys with this prefix (b"": its entries)."""
-    return prefix + shard_bytes(shard), prefix + shard_bytes(shard + 1)
+    return prefix + shard_bytes(shard), prefix + shard_bytes(ShardId(shard + 1))
 
 
 def composite_keys(keys: pa.StringArray, shards: Int32Array) -> list[bytes]:

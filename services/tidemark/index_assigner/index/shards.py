@@ -28,6 +28,7 @@ import pyarrow as pa
 from tidemark.hudi_format.file_group.names import BaseFileName
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, RecordIndexEntries
 from tidemark.hudi_format.metadata_table.shard import ShardSnapshot
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.block_values import BlockValues
@@ -55,7 +56,7 @@ _STATE_END: Final = STATE_PREFIX[:1] + bytes([STATE_PREFIX[1] + 1])
 class OpenShard:
     """A shard in use. ``covered[i]``: block i of the snapshot's base file is stored as a whole."""
 
-    number: int
+    number: ShardId
     snapshot: ShardSnapshot
     stamp: str
     generation: int
@@ -114,7 +115,7 @@ class ShardStore:
         self.blocks_read = 0
         self.shards_dropped = 0
 
-    def open(self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
+    def open(self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline) -> OpenShard:
         """Brings the shard to the snapshot: by the changes since its stamp, or filled anew if it cannot be.
 
         Raises FileMissingError when index files were cleaned away, CacheCorruptError for a damaged record.
@@ -146,27 +147,28 @@ class ShardStore:
             self._rocks.write([*notes, *entries, *self._bookkeeping(shard)])
         return shard
 
-    def _decoded(self, value: bytes, number: int) -> ShardRecord:
+    def _decoded(self, value: bytes, number: ShardId) -> ShardRecord:
         try:
             return msgspec.json.decode(value, type=ShardRecord)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._rocks.damaged(f"the record of shard {number} cannot be read: {error}") from error
 
-    def drop(self, number: int) -> None:
+    def drop(self, number: ShardId) -> None:
         """Removes the shard to free disk space; `shards_dropped` counts it."""
         self._forget(number)
         self.shards_dropped += 1
 
-    def _forget(self, number: int) -> None:
+    def _forget(self, number: ShardId) -> None:
         """Removes the shard's entries, record and coverage, and frees their disk space."""
         key = shard_bytes(number)
         first, end = shard_range(b"", number)
         self._rocks.write([], [STATE_PREFIX + key, COVERAGE_PREFIX + key], [(first, end)])
         self._rocks.reclaim(first, end)
 
-    def stored_shards(self) -> list[int]:
+    def stored_shards(self) -> list[ShardId]:
         """The numbers of the shards that RocksDB has a record of."""
-        return [int.from_bytes(key[2:], "big") for key in self._rocks.keys_between(STATE_PREFIX, _STATE_END)]
+        keys = self._rocks.keys_between(STATE_PREFIX, _STATE_END)
+        return [ShardId(int.from_bytes(key[2:], "big")) for key in keys]
 
     def promote(
         self, shard: OpenShard, keys: list[bytes], rows: npt.NDArray[np.void], completion: str, extra: Puts
@@ -207,7 +209,7 @@ class ShardStore:
         return np.array([*ids, -1], np.int32)[entries.location_ids]
 
     def _take_over(
-        self, number: int, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
+        self, number: ShardId, snapshot: MetadataTableSnapshot, shown: ShownTimeline, generation: int
     ) -> OpenShard:
         """Fills the shard with the changes in the log files of its slice.
 
@@ -230,7 +232,7 @@ class ShardStore:
         self._rocks.write(self._bookkeeping(shard))
         return shard
 
-    def _coverage(self, number: int, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
+    def _coverage(self, number: ShardId, record: ShardRecord, fresh: ShardSnapshot) -> BoolArray:
         blocks = fresh.block_count
         of_other = record.base_name != fresh.base_name or record.base_mark != fresh.base_mark
         if of_other or record.blocks != blocks or not record.base_mark:
@@ -245,10 +247,10 @@ class ShardStore:
     def _state(self, shard: OpenShard) -> Puts:
         return [([STATE_PREFIX + shard_bytes(shard.number)], [msgspec.json.encode(shard.record())])]
 
-    def _coverage_put(self, number: int, covered: BoolArray) -> tuple[list[bytes], list[bytes]]:
+    def _coverage_put(self, number: ShardId, covered: BoolArray) -> tuple[list[bytes], list[bytes]]:
         return [COVERAGE_PREFIX + shard_bytes(number)], [np.packbits(covered).tobytes()]
 
-    def _located(self, number: int, entries: RecordIndexEntries) -> Puts:
+    def _located(self, number: ShardId, entries: RecordIndexEntries) -> Puts:
         """The puts of record index entries: a location or absent, without an ordering value."""
         if not len(entries):
             return []
@@ -260,7 +262,7 @@ class ShardStore:
         rows["location"] = self._stored.to_stored(locations)
         return pack(rows)
 
-    def _new_entries(self, number: int, blocks: BlockEntries) -> Puts:
+    def _new_entries(self, number: ShardId, blocks: BlockEntries) -> Puts:
         """The puts of those entries of the blocks for which RocksDB has no entry; one it has would be
         newer.
         """

@@ -126,7 +126,9 @@ class SliceDeletes:
         self._groups.clear()
         self._bytes = 0
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """Whether a delete in its file group would hide each row, given its location and ordering value.
 
         Raises TimelineConflictError when files keep vanishing.

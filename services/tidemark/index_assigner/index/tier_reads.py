@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.locations import Int32Array
 from tidemark.index_assigner.domain.reduce import Int64Array
 from tidemark.index_assigner.index.answer_columns import AnswerColumns
@@ -81,7 +82,7 @@ class TierReads:
         self._spent("hot", started)
 
     def rocksdb(
-        self, held: Mapping[int, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
+        self, held: Mapping[ShardId, OpenShard], keys: list[bytes], shards: Int32Array, columns: AnswerColumns
     ) -> None:
         """Answers from RocksDB, where an entry may also say that the key is absent.
 
@@ -114,12 +115,12 @@ class TierReads:
 
     def mdt(
         self,
-        held: Mapping[int, OpenShard],
+        held: Mapping[ShardId, OpenShard],
         composite: list[bytes],
         keys: pa.StringArray,
         shards: Int32Array,
         columns: AnswerColumns,
-        held_shards: set[int],
+        held_shards: set[ShardId],
     ) -> None:
         """Answers from blocks of the record index's base files. Keys that are not there stay open: absent."""
         if not columns.open.size:

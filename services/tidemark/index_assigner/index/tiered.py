@@ -21,6 +21,7 @@ from tidemark.epoch_protocol.lanes import shards_of_lane
 from tidemark.epoch_protocol.seen import Known
 from tidemark.hudi_format.errors import FileMissingError, TimelineConflictError
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot
+from tidemark.hudi_format.model import ShardId
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.index_assigner.domain.locations import Int32Array, Locations
@@ -158,7 +159,7 @@ class TieredIndex:
                 )
             self._slices.forget()
             self._deletes.forget()
-            numbers = shards_of_lane(held.number, self._lanes, self._num_shards)
+            numbers = [ShardId(each) for each in shards_of_lane(held.number, self._lanes, self._num_shards)]
             self._hot.drop_shards(numbers)
             try:
                 self._replaced.look(snapshot.data_timeline)
@@ -239,9 +240,11 @@ class TieredIndex:
             raise IndexOutdatedError(f"another writer committed meanwhile: {keys_elsewhere}")
         return ordering
 
-    def hides(self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array) -> BoolArray:
+    def is_masked_by_delete(
+        self, keys: pa.StringArray, locations: Int32Array, ordering: Int64Array
+    ) -> BoolArray:
         """Whether a delete in each row's file group would hide the row."""
-        return self._deletes.hides(keys, locations, ordering)
+        return self._deletes.is_masked_by_delete(keys, locations, ordering)
 
     # ------------------------------------------------------------------ changes
 
@@ -326,7 +329,7 @@ class TieredIndex:
             self._rocks.disk_bytes(),
         )
 
-    def _held_shards(self) -> set[int]:
+    def _held_shards(self) -> set[ShardId]:
         return {number for held in self._held.values() for number in held.shards}
 
     # ------------------------------------------------------------------ figures

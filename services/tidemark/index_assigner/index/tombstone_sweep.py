@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.hudi_format.errors import TimelineConflictError
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import TOMBSTONE, TOMBSTONE_PREFIX, unpack
 from tidemark.index_assigner.index.rocks_locations import StoredLocations
@@ -42,7 +43,7 @@ class TombstoneSweep:
         self._cursor = TOMBSTONE_PREFIX
         self.removed = 0
 
-    def step(self, shards: Collection[int]) -> None:
+    def step(self, shards: Collection[ShardId]) -> None:
         """Checks the next tombstones; removes those of ``shards`` that expired and whose slice has no such
         delete.
         """

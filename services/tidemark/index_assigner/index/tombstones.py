@@ -20,6 +20,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from tidemark.hudi_format.model import ShardId
 from tidemark.index_assigner.domain.reduce import BoolArray
 from tidemark.index_assigner.index.rocks import RocksTier
 from tidemark.index_assigner.index.rocks_layout import (
@@ -44,7 +45,7 @@ class TombstoneStore:
 
     def __init__(self, rocks: RocksTier, stored: StoredLocations, ttl_ms: int) -> None:
         self._rocks, self._stored, self._ttl_ms = rocks, stored, ttl_ms
-        self._in_use: dict[int, bool] = {}
+        self._in_use: dict[ShardId, bool] = {}
 
     def get(self, keys: list[bytes]) -> tuple[BoolArray, TombstoneArray]:
         """Returns whether each key has a tombstone, and one row per key (location -1 where it has none)."""
@@ -71,7 +72,7 @@ class TombstoneStore:
         rows[known] = self._one_of(stored[known], rows[known])
         rows["location"] = self._stored.to_stored(rows["location"])
         for prefix in {key[:2] for key in distinct}:
-            self._in_use[int.from_bytes(prefix, "big")] = True
+            self._in_use[ShardId(int.from_bytes(prefix, "big"))] = True
         return [TOMBSTONE_PREFIX + key for key in distinct], pack(rows)
 
     def remove(self, keys: Iterable[bytes]) -> None:
@@ -92,7 +93,7 @@ class TombstoneStore:
         """Whether the shard ever had a tombstone. Most streams have few, and each lookup costs a read per
         key.
         """
-        number = int.from_bytes(shard, "big")
+        number = ShardId(int.from_bytes(shard, "big"))
         if number not in self._in_use:
             first = next(self._rocks.items_from(*shard_range(TOMBSTONE_PREFIX, number)), None)
             self._in_use[number] = first is not None

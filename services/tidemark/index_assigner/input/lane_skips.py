@@ -21,7 +21,7 @@ from typing import Final
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane, StopReason
 from tidemark.index_assigner.input.lane_stops import LaneStops
 from tidemark.record_formats.errors import SetupError
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import KafkaClient, Message, TopicPartition
 
 _log = logging.getLogger("tidemark.assigner")
@@ -91,7 +91,7 @@ class LaneSkips:
         self._stops.forget([lane])
         detail = _detail(result, stopped)
         record = Message(stopped.topic, stopped.partition, result.first, None, None)
-        return result, record, Refusal(0, Reason.SKIPPED, detail)
+        return result, record, Refusal(0, DeadLetterReason.SKIPPED, detail)
 
     def forget(self, lanes: Sequence[str]) -> None:
         """Forgets the ranges of lanes that are given up: their next owner gets the orders."""

@@ -3,7 +3,7 @@
 Key and value are the record's own bytes, cut where both together exceed a limit. A null value stays null. The
 headers say why the record was refused and where it came from:
 
-* ``tm-reason``: a `Reason` value; ``tm-detail``: text;
+* ``tm-reason``: a `DeadLetterReason` value; ``tm-detail``: text;
 * ``tm-topic``, ``tm-partition``, ``tm-offset``, ``tm-timestamp-ms`` (-1: none);
 * ``tm-cut-key``, ``tm-cut-value``: the full size in bytes, if it was cut;
 * ``tm-header-<name>``: the record's own headers. When they are too large all of them are left out, and
@@ -49,7 +49,7 @@ def dead_letters(
 
 
 def reason_of(letter: OutgoingMessage) -> str:
-    """Why the record was refused: a value of `Reason`."""
+    """Why the record was refused: a value of `DeadLetterReason`."""
     return next((value or b"").decode() for name, value in letter.headers if name == HEADER_REASON)
 
 

@@ -203,3 +203,14 @@ class DecodeParts:
             if len(messages) == 1:
                 raise
             return np.full(len(messages), TOGETHER_MAX, np.int64)
+
+
+def repeated_deletes(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
+    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    repeated = {}
+    for position in empty.tolist():
+        if position - 1 in known:
+            before, this = messages[position - 1], messages[position]
+            if before.topic_partition == this.topic_partition and before.key == this.key:
+                repeated[position] = known[position - 1]
+    return repeated

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidemark.config.model import UnknownFields
 from tidemark.epoch_protocol.batches import KEYED_COLUMNS, KeyedOp, with_user_columns
-from tidemark.hudi_format.keys import KeyColumns, KeyGenerator
+from tidemark.hudi_format.keys import KeyColumns, KeyGenerator, KeyProblem
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.partition_paths import map_distinct
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -33,6 +33,7 @@ from tidemark.index_assigner.shuffle.keyed_parts import (
     joined,
     large_rows,
     of_taken,
+    repeated_deletes,
     shifted,
 )
 from tidemark.index_assigner.shuffle.partition_folders import FolderProblem, PartitionFolders
@@ -40,15 +41,12 @@ from tidemark.record_formats.decode_json import JsonDecoder
 from tidemark.record_formats.decoder import DecodedRecords, RecordDecoder
 from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.plain_json import PlainJson
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-# Texts of `hudi_format.keys`, by which its reasons are told apart.
-_TOO_LONG: Final = "the record key is longer"
-_EMPTY: Final = "null or empty"
 _DETAIL_CHARACTERS_MAX: Final = 300
 _log = logging.getLogger("tidemark.assigner")
 
@@ -154,7 +152,7 @@ class RecordKeyer:
         _log.error("%s cannot be decoded, and goes to the dead letters", place, exc_info=error)
         detail = f"decoding raised {type(error).__name__}: {error}"[:_DETAIL_CHARACTERS_MAX]
         rows = pa.RecordBatch.from_pylist([], schema=self.schema)
-        refused = [Refusal(position, Reason.UNDECODABLE, detail)]
+        refused = [Refusal(position, DeadLetterReason.UNDECODABLE, detail)]
         return KeyedRows(rows, np.empty(0, np.int32), np.empty(0, np.int64), refused)
 
     def _key(self, messages: Sequence[Message]) -> KeyedRows:
@@ -186,7 +184,7 @@ class RecordKeyer:
             return rows, positions, shards
         for at, size in large.items():
             detail = f"the record takes {size} bytes as a row, limits.message_bytes leaves room for {limit}"
-            refused.append(Refusal(int(positions[at]), Reason.RECORD_TOO_LARGE, detail))
+            refused.append(Refusal(int(positions[at]), DeadLetterReason.RECORD_TOO_LARGE, detail))
         kept = np.delete(np.arange(rows.num_rows), list(large))
         return rows.take(pa.array(kept)), positions[kept], shards[kept]
 
@@ -200,10 +198,10 @@ class RecordKeyer:
         limit = self._rules.record_bytes_max
         for at in np.flatnonzero(sizes > limit):
             detail = f"the value has {sizes[at]} bytes, limits.record_bytes is {limit}"
-            refused.append(Refusal(int(at), Reason.RECORD_TOO_LARGE, detail))
+            refused.append(Refusal(int(at), DeadLetterReason.RECORD_TOO_LARGE, detail))
         typed = (sizes >= 0) & (sizes <= limit)
         if len(messages) == 1 and typed[0] and (why := self._parts.why_too_large(messages[0])) is not None:
-            refused.append(Refusal(0, Reason.RECORD_TOO_LARGE, why))
+            refused.append(Refusal(0, DeadLetterReason.RECORD_TOO_LARGE, why))
             typed[0] = False
         return np.flatnonzero(typed), np.flatnonzero(sizes < 0)
 
@@ -234,17 +232,19 @@ class RecordKeyer:
         """Rows of deletes by Kafka key, mostly null values; their partition is null if the table has any."""
         known = self._known_ordering(decoded, upserted)
         if self._decoder.tombstones_follow_deletes:
-            known |= _repeated(messages, empty, known)
+            known |= repeated_deletes(messages, empty, known)
         positions = np.sort(np.concatenate([empty, decoded.by_kafka_key.positions]))
         count = len(positions)
         judge = _Judge(positions, refused)
         kafka_keys = [messages[i].key for i in positions]
         without = np.fromiter((not key for key in kafka_keys), np.bool_, count)
         judge.refuse(
-            without, Reason.NULL_VALUE_WITHOUT_KEY, "a delete by its Kafka key, and there is no Kafka key"
+            without,
+            DeadLetterReason.NULL_VALUE_WITHOUT_KEY,
+            "a delete by its Kafka key, and there is no Kafka key",
         )
         made = self._record_keys(kafka_keys, positions)
-        self._judge_key_texts(judge, made.error)
+        self._judge_key_texts(judge, made)
         partition = None if self._rules.generator.partition_fields else ""
         ours = [
             made.keys,
@@ -302,21 +302,19 @@ class RecordKeyer:
             for row in np.flatnonzero(missing & ~judge.refused):
                 value = messages[decoded.positions[row]].value or b""
                 judge.refuse_row(row, *self._decoder.without_key(value, name))
-        self._judge_key_texts(judge, keys.error, [messages[i].value for i in decoded.positions])
+        self._judge_key_texts(judge, keys, [messages[i].value for i in decoded.positions])
 
-    def _judge_key_texts(
-        self, judge: _Judge, errors: pa.StringArray, values: Sequence[bytes | None] = ()
-    ) -> None:
-        for row in np.flatnonzero(np.asarray(errors.is_valid()) & ~judge.refused):
-            text = errors[row].as_py()
-            if text.startswith(_TOO_LONG):
-                judge.refuse_row(row, Reason.KEY_TOO_LONG, text)
-            elif text.endswith(_EMPTY) and values:
+    def _judge_key_texts(self, judge: _Judge, keys: KeyColumns, values: Sequence[bytes | None] = ()) -> None:
+        for row in np.flatnonzero(np.asarray(keys.error.is_valid()) & ~judge.refused):
+            text, problem = keys.error[row].as_py(), keys.problem[row].as_py()
+            if problem == KeyProblem.TOO_LONG:
+                judge.refuse_row(row, DeadLetterReason.KEY_TOO_LONG, text)
+            elif problem == KeyProblem.EMPTY and values:
                 name = self._rules.generator.record_key_fields[0]
                 reason, _ = self._decoder.without_key(values[row] or b"", name)
                 judge.refuse_row(row, reason, text)
             else:
-                judge.refuse_row(row, Reason.BAD_KEY, text)
+                judge.refuse_row(row, DeadLetterReason.BAD_KEY, text)
 
     def _ordering(self, judge: _Judge, decoded: DecodedRecords) -> pa.Array:
         field, rows = self._rules.ordering, decoded.rows
@@ -325,10 +323,10 @@ class RecordKeyer:
         column = rows.column(field.name)
         missing = np.asarray(column.is_null())
         if not decoded.deletes_need_ordering:
-            judge.refuse(missing & ~decoded.deletes, Reason.NULL_ORDERING, _without_ordering(field))
+            judge.refuse(missing & ~decoded.deletes, DeadLetterReason.NULL_ORDERING, _without_ordering(field))
             missing = missing | decoded.deletes
             return pa.array(field.to_int64_or_lowest(column), mask=missing)
-        judge.refuse(missing, Reason.NULL_ORDERING, _without_ordering(field))
+        judge.refuse(missing, DeadLetterReason.NULL_ORDERING, _without_ordering(field))
         return pa.array(field.to_int64_or_lowest(column), mask=missing)
 
     def _partitions(self, judge: _Judge, table: pa.Table, decoded: DecodedRecords) -> pa.Array:
@@ -340,16 +338,18 @@ class RecordKeyer:
             unknown |= np.asarray(column.is_null())
             if not self._rules.schema.arrow.field(name.split(".")[0]).nullable:
                 missing = np.asarray(column.is_null()) & ~decoded.deletes
-                judge.refuse(missing, Reason.BAD_PARTITION, f"partition field {name} is null or missing")
+                judge.refuse(
+                    missing, DeadLetterReason.BAD_PARTITION, f"partition field {name} is null or missing"
+                )
         if self._rules.generator.partition_fields and decoded.deletes_have_keys_alone:
             unknown[:] = True
         unknown &= decoded.deletes
         for row in np.flatnonzero(np.asarray(made.error.is_valid()) & ~unknown & ~judge.refused):
-            judge.refuse_row(row, Reason.BAD_PARTITION, made.error[row].as_py())
+            judge.refuse_row(row, DeadLetterReason.BAD_PARTITION, made.error[row].as_py())
         if self._rules.generator.partition_fields:
             folders = map_distinct(pc.fill_null(made.keys, ""), self._folders.error)
             for row in np.flatnonzero(np.asarray(folders.is_valid()) & ~unknown & ~judge.refused):
-                judge.refuse_row(row, Reason.BAD_PARTITION, folders[row].as_py())
+                judge.refuse_row(row, DeadLetterReason.BAD_PARTITION, folders[row].as_py())
         if not unknown.any():
             return made.keys
         return pc.if_else(pa.array(unknown), pa.scalar(None, pa.string()), made.keys)
@@ -361,7 +361,9 @@ class RecordKeyer:
             if field.nullable or not column.null_count:
                 continue
             missing = np.asarray(column.is_null()) & ~decoded.deletes
-            judge.refuse(missing, Reason.MISTYPED_FIELD, f"field {field.name} must not be null or missing")
+            judge.refuse(
+                missing, DeadLetterReason.MISTYPED_FIELD, f"field {field.name} must not be null or missing"
+            )
 
 
 class _Judge:
@@ -372,11 +374,11 @@ class _Judge:
         self._positions = positions
         self._list = refused
 
-    def refuse(self, where: BoolArray, reason: Reason, detail: str) -> None:
+    def refuse(self, where: BoolArray, reason: DeadLetterReason, detail: str) -> None:
         for row in np.flatnonzero(where & ~self.refused):
             self.refuse_row(row, reason, detail)
 
-    def refuse_row(self, row: int | np.intp, reason: Reason, detail: str) -> None:
+    def refuse_row(self, row: int | np.intp, reason: DeadLetterReason, detail: str) -> None:
         self.refused[row] = True
         self._list.append(Refusal(int(self._positions[row]), reason, detail))
 

@@ -33,7 +33,7 @@ from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
 from tidemark.index_assigner.shuffle.keyed_source import KeyedSlice
 from tidemark.index_assigner.slots.stage_work import Budget
 from tidemark.record_formats.errors import InputWaitsError
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.kafka.ports import (
     Isolation,
@@ -281,7 +281,7 @@ def _wrong_lane(
     return [
         Refusal(
             int(position),
-            Reason.WRONG_LANE,
+            DeadLetterReason.WRONG_LANE,
             f"the record is in partition {lane}, its key belongs to lane {right}: with input.partitioning: "
             "shard, producers have to use the key's lane as the partition",
         )

@@ -16,7 +16,7 @@ from tidemark.epoch_protocol.batches import BatchHeader, chained_checksum, encod
 from tidemark.epoch_protocol.entries import Produced, Topic
 from tidemark.index_assigner.shuffle.keyed_parts import Int32Array, KeyedRows, with_own_dictionaries
 from tidemark.record_formats.decoder import Int64Array
-from tidemark.record_formats.refusals import Reason, Refusal
+from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ledger_transaction import OutgoingMessage
 from tidemark.stream_runtime.kafka.ports import TopicPartition
 
@@ -83,7 +83,7 @@ def _encode(
         encoded.batches.append(EncodedBatch(lane, value.to_pybytes(), rows.num_rows))
     elif rows.num_rows == 1:
         detail = f"the record takes {value.size} bytes as a row, limits.message_bytes is {message_bytes}"
-        encoded.refused.append(Refusal(int(positions[0]), Reason.RECORD_TOO_LARGE, detail))
+        encoded.refused.append(Refusal(int(positions[0]), DeadLetterReason.RECORD_TOO_LARGE, detail))
     else:
         half = rows.num_rows // 2
         _encode(lane, rows.slice(0, half), positions, message_bytes, encoded)

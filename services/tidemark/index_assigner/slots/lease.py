@@ -15,7 +15,7 @@ from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, Stopped
 
 
 @dataclass(frozen=True)
-class Lease:
+class StageLease:
     """The coordinator's last answer. ``current``: it is recent enough to work on (claiming asks anew).
 
     ``suspects``: lanes to be read in a child process, because earlier readers died at the lane's position.
@@ -44,7 +44,7 @@ class StageReport(NamedTuple):
 class SlotLease(Protocol):
     """One stage's lease. The loop's thread may call the methods at any time."""
 
-    def lease(self) -> Lease | None:
+    def lease(self) -> StageLease | None:
         """Returns the newest lease; None before there is one.
 
         Raises the coordinator's refusal when it refuses this process for good: then the service has to stop.
@@ -55,13 +55,13 @@ class SlotLease(Protocol):
         """Sets the report that the next renewal sends."""
         ...
 
-    def renew_now(self) -> Lease | None:
+    def renew_now(self) -> StageLease | None:
         """Renews the lease now; None when the coordinator does not answer or the lease has ended."""
         ...
 
 
 @dataclass
-class HeldLane:
+class OwnedLane:
     """Status of one lane. ``term``: ledger offset of the own claim, valid from CLAIMED on.
 
     ``generation``: the one that the claim names.
@@ -79,9 +79,9 @@ class LaneTable:
     """
 
     def __init__(self) -> None:
-        self._lanes: dict[str, HeldLane] = {}
+        self._lanes: dict[str, OwnedLane] = {}
 
-    def __getitem__(self, lane: str) -> HeldLane:
+    def __getitem__(self, lane: str) -> OwnedLane:
         return self._lanes[lane]
 
     def names(self, *statuses: LaneStatus) -> list[str]:
@@ -91,7 +91,7 @@ class LaneTable:
     def grant(self, lanes: Iterable[str]) -> None:
         """The lease names these lanes: new and DOUBTFUL ones become GRANTED, so the loop claims them."""
         for name in lanes:
-            lane = self._lanes.setdefault(name, HeldLane(LaneStatus.RELEASED))
+            lane = self._lanes.setdefault(name, OwnedLane(LaneStatus.RELEASED))
             if lane.status in (LaneStatus.RELEASED, LaneStatus.DOUBTFUL):
                 lane.status = move(lane.status, LaneStatus.GRANTED)
 

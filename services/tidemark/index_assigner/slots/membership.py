@@ -23,7 +23,7 @@ from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.epoch_protocol.entries import PROTOCOL_VERSION, Stage
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, StoppedLane
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.slots.lease import Lease, StageReport
+from tidemark.index_assigner.slots.lease import StageLease, StageReport
 from tidemark.record_formats.errors import SetupError
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.rpc.channel import call
@@ -66,7 +66,7 @@ class MembershipClient:
         self._clock = clock
         self._calls = threading.Lock()  # one call at a time: answers are taken in the order of the calls
         self._state = threading.Lock()
-        self._lease: Lease | None = None
+        self._lease: StageLease | None = None
         self._heard_s = 0.0
         self._lease_ms = _FIRST_WAIT_MS
         self._facts: JoinFacts | None = None
@@ -115,7 +115,7 @@ class MembershipClient:
             except RpcError as error:
                 _log.warning("the coordinator did not take our good-bye: %s", error)
 
-    def lease(self) -> Lease | None:
+    def lease(self) -> StageLease | None:
         self._raise_refusal()
         with self._state:
             if self._lease is None:
@@ -133,7 +133,7 @@ class MembershipClient:
         with self._state:
             return self._lease.slot if self._lease is not None else -1, self._report
 
-    def renew_now(self) -> Lease | None:
+    def renew_now(self) -> StageLease | None:
         with self._calls:
             return self._guarded(self._renew)
 
@@ -145,7 +145,7 @@ class MembershipClient:
             if not answered:
                 self._stopped.wait(_FIRST_WAIT_MS / _RENEWALS_PER_LEASE / 1000)
 
-    def _guarded(self, ask: Callable[[], Lease]) -> Lease | None:
+    def _guarded(self, ask: Callable[[], StageLease]) -> StageLease | None:
         try:
             lease = ask()
         except RpcError as error:
@@ -167,7 +167,7 @@ class MembershipClient:
             _log.warning("the coordinator does not answer: %s", error)
             self._answers = False
 
-    def _renew(self) -> Lease:
+    def _renew(self) -> StageLease:
         """Renews once, and joins first when needed: only the answer to Renew names the lanes."""
         slot = self._join() if not self._joined or self._lease is None else self._lease.slot
         with self._state:
@@ -185,7 +185,7 @@ class MembershipClient:
         )
         answer = call(self._stub.Renew, request, _CALL_TIMEOUT_S)
         skips = tuple(SkipOrder(order.id, order.lane, order.offset) for order in answer.skips)
-        lease = Lease(
+        lease = StageLease(
             slot,
             frozenset(answer.lanes),
             True,

@@ -42,7 +42,7 @@ class AssignerObserver:
         """A stage's fold applied an entry. Called once per entry, in their order."""
 
 
-class Several(AssignerObserver):
+class CompositeObserver(AssignerObserver):
     """Passes each call on to several observers, in their order."""
 
     def __init__(self, *observers: AssignerObserver) -> None:
@@ -65,7 +65,7 @@ class Several(AssignerObserver):
             observer.applied(stage, applied)
 
 
-NOBODY = AssignerObserver()
+NULL_OBSERVER = AssignerObserver()
 """For a stage that nothing watches."""
 
 

@@ -25,8 +25,13 @@ from tidemark.epoch_protocol.fold import Verdict
 from tidemark.epoch_protocol.owner import LaneStatus, must_claim_anew
 from tidemark.epoch_protocol.state import LaneState
 from tidemark.errors import ErrorKind
-from tidemark.index_assigner.slots.lease import LaneTable, Lease, SlotLease, StageReport
-from tidemark.index_assigner.slots.observer import NOBODY, AssignerObserver, CountedTransaction, SlotCounters
+from tidemark.index_assigner.slots.lease import LaneTable, SlotLease, StageLease, StageReport
+from tidemark.index_assigner.slots.observer import (
+    NULL_OBSERVER,
+    AssignerObserver,
+    CountedTransaction,
+    SlotCounters,
+)
 from tidemark.index_assigner.slots.pace import TransactionLimits, TransactionPace
 from tidemark.index_assigner.slots.producer import SlotProducer
 from tidemark.index_assigner.slots.same_table import check_same_ledger
@@ -63,7 +68,7 @@ class SlotParts:
     ids: IdSource
     failpoints: FailpointRegistry
     owner: str
-    observer: AssignerObserver = NOBODY
+    observer: AssignerObserver = NULL_OBSERVER
     ledger: str = ""
     """The identity of the table's ledger, as the coordinator told it; "": its version tells none."""
 
@@ -216,7 +221,7 @@ class SlotLoop:
 
     # ------------------------------------------------------------ what the lease says
 
-    def _follow_lease(self, lease: Lease) -> None:
+    def _follow_lease(self, lease: StageLease) -> None:
         given_up = [name for name in self._lanes.names() if name not in lease.lanes]
         if given_up:
             self._work.drop(given_up)
@@ -291,7 +296,7 @@ class SlotLoop:
 
     # ------------------------------------------------------------ transactions
 
-    def _work_on(self, lease: Lease) -> None:
+    def _work_on(self, lease: StageLease) -> None:
         if not self._lanes.names(LaneStatus.CURRENT):
             return
         if lease.paused or not lease.current:

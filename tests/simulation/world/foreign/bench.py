@@ -37,7 +37,7 @@ from tidemark.hudi_format.metadata_table.record_index import (
     RecordIndexEntries,
     write_record_index_log,
 )
-from tidemark.hudi_format.model import RecordLocation, instant_to_ms
+from tidemark.hudi_format.model import RecordLocation, ShardId, instant_to_ms
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.publication.unfenced import Unfenced
 from tidemark.hudi_format.record_index_hash import record_index_shard
@@ -254,7 +254,7 @@ class Bench:
                 pa.array(keys, pa.string()), np.array(ids, np.int32), live, np.array(moments, np.int64)
             )
             data = write_record_index_log(entries, instant)
-            log = record_index_log(instant, shard, len(data), len(live), len(keys) - len(live))
+            log = record_index_log(instant, ShardId(shard), len(data), len(live), len(keys) - len(live))
             publish_log(Unfenced(self.storage), log, data)
             logs.append(log)
         return logs

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from tidemark.stream_runtime.security.roles import EVERYTHING, GRANTS, METHOD_ROLES, OPEN, Role, is_allowed
+from tidemark.stream_runtime.security.roles import ALL_ROLES, GRANTS, METHOD_ROLES, OPEN, Role, is_allowed
 
 ROOT = Path(__file__).resolve().parents[4]
 PROTOS = sorted((ROOT / "proto").rglob("*.proto"))
@@ -50,7 +50,7 @@ def test_reflection_and_health_are_covered():
     "method", ["/tidemark.admin.v1.Admin/Drop", "/x.Y/Z", "", "/tidemark.admin.v1.Admin/"]
 )
 def test_method_without_a_line_is_refused_to_everybody(method: str):
-    assert not is_allowed(method, EVERYTHING)
+    assert not is_allowed(method, ALL_ROLES)
 
 
 # Written out: a method that moves to another role fails here, whatever the table of roles says.

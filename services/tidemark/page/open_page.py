@@ -1,25 +1,18 @@
-"""Wires the page of a coordinator from its configuration and from what its service already has."""
+"""Wires the page from a table's configuration and from what the process that starts it has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tidemark.commit_coordinator.calls.placement import Placement
-from tidemark.commit_coordinator.commit.view import ViewBoard
-from tidemark.commit_coordinator.status.history import EpochHistory
-from tidemark.commit_coordinator.web.key_story import Found, KeyStories
-from tidemark.commit_coordinator.web.letters import newest_letters
-from tidemark.commit_coordinator.web.overview import Facts
-from tidemark.commit_coordinator.web.page import PageSources, WebPage
 from tidemark.config import TableConfigFile
-from tidemark.config.hoodie_section import target_file_bytes
 from tidemark.config.model import InputPartitioning
 from tidemark.hudi_format.storage.base import Storage
 from tidemark.hudi_format.table_config import TableConfig
+from tidemark.page.key_story import KeyStories
+from tidemark.page.overview import Facts
+from tidemark.page.page import PageSources, WebPage
+from tidemark.page.sources import AdminCalls, AdminQuestions, Pictures
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.kafka.ports import KafkaClient
 from tidemark.stream_runtime.security.listening import check_listen_address
 from tidemark.stream_runtime.security.server import ServerSecurity
 from tidemark.stream_runtime.service_http import start_guarded_server
@@ -27,23 +20,16 @@ from tidemark.stream_runtime.service_http import start_guarded_server
 
 @dataclass(frozen=True)
 class Shown:
-    """Of the coordinator's service what the page shows."""
+    """Of the process that starts the page. ``target_bytes``: up to where base files grow."""
 
+    calls: AdminCalls
+    pictures: Pictures
     table: TableConfig
-    status: Callable[[], dict[str, Any]]
-    board: ViewBoard
-    history: EpochHistory
-    placement: Placement
-    lookup: Callable[[list[str]], Iterable[Found]]
+    target_bytes: int
 
 
 def open_page(
-    config: TableConfigFile,
-    kafka: KafkaClient,
-    storage: Storage,
-    clock: Clock,
-    security: ServerSecurity,
-    shown: Shown,
+    config: TableConfigFile, storage: Storage, clock: Clock, security: ServerSecurity, shown: Shown
 ) -> WebPage | None:
     """Starts to serve the page; None where `services.web` is off. Raises ListenError for an address beyond
     this machine that nobody allowed.
@@ -53,18 +39,11 @@ def open_page(
         return None
     listen = services.listening(services.web)
     check_listen_address(listen, services.allow_remote, security.config)
-    stories = KeyStories(
-        shown.lookup, storage, shown.table, shown.history.of_instants, clock, config.limits.key_bytes
-    )
+    admin = AdminQuestions(shown.calls, config.table.name)
+    key_bytes = config.limits.key_bytes
+    stories = KeyStories(admin.lookup, storage, shown.table, admin.of_instants, clock, key_bytes)
     sources = PageSources(
-        facts=_facts(config),
-        status=shown.status,
-        board=shown.board,
-        history=shown.history,
-        placement=shown.placement,
-        stories=stories,
-        letters=lambda: newest_letters(kafka, config.table.name, clock),
-        clock=clock,
+        _facts(config, shown.target_bytes), admin.status, admin.epochs, shown.pictures, stories, clock
     )
     # Who shows a token is no stranger, whatever name led here: browsers send it to nobody else.
     hosts = frozenset((services.web.host.lower(), "localhost")) if security.access.is_open else None
@@ -73,7 +52,7 @@ def open_page(
     return page
 
 
-def _facts(config: TableConfigFile) -> Facts:
+def _facts(config: TableConfigFile, target_bytes: int) -> Facts:
     table = config.table
     return Facts(
         table=table.name,
@@ -84,5 +63,5 @@ def _facts(config: TableConfigFile) -> Facts:
         partition=table.partition,
         sharded=config.input.partitioning is InputPartitioning.SHARD,
         uncommitted_entries_max=config.limits.uncommitted_entries,
-        target_bytes=target_file_bytes(config),
+        target_bytes=target_bytes,
     )

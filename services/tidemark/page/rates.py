@@ -1,6 +1,6 @@
-"""How fast records move through the stages: one sample a second of the view, kept for a few minutes.
+"""How fast records move through the stages: one sample a second, kept for a few minutes.
 
-The view is an immutable picture that the loop leaves behind, so sampling costs the loop nothing.
+A sample reads a picture that the coordinator's loop leaves behind anyway, so it costs the loop nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidemark.commit_coordinator.commit.view import CoordinatorView
+from tidemark.page.sources import RecordsPassed
 from tidemark.stream_runtime.clock import Clock
 
 EVERY_S: Final = 1.0
@@ -32,8 +32,8 @@ class Sample:
 class Rates:
     """Thread-safe; `start` samples on a thread of its own, `sample` is one step of it."""
 
-    def __init__(self, view: Callable[[], CoordinatorView], clock: Clock) -> None:
-        self._view = view
+    def __init__(self, passed: Callable[[], RecordsPassed | None], clock: Clock) -> None:
+        self._passed = passed
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
@@ -56,11 +56,10 @@ class Rates:
 
     def sample(self) -> None:
         """Takes one; before the table was taken over there is nothing to count."""
-        view = self._view()
-        if view.term < 0:
+        passed = self._passed()
+        if passed is None:
             return
-        committed, uncommitted = view.committed.input, view.uncommitted.input
-        taken = Sample(self._clock.monotonic_s(), view.shuffled_records, committed + uncommitted, committed)
+        taken = Sample(self._clock.monotonic_s(), *passed)
         with self._lock:
             self._samples.append(taken)
 

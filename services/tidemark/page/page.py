@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
 from typing import Any, Final
 
-from tidemark.commit_coordinator.calls.placement import Placement
-from tidemark.commit_coordinator.commit.view import ViewBoard
-from tidemark.commit_coordinator.status.history import EpochHistory
-from tidemark.commit_coordinator.web.answers import error_answer, json_answer, own_pages_only, page_files
-from tidemark.commit_coordinator.web.cached import Cached
-from tidemark.commit_coordinator.web.group_sizes import group_sizes
-from tidemark.commit_coordinator.web.key_story import KeyStories
-from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, Facts, overview
-from tidemark.commit_coordinator.web.rates import Rates
 from tidemark.config.model import Address
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
+from tidemark.page.answers import error_answer, json_answer, own_pages_only, page_files
+from tidemark.page.cached import Cached
+from tidemark.page.group_sizes import group_sizes
+from tidemark.page.key_story import KeyStories
+from tidemark.page.letters import letters_document
+from tidemark.page.overview import EPOCHS_SHOWN, Facts, overview
+from tidemark.page.rates import Rates
+from tidemark.page.sources import Pictures
 from tidemark.stream_runtime.clock import Clock
 from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.http_messages import Answer, Request
 from tidemark.stream_runtime.http_server import HttpServer, Route
 from tidemark.stream_runtime.security.listening import ListenError
+from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.status import Status
 
 _OVERVIEW_AGE_S: Final = 1.0
 _SLOW_AGE_S: Final = 5.0
@@ -49,15 +50,13 @@ _log = logging.getLogger("tidemark.coordinator")
 
 @dataclass(frozen=True)
 class PageSources:
-    """What the page is made of. `letters`: the newest dead letters, as a document."""
+    """What the page is made of. ``epochs``: the newest ones, at most so many, newest first."""
 
     facts: Facts
-    status: Callable[[], dict[str, Any]]
-    board: ViewBoard
-    history: EpochHistory
-    placement: Placement
+    status: Callable[[], Status]
+    epochs: Callable[[int], Sequence[EpochRecord]]
+    pictures: Pictures
     stories: KeyStories
-    letters: Callable[[], dict[str, Any]]
     clock: Clock
 
 
@@ -75,10 +74,10 @@ class WebPage:
         self._serve = serve
         self._hosts = hosts
         clock = sources.clock
-        self._rates = Rates(lambda: sources.board.current, clock)
+        self._rates = Rates(sources.pictures.passed, clock)
         self._overview = Cached(self._make_overview, _OVERVIEW_AGE_S, clock)
         self._sizes = Cached(self._make_sizes, _SLOW_AGE_S, clock)
-        self._letters = Cached(sources.letters, _SLOW_AGE_S, clock)
+        self._letters = Cached(self._make_letters, _SLOW_AGE_S, clock)
         self._stopped = threading.Event()
         self._server: HttpServer | None = None
         self._listener = threading.Thread(target=self._listen_when_free, name="web-listen", daemon=True)
@@ -140,13 +139,16 @@ class WebPage:
         return overview(
             sources.facts,
             sources.status(),
-            sources.history.newest(EPOCHS_SHOWN),
+            sources.epochs(EPOCHS_SHOWN),
             self._rates.document(),
             sources.clock.now_ms(),
         )
 
     def _make_sizes(self) -> dict[str, Any]:
-        return group_sizes(self._sources.placement.slices(), self._sources.facts.target_bytes)
+        return group_sizes(self._sources.pictures.groups(), self._sources.facts.target_bytes)
+
+    def _make_letters(self) -> dict[str, Any]:
+        return letters_document(self._sources.pictures.letters())
 
     def _document(self, make: Callable[[], dict[str, Any]], _: Request) -> Answer:
         return _answered(make)
@@ -163,7 +165,7 @@ class WebPage:
     def _some_key(self) -> dict[str, Any]:
         """A key of one of the largest file groups, another one from second to second."""
         sources = self._sources
-        groups = nlargest(_SOME_GROUPS, sources.placement.slices(), key=lambda each: each[2])
+        groups = nlargest(_SOME_GROUPS, sources.pictures.groups(), key=lambda each: each[2])
         if not groups:
             return {"key": None}
         partition_path, file_id, _ = groups[sources.clock.now_ms() // 1_000 % len(groups)]

@@ -16,9 +16,6 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.errors import CoordinatorError
-from tidemark.commit_coordinator.web.plain_values import plain, user_columns
 from tidemark.errors import ErrorKind
 from tidemark.hudi_format.commit.instants import instant_path
 from tidemark.hudi_format.errors import FileMissingError, HudiFormatError, UnsupportedTableError
@@ -33,9 +30,12 @@ from tidemark.hudi_format.table_config import TableConfig
 from tidemark.hudi_format.table_view import TableView
 from tidemark.hudi_format.timeline import Timeline
 from tidemark.hudi_format.timeline.avro_records import SCHEMA_KEY, decode_commit_metadata
+from tidemark.page.plain_values import plain, user_columns
+from tidemark.page.sources import Found
 from tidemark.stream_runtime.clock import Clock
-from tidemark.stream_runtime.errors import DeadlineExceededError
+from tidemark.stream_runtime.errors import DeadlineExceededError, StreamRuntimeError
 from tidemark.stream_runtime.retry import Deadline
+from tidemark.table_status.epochs import EpochRecord
 
 AT_ONCE_MAX: Final = 2
 TIMEOUT_S: Final = 10.0
@@ -44,12 +44,11 @@ _LOG_BYTES_MAX: Final = 64 << 20
 _COMMITS_READ_MAX: Final = 32
 
 T = TypeVar("T")
-Found = admin_pb2.LookupResponse.Found
-EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, Mapping[str, Any]]]
-"""Hudi instants -> the documents of the epochs that they committed, as far as they are remembered."""
+EpochsOfInstants = Callable[[frozenset[str]], Mapping[str, EpochRecord]]
+"""Hudi instants -> the epochs that they committed, as far as they are remembered."""
 
 
-class StoryBusyError(CoordinatorError):
+class StoryBusyError(StreamRuntimeError):
     """As many questions as are answered at a time are being answered."""
 
     kind = ErrorKind.RETRYABLE
@@ -224,7 +223,7 @@ class KeyStories:
         known: dict[str, dict[str, Any]] = {}
         for at, instant in enumerate(sorted(instants, reverse=True)):
             record = remembered.get(instant)
-            epoch = record["epoch"] if record is not None else None
+            epoch = record.epoch if record is not None else None
             if epoch is None and at < _COMMITS_READ_MAX:
                 epoch = self._epoch_in_commit(timeline, instant)
             known[instant] = {"epoch": epoch, "completion": timeline.completion_time(instant)}

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from testing.memory_storage import InMemoryStorage
+from tests.unit.commit_coordinator.admin_parts import admin_service
+from tests.unit.typed_status import COUNTS, IDLE, typed_status
 from tidemark.admin.v1 import admin_pb2
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
+from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.commit_coordinator.status.history import EpochHistory
-from tidemark.commit_coordinator.web.key_story import KeyStories
-from tidemark.commit_coordinator.web.overview import Facts
-from tidemark.commit_coordinator.web.page import PageSources, WebPage
 from tidemark.config.model import Address
 from tidemark.epoch_protocol.entries import Counts, EpochCommitted, EpochPlanned
 from tidemark.epoch_protocol.fold import Verdict
 from tidemark.hudi_format.table_config import parse_table_config
 from tidemark.ledger_client.fold_reader import Applied
+from tidemark.page.key_story import KeyStories
+from tidemark.page.overview import Facts
+from tidemark.page.page import PageSources, WebPage
+from tidemark.page.sources import AdminQuestions, NewestLetters, Pictures, RefusedRecord
 from tidemark.stream_runtime.clock import SystemClock
 from tidemark.stream_runtime.errors import StreamRuntimeError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.ids import SystemIds
+from tidemark.table_status.status import Status
 
 LOOPBACK = Address("127.0.0.1", 0)
 EVIL = "<script>window.pwned = 1</script><img src=x onerror='window.pwned = 2'>"
@@ -38,42 +43,6 @@ FACTS = Facts(
     uncommitted_entries_max=4_000_000,
     target_bytes=120 << 20,
 )
-COUNTS = {"input": 0, "inserts": 0, "updates": 0, "deletes": 0, "moves": 0, "superseded": 0, "no_ops": 0}
-STATUS: dict[str, Any] = {
-    "table": "flights",
-    "path": "/warehouse/flights",
-    "coordinator": {
-        "term": 1,
-        "doing": "Wait",
-        "waiting_for": "",
-        "halted": None,
-        "stopped": False,
-        "blocked_epoch": None,
-        "trouble": None,
-        "generation": 0,
-        "rewinds": [],
-    },
-    "services": {"shuffle": [], "assign": []},
-    "writer": {"asked": 1, "process": "writer-1"},
-    "gave_up": [],
-    "stopped_lanes": [],
-    "paused": {"paused": False, "reason": ""},
-    "last_commit": {"epoch": 0, "instant": None, "completion": None, "detail": None},
-    "in_flight": {
-        "epoch": None,
-        "attempt": None,
-        "instant": None,
-        "age_ms": None,
-        "not_reported": [],
-        "transactions": 0,
-        "bytes": 0,
-    },
-    "lag": {"input_offsets_not_shuffled": 0, "input_offsets_not_committed": 0},
-    "records": {"shuffled": 0, "dead_letters": 0, "committed": COUNTS, "uncommitted": COUNTS},
-    "file_groups": {"file_groups": 0.0, "bytes": 0.0, "target_bytes": float(120 << 20)},
-    "verification": None,
-    "warnings": [],
-}
 PROPERTIES = {
     "hoodie.table.name": "flights",
     "hoodie.table.type": "MERGE_ON_READ",
@@ -81,21 +50,21 @@ PROPERTIES = {
     "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.table.ordering.fields": "ts",
 }
-NO_LETTERS: dict[str, Any] = {"read": 0, "by_reason": [], "newest": []}
 
 
-def letter(number: int, reason: str, detail: str, value: str) -> dict[str, Any]:
-    """A dead letter as the page gets it."""
-    place = {"topic": "flights", "partition": 0, "offset": number, "timestamp_ms": 1_700_000_000_000}
-    return {"id": number, "reason": reason, "detail": detail, "key": None, "value": value, **place}
+def letter(number: int, reason: str, detail: str, value: str) -> NewestLetters:
+    """A dead letter, the only one."""
+    content = value.encode()
+    record = RefusedRecord(number, reason, detail, "flights", 0, number, 1_700_000_000_000, None, content)
+    return NewestLetters([record], Counter([reason]))
 
 
 class PageWorld:
     """Change `status`, `letters` and `found`, then look; `failing` is what `status` raises."""
 
     def __init__(self) -> None:
-        self.status = copy.deepcopy(STATUS)
-        self.letters = dict(NO_LETTERS)
+        self.status = copy.deepcopy(IDLE)
+        self.letters = NewestLetters()
         self.failing: StreamRuntimeError | None = None
         self.asked_status = 0
         self.clock = SystemClock()
@@ -103,11 +72,13 @@ class PageWorld:
         self.board = ViewBoard()
         self.board.show(CoordinatorView(term=1))
         self.placement = Placement(120 << 20, SystemIds())
+        service = admin_service(FACTS.table, status=lambda _: self.make_status(), history=self.history)
+        self.admin = AdminQuestions(service, FACTS.table)
         self.stories = KeyStories(
             lambda keys: [admin_pb2.LookupResponse.Found(key=key, tier="none") for key in keys],
             InMemoryStorage(),
             parse_table_config(PROPERTIES),
-            self.history.of_instants,
+            self.admin.of_instants,
             self.clock,
             8 << 10,
         )
@@ -130,24 +101,18 @@ class PageWorld:
         self.status["records"] = {**self.status["records"], "committed": committed_counts}
         self.board.show(CoordinatorView(term=1, epoch=epoch, committed=Counts(input=rows * epoch)))
 
-    def make_status(self) -> dict[str, Any]:
+    def make_status(self) -> Status:
         self.asked_status += 1
         if self.failing is not None:
             raise self.failing
-        return copy.deepcopy(self.status)
+        return typed_status(self.status)
 
     def page(self, at: Address = LOOPBACK) -> WebPage:
         """Not started."""
-        sources = PageSources(
-            FACTS,
-            self.make_status,
-            self.board,
-            self.history,
-            self.placement,
-            self.stories,
-            lambda: self.letters,
-            self.clock,
+        pictures = Pictures(
+            lambda: passed_records(self.board.current), self.placement.slices, lambda: self.letters
         )
+        sources = PageSources(FACTS, self.admin.status, self.admin.epochs, pictures, self.stories, self.clock)
         return WebPage(sources, lambda routes: start_http_server(at, routes), frozenset(("localhost",)))
 
     @contextmanager

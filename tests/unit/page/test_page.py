@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.unit.commit_coordinator.page_world import EVIL, PageWorld, letter
+from tests.unit.page.page_world import EVIL, PageWorld, letter
 from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.web.answers import FOLDER, page_files
-from tidemark.commit_coordinator.web.cached import Cached
-from tidemark.commit_coordinator.web.group_sizes import LARGEST, PARTITIONS, group_sizes
-from tidemark.commit_coordinator.web.key_story import AT_ONCE_MAX, StoryBusyError
 from tidemark.config.model import Address
+from tidemark.page.answers import FOLDER, page_files
+from tidemark.page.cached import Cached
+from tidemark.page.group_sizes import LARGEST, PARTITIONS, group_sizes
+from tidemark.page.key_story import AT_ONCE_MAX, StoryBusyError
 from tidemark.stream_runtime.errors import DeadlineExceededError
 from tidemark.stream_runtime.http_server import start_http_server
 from tidemark.stream_runtime.kafka.errors import KafkaError
@@ -162,7 +162,7 @@ def test_what_does_not_answer_is_named(at: Address, world: PageWorld, error: Any
 
 
 def test_text_of_records_stays_text_in_json(at: Address, world: PageWorld) -> None:
-    world.letters = {"read": 1, "by_reason": [[EVIL, 1]], "newest": [letter(1, EVIL, EVIL, EVIL)]}
+    world.letters = letter(1, EVIL, EVIL, EVIL)
     world.status["warnings"] = [EVIL]
     status, document, headers = ask(at, "/api/dead-letters")
     assert (status, document["newest"][0]["detail"]) == (200, EVIL)
@@ -240,7 +240,7 @@ def test_file_groups_are_shown_within_bounds() -> None:
 def test_a_port_that_is_taken_is_served_when_it_is_free(
     world: PageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.commit_coordinator.web.page._LISTEN_EVERY_S", 0.05)
+    monkeypatch.setattr("tidemark.page.page._LISTEN_EVERY_S", 0.05)
     other = start_http_server(Address("127.0.0.1", 0), {})
     page = world.page(other.address)
     page.start()

@@ -5,31 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from testing.clock import ManualClock
 from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
-from tests.unit.commit_coordinator.page_world import EVIL, FACTS, PageWorld
+from tests.unit.page.page_world import EVIL, FACTS, PageWorld
+from tests.unit.typed_status import typed_status
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.web.letters import READ_MAX, SHOWN_MAX, newest_letters
-from tidemark.commit_coordinator.web.overview import EPOCHS_SHOWN, overview, steps
-from tidemark.commit_coordinator.web.plain_values import TEXT_MAX, plain, user_columns
-from tidemark.commit_coordinator.web.rates import SAMPLES_MAX, Rates
+from tidemark.commit_coordinator.dead_letters.newest import READ_MAX, SHOWN_MAX, newest_letters
+from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
+from tidemark.page.letters import letters_document
+from tidemark.page.overview import EPOCHS_SHOWN, overview, steps
+from tidemark.page.plain_values import TEXT_MAX, plain, user_columns
+from tidemark.page.rates import SAMPLES_MAX, Rates
 from tidemark.stream_runtime.kafka.ports import TopicPartition, TopicSpec
+from tidemark.table_status.epochs import AttemptRecord
+from tidemark.table_status.warnings import StatusWarning, WarningKind
 
 RATES: dict[str, Any] = {"every_s": 1.0, "now": {}, "series": {}}
 
 
 def document(world: PageWorld) -> dict[str, Any]:
-    return overview(FACTS, world.status, world.history.newest(EPOCHS_SHOWN), RATES, world.clock.now_ms())
+    status = typed_status(world.status)
+    return overview(FACTS, status, world.history.newest(EPOCHS_SHOWN), RATES, world.clock.now_ms())
 
 
 def coordinator(world: PageWorld, **changed: Any) -> None:
     world.status["coordinator"] |= changed
     if halted := changed.get("halted"):
-        world.status["warnings"].append(f"halted: {halted}")
+        world.status["warnings"].append(StatusWarning(WarningKind.HALTED, halted))
 
 
 def test_the_state_is_the_worst_that_holds() -> None:
@@ -63,7 +70,7 @@ def test_warnings_say_what_to_do_and_the_urgent_ones_come_first() -> None:
 def test_without_kafka_the_flow_lacks_its_lag_alone() -> None:
     world = PageWorld()
     world.status["lag"] = None
-    world.status["warnings"] = ["lag and open transactions are unknown: Kafka did not answer within 4.0 s"]
+    world.status["warnings"] = [StatusWarning(WarningKind.KAFKA_SILENT, "no answer")]
     shown = document(world)
     assert shown["flow"]["input_waiting"] is None
     assert shown["flow"]["input_not_committed"] is None
@@ -92,7 +99,7 @@ def test_steps_cover_the_attempt_from_plan_to_clean_up() -> None:
         "commit_data": 5.0,
         "commit_clean_up": 2.5,
     }
-    attempt = {"planned_ms": 1_000, "decided_ms": 1_107, "committed_ms": 1_130, "timings_ms": timings}
+    attempt = AttemptRecord(1, "T", 1_000, 1_107, 1_130, timings_ms=timings)
     expected = [
         ["plan", 3.0],
         ["write", 100.0],
@@ -102,7 +109,7 @@ def test_steps_cover_the_attempt_from_plan_to_clean_up() -> None:
         ["clean", 2.5],
     ]
     assert steps(attempt) == expected
-    assert steps({**attempt, "decided_ms": None}) == []
+    assert steps(structs.replace(attempt, decided_ms=None)) == []
 
 
 def test_epochs_are_bounded_and_tell_of_attempts_that_were_given_up() -> None:
@@ -113,11 +120,12 @@ def test_epochs_are_bounded_and_tell_of_attempts_that_were_given_up() -> None:
     assert len(shown) == EPOCHS_SHOWN
     assert shown[0]["epoch"] == EPOCHS_SHOWN + 19
     record = world.history.newest(1)[0]
-    lost = {**record["attempts"][0], "voided": "a foreign commit", "committed_ms": None}
-    record["attempts"] = [lost, {**record["attempts"][0], "attempt": 2}]
-    told = overview(FACTS, world.status, [record], RATES, 0)["epochs"][0]
+    [kept] = record.attempts
+    lost = structs.replace(kept, voided="a foreign commit", committed_ms=None)
+    record.attempts = [lost, structs.replace(kept, attempt=2)]
+    told = overview(FACTS, typed_status(world.status), [record], RATES, 0)["epochs"][0]
     assert told["voided"] == [{"attempt": 1, "reason": "a foreign commit"}]
-    assert (told["attempts"], told["committed_ms"]) == (2, record["attempts"][1]["committed_ms"])
+    assert (told["attempts"], told["committed_ms"]) == (2, kept.committed_ms)
 
 
 def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
@@ -141,7 +149,7 @@ def test_tiers_add_up_over_assigners_and_name_their_limits() -> None:
 
 def test_rates_are_those_of_the_last_seconds_and_never_negative() -> None:
     clock, views = ManualClock(), [CoordinatorView(term=-1)]
-    rates = Rates(lambda: views[-1], clock)
+    rates = Rates(lambda: passed_records(views[-1]), clock)
     rates.sample()
     assert rates.document()["now"] == {"shuffled": None, "tagged": None, "committed": None}
     for second in range(SAMPLES_MAX + 20):
@@ -170,7 +178,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
     clock = ManualClock()
     broker = MemoryBroker(clock, SeededIds(1))
     client = MemoryKafkaClient(broker)
-    assert newest_letters(client, "t", clock) == {"read": 0, "by_reason": [], "newest": []}
+    assert letters_document(newest_letters(client, "t", clock)) == {"read": 0, "by_reason": [], "newest": []}
     place = TopicPartition("t.dead-letter", 0)
     client.admin().create_topics([TopicSpec(place.topic, 1)])
     for number in range(READ_MAX + 30):
@@ -178,7 +186,7 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
         broker.produce(place, None, b"v%d" % number, ((HEADER_REASON, reason),))
     broker.produce(place, None, b"[1]", ((HEADER_REPLAYED, b""),))
     broker.produce(place, b"k" * 1_000, EVIL.encode() + b"\xff", ((HEADER_REASON, EVIL.encode()),))
-    found = newest_letters(client, "t", clock)
+    found = letters_document(newest_letters(client, "t", clock))
     assert found["read"] == READ_MAX - 1
     assert [reason for reason, _ in found["by_reason"]] == ["not-json", "no-key", EVIL]
     assert len(found["newest"]) == SHOWN_MAX
@@ -186,3 +194,25 @@ def test_the_newest_dead_letters_come_first_without_notes_of_replays() -> None:
     assert (newest["reason"], newest["value"]) == (EVIL, EVIL + "\ufffd")
     assert newest["key"].endswith("(1000 bytes)")
     assert found["newest"][1]["value"] == f"v{READ_MAX + 29}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "todo"),
+    [
+        (WarningKind.LANE_STOPPED, "stop", "TidemarkLaneStopped"),
+        (WarningKind.DIFFERENCES, "stop", "tidemark verify --full -c flights.yaml"),
+        (WarningKind.STORAGE_REFUSES, "wait", "tried again by itself"),
+        (WarningKind.COMMITS_WAIT, "wait", "the table's lock"),
+        (WarningKind.NOT_VERIFIED, "look", ""),
+    ],
+)
+def test_what_to_do_about_a_warning_follows_from_its_kind_not_from_its_words(
+    kind: WarningKind, level: str, todo: str
+) -> None:
+    world = PageWorld()
+    words = "halted: commits wait: input stands still: verification as of 1"
+    world.status["warnings"] = [StatusWarning(kind, words), words]
+    first, second = document(world)["warnings"]
+    told = first if level != "look" else second
+    assert (first["level"], second["level"]) == (level, "look")
+    assert todo in told["todo"]

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pytest
 
 from tests.interop.native_commit import NativeWriter
-from tests.unit.commit_coordinator.page_world import PageWorld
-from tests.unit.commit_coordinator.test_page import ask
+from tests.unit.page.page_world import PageWorld
+from tests.unit.page.test_page import ask
 from tidemark.admin.v1 import admin_pb2
-from tidemark.commit_coordinator.web.key_story import KeyStories
 from tidemark.config.model import Address
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.hudi_format.table_config import TableDefinition, TableType
+from tidemark.page.key_story import KeyStories
 
 US = 1_000_000
 OF_2026_S = 1_767_225_600
@@ -81,7 +81,7 @@ def page_of(table: Table, found: Any) -> Iterator[Address]:
     world = PageWorld()
     world.stories.close()
     world.stories = KeyStories(
-        found, table.storage, table.writer.table.config, world.history.of_instants, world.clock, 8 << 10
+        found, table.storage, table.writer.table.config, world.admin.of_instants, world.clock, 8 << 10
     )
     with world.served() as at:
         yield at

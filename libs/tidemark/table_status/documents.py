@@ -1,0 +1,25 @@
+"""Status and epochs as the JSON documents that `--json` prints and the admin API carries in fields `json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidemark.table_status.epochs import EpochRecord
+from tidemark.table_status.status import Status
+
+
+def status_document(status: Status) -> dict[str, Any]:
+    """Plain JSON types. Warnings are texts alone: their kinds are in the messages."""
+    document: dict[str, Any] = msgspec.to_builtins(status)
+    document["warnings"] = [each.text for each in status.warnings]
+    if status.table_services.table is None:
+        document["table_services"] = {"warnings": list(status.table_services.warnings)}
+    return document
+
+
+def epoch_document(epoch: EpochRecord) -> dict[str, Any]:
+    """Plain JSON types."""
+    document: dict[str, Any] = msgspec.to_builtins(epoch)
+    return document

@@ -1,1 +1,0 @@
-"""The page that the coordinator serves: read-only, for people on call and for a first look."""

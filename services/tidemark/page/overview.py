@@ -1,0 +1,283 @@
+"""The document behind the page: `status` and the newest epochs, arranged as people look at them.
+
+Pure: from what is given to plain JSON types. Times are epoch milliseconds, sizes bytes, rates records a
+second. Everything in it is bounded, however large the table is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tidemark.page.plain_values import cut
+from tidemark.table_status.epochs import AttemptRecord, EpochRecord
+from tidemark.table_status.status import CoordinatorState, MemberState, Status, VerificationState
+from tidemark.table_status.warnings import StatusWarning, WarningKind
+
+EPOCHS_SHOWN: Final = 48
+_ATTEMPTS_SHOWN: Final = 5
+_WARNINGS_SHOWN: Final = 30
+_MEMBERS_SHOWN: Final = 64
+_LANES: Final = "lag_lane_"
+TIERS: Final = ("uncommitted", "hot", "rocksdb", "mdt")
+_COMMIT_STEPS: Final = (("index", "commit_metadata"), ("data", "commit_data"), ("clean", "commit_clean_up"))
+_LEVELS: Final = ("stop", "wait", "look")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the configuration says. `sharded`: the input is partitioned by lane, there is no shuffle stage."""
+
+    table: str
+    config: str
+    table_type: str
+    topics: tuple[str, ...]
+    record_key: tuple[str, ...]
+    partition: tuple[str, ...]
+    sharded: bool
+    uncommitted_entries_max: int
+    target_bytes: int
+
+
+def overview(
+    facts: Facts,
+    status: Status,
+    epochs: Sequence[EpochRecord],
+    rates: Mapping[str, Any],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The document; `epochs` newest first, as `EpochHistory.newest` gives them."""
+    shown = [_epoch(each) for each in epochs[:EPOCHS_SHOWN]]
+    return {
+        "now_ms": now_ms,
+        "table": {
+            "name": facts.table,
+            "path": status.path,
+            "type": facts.table_type,
+            "config": facts.config,
+            "topics": list(facts.topics),
+            "record_key": list(facts.record_key),
+            "partition": list(facts.partition),
+        },
+        "state": _state(status),
+        "flow": _flow(facts, status),
+        "rates": dict(rates),
+        "in_flight": _in_flight(status),
+        "last_commit": _last_commit(status, shown),
+        "records": msgspec.to_builtins(status.records.committed),
+        "epochs": shown,
+        "tiers": _tiers(facts, status),
+        "dead_letters": status.records.dead_letters,
+        "verification": _verification(status.verification),
+        "services": _services(status),
+        "warnings": warnings(status, facts.config),
+    }
+
+
+def _state(status: Status) -> dict[str, str]:
+    """One word for the whole, and why: starting, stopped, halted, paused, attention, empty or running."""
+    coordinator, paused = status.coordinator, status.paused
+    if coordinator.term < 0:
+        return {"name": "starting", "text": "the coordinator is taking the table over"}
+    if coordinator.stopped:
+        return {"name": "stopped", "text": cut(coordinator.halted or "")}
+    if coordinator.halted:
+        return {"name": "halted", "text": cut(coordinator.halted)}
+    if paused.paused:
+        return {"name": "paused", "text": cut(paused.reason)}
+    if coordinator.trouble or status.gave_up or status.stopped_lanes:
+        return {"name": "attention", "text": "something needs a look: see the warnings"}
+    if not status.last_commit.epoch:
+        return {"name": "empty", "text": "nothing is committed yet"}
+    return {"name": "running", "text": "epochs are being committed"}
+
+
+def _flow(facts: Facts, status: Status) -> dict[str, Any]:
+    lag, services, groups = status.lag, status.services, status.file_groups
+    tagging = [
+        value
+        for member in services.assign
+        for name, value in member.figures.items()
+        if name.startswith(_LANES)
+    ]
+    return {
+        "has_shuffle": not facts.sharded,
+        "input_waiting": lag.input_offsets_not_shuffled if lag is not None else None,
+        "keyed_waiting": round(sum(tagging)) if tagging else None,
+        "tagged_waiting": status.records.uncommitted.input,
+        "input_not_committed": lag.input_offsets_not_committed if lag is not None else None,
+        "shufflers": len(services.shuffle),
+        "assigners": len(services.assign),
+        "writer": bool(status.writer.asked),
+        "doing": status.coordinator.doing,
+        "file_groups": groups.file_groups if groups is not None else None,
+        "bytes": groups.bytes if groups is not None else None,
+    }
+
+
+def _in_flight(status: Status) -> dict[str, Any]:
+    flight = status.in_flight
+    names = ("epoch", "attempt", "instant", "age_ms", "transactions", "bytes")
+    waiting = [cut(each) for each in flight.not_reported[:10]]
+    return {**{name: getattr(flight, name) for name in names}, "waiting_for": waiting}
+
+
+def _last_commit(status: Status, epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The newest epoch that is committed; without rows it has no instant."""
+    last = status.last_commit
+    known = next((each for each in epochs if each["epoch"] == last.epoch), None)
+    return {
+        "epoch": last.epoch,
+        "instant": last.instant,
+        "committed_ms": known["committed_ms"] if known is not None else None,
+    }
+
+
+def _epoch(record: EpochRecord) -> dict[str, Any]:
+    attempts = record.attempts
+    counted = next((each for each in reversed(attempts) if each.committed_ms is not None), None)
+    current = counted or (attempts[-1] if attempts else None)
+    started_ms = current.planned_ms or None if current is not None else None
+    return {
+        "epoch": record.epoch,
+        "instant": record.instant or (current.instant if current is not None else None),
+        "planned_ms": started_ms,
+        "committed_ms": counted.committed_ms if counted is not None else None,
+        "attempts": len(attempts),
+        "voided": [
+            {"attempt": each.attempt, "reason": cut(each.voided)}
+            for each in attempts[-_ATTEMPTS_SHOWN:]
+            if each.voided is not None
+        ],
+        "steps": steps(current) if current is not None else [],
+        "counts": msgspec.to_builtins(record.counts),
+        "bytes": record.bytes,
+        "transactions": record.transactions,
+    }
+
+
+def steps(attempt: AttemptRecord) -> list[list[Any]]:
+    """[step, milliseconds] in order: plan, write, decide, index (the metadata table's commit), data, clean.
+
+    Steps of the coordinator are timed by themselves. What passed between the plan and the decision besides is
+    the writer's: Spark job, and the wait for its report. An attempt that is not decided has no steps yet.
+    """
+    timings, planned_ms, decided_ms = attempt.timings_ms, attempt.planned_ms, attempt.decided_ms
+    if not planned_ms or decided_ms is None:
+        return []
+
+    def timed(prefix: str) -> float:
+        took: float = sum(ms for name, ms in timings.items() if name.startswith(prefix))
+        return round(took, 1)
+
+    decide = timed("decide_")
+    write = round(max(decided_ms - planned_ms - decide, 0.0), 1)
+    commit = [[step, timed(name)] for step, name in _COMMIT_STEPS]
+    return [["plan", timed("plan_")], ["write", write], ["decide", decide], *commit]
+
+
+def _tiers(facts: Facts, status: Status) -> list[dict[str, Any]]:
+    """Per tier what all assigners hold together against their limits, and how many keys it answered since
+    they started.
+    """
+    members = [each.figures for each in status.services.assign]
+
+    def total(name: str) -> float | None:
+        found = [figures[name] for figures in members if name in figures]
+        return sum(found) if found else None
+
+    asked = sum(total(f"keys_{tier}") or 0 for tier in (*TIERS, "none"))
+    held_as = {"mdt": "block_cache"}
+    return [
+        {
+            "tier": tier,
+            "bytes": total(f"{held_as.get(tier, tier)}_bytes"),
+            "bytes_max": total(f"{held_as.get(tier, tier)}_bytes_max"),
+            "entries": total(f"{tier}_entries"),
+            "entries_max": facts.uncommitted_entries_max if tier == "uncommitted" else None,
+            "answered": total(f"keys_{tier}"),
+            "share": (total(f"keys_{tier}") or 0) / asked if asked else None,
+        }
+        for tier in (*TIERS, "none")
+    ]
+
+
+def _verification(state: VerificationState | None) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    last = state.last
+    return {
+        "every_commits": state.every_commits,
+        "running": state.running,
+        "verified_epoch": state.verified.epoch if state.verified is not None else None,
+        "agrees": last.agrees if last is not None else None,
+        "ended_ms": last.ended_ms if last is not None else None,
+    }
+
+
+def _services(status: Status) -> list[dict[str, Any]]:
+    stages: tuple[tuple[str, list[MemberState]], ...] = (
+        ("shuffle", status.services.shuffle),
+        ("assign", status.services.assign),
+    )
+    found: list[dict[str, Any]] = [
+        {
+            "stage": stage,
+            "slot": member.slot,
+            "process": cut(member.process),
+            "address": member.address,
+            "lanes": len(member.lanes),
+        }
+        for stage, members in stages
+        for member in members[:_MEMBERS_SHOWN]
+    ]
+    writer = status.writer
+    if writer.asked:
+        process = cut(writer.process)
+        found.append({"stage": "write", "slot": None, "process": process, "address": "", "lanes": None})
+    return found
+
+
+def warnings(status: Status, config: str) -> list[dict[str, str]]:
+    """What `status` warns of, most urgent first, each with what to do where the text does not say it."""
+    found = []
+    for warning in status.warnings[:_WARNINGS_SHOWN]:
+        level, todo = _advice(warning, status.coordinator, config)
+        found.append({"level": level, "text": cut(warning.text), "todo": todo})
+    return sorted(found, key=lambda each: _LEVELS.index(each["level"]))
+
+
+def _advice(warning: StatusWarning, coordinator: CoordinatorState, config: str) -> tuple[str, str]:
+    """How urgent a warning is, and what to do: by its kind, never by its words."""
+    if warning.kind is WarningKind.HALTED:
+        return "stop", _after_a_halt(coordinator, config)
+    advice = {
+        WarningKind.LANE_STOPPED: (
+            "stop",
+            "The other partitions go on, nothing is lost. docs/runbook.md, TidemarkLaneStopped.",
+        ),
+        WarningKind.STORAGE_REFUSES: ("wait", "It is tried again by itself. If it stays, look at the cause."),
+        WarningKind.COMMITS_WAIT: (
+            "wait",
+            "Another writer holds the table's lock: commits go on once it is given back.",
+        ),
+        WarningKind.KAFKA_SILENT: (
+            "wait",
+            f"All else on this page holds. Is Kafka there? `tidemark doctor -c {config}` looks at it.",
+        ),
+        WarningKind.DIFFERENCES: ("stop", f"`tidemark verify --full -c {config}` names every difference."),
+    }
+    return advice.get(warning.kind, ("look", ""))
+
+
+def _after_a_halt(coordinator: CoordinatorState, config: str) -> str:
+    if coordinator.stopped:
+        return (
+            "Nothing is committed any more, and nothing is lost. No retry helps: "
+            "docs/failure-walkthrough.md says what each case needs."
+        )
+    retry = f"`tidemark epoch retry {coordinator.blocked_epoch} -c {config}`"
+    return f"Tagging rests, nothing is lost. Remove the cause, then {retry}."
