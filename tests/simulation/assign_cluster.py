@@ -73,7 +73,7 @@ class Assigner:
     lease: FakeLease
     failpoints: FailpointRegistry
     index: DictIndex
-    desk: LookupQueue
+    queue: LookupQueue
     locations: Locations
     leases: HandLeases = field(default_factory=HandLeases)
 
@@ -125,7 +125,7 @@ class AssignCluster:
         locations = Locations(DATA_PARTITIONS)
         index = DictIndex(locations, lambda lane: self._stored(lane, locations), self.table.ordering_of)
         placement = Placement(self.leases, locations, self.ids)
-        desk = LookupQueue(locations, SHARDS, LANES)
+        queue = LookupQueue(locations, SHARDS, LANES)
         n, client, clock = self.names, self.client, self.clock
         source = KeyedTopicSource(client, n.keyed, folds, n.ledger_partition, 1 << 24, 1 << 12)
         work = AssignWork(
@@ -140,7 +140,7 @@ class AssignCluster:
                 placement=placement,
                 tagger=BatchTagger(index, locations, placement, clock, self.ordered, 3_600_000),
                 emitter=Emitter(SCHEMA, locations, LANES, EmitLimits(4_000, 1 << 20)),
-                lookups=desk,
+                lookups=queue,
                 clock=clock,
                 uncommitted_entries_max=uncommitted_max,
                 want_rewind=lambda reason, generation, _: self.rewinds_wanted.append((reason, generation)),
@@ -159,7 +159,7 @@ class AssignCluster:
             failpoints=failpoints,
             owner=f"process-{len(self.assigners)}",
         )
-        made = Assigner(SlotLoop(parts, work), work, lease, failpoints, index, desk, locations)
+        made = Assigner(SlotLoop(parts, work), work, lease, failpoints, index, queue, locations)
         self.assigners.append(made)
         return made
 

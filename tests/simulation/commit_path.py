@@ -20,7 +20,7 @@ from testing.ids import SeededIds
 from testing.kafka import MemoryBroker, MemoryKafkaClient
 from tests.simulation.points import Points
 from tests.simulation.scripted_tagger import SCHEMA, SHARDS, TABLE, Row, ScriptedTagger
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.calls.service import begin_response
 from tidemark.commit_coordinator.commit.attempt_effects import tick_lock
 from tidemark.commit_coordinator.commit.context import Context, RecordIndexFile, Report, TableFacts
@@ -97,7 +97,7 @@ class CommitPath:
         self.tagger = ScriptedTagger(self.client, self.topics)
         self.coordinator: Coordinator | None = None
         self.context: Context | None = None
-        self.desk = AttemptDesk()
+        self.attempts = AttemptHandoff()
         self.points = Points()
 
     def fold_reader(self) -> FoldReader:
@@ -137,8 +137,8 @@ class CommitPath:
             lock_wait_ms=1_000,
             hit=hit,
         )
-        self.points, self.desk = points, AttemptDesk()
-        self.coordinator = Coordinator(self.context, Limits(0, 1 << 30, ATTEMPTS_MAX), self.desk)
+        self.points, self.attempts = points, AttemptHandoff()
+        self.coordinator = Coordinator(self.context, Limits(0, 1 << 30, ATTEMPTS_MAX), self.attempts)
         return self.coordinator
 
     def crash(self) -> None:
@@ -157,12 +157,12 @@ class CommitPath:
 
     def run_open_attempt(self) -> list[bytes]:
         """Runs the open attempt's tasks without a report; returns them, none when no attempt is open."""
-        view = self.desk.wait_for_unreported(0.0)
+        view = self.attempts.wait_for_unreported(0.0)
         return [] if view is None else self.plan_tasks(begin_response(view, SHARDS), 2)
 
     def write_open_attempt(self) -> list[bytes]:
         """Runs the open attempt's tasks and reports; returns the tasks, none when no attempt is open."""
-        view, tasks = self.desk.wait_for_unreported(0.0), self.run_open_attempt()
+        view, tasks = self.attempts.wait_for_unreported(0.0), self.run_open_attempt()
         if view is not None:
             outcomes = [run_task(task, MemoryWorker(self.client, self.clock)) for task in tasks]
             assert self.report(view.planned.epoch, view.planned.attempt, view.planned.instant or "", outcomes)
@@ -186,15 +186,15 @@ class CommitPath:
             tuple(WriteStat.from_avro(msgspec.json.decode(stat)) for stat in stats),
             tuple(RecordIndexFile(f.shard, f.size, f.upserts, f.deletes) for f in index),
         )
-        return self.desk.report(epoch, attempt, instant, report)
+        return self.attempts.report(epoch, attempt, instant, report)
 
     def fail_open_attempt(self, *, rewind: bool) -> None:
         """The writer says that the attempt cannot be written."""
-        view = self.desk.wait_for_unreported(0.0)
+        view = self.attempts.wait_for_unreported(0.0)
         assert view is not None
         planned = view.planned
         problem = AttemptProblem("disk full", rewind)
-        assert self.desk.fail(planned.epoch, planned.attempt, planned.instant or "", problem)
+        assert self.attempts.fail(planned.epoch, planned.attempt, planned.instant or "", problem)
 
     def step_coordinator(self) -> None:
         """One step of the coordinator, a new one when there is none; and the time in which it leaves the

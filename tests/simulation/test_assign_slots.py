@@ -315,7 +315,7 @@ def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     cluster.settle(only, rounds=3)
     cluster.feed([Event("k2", "d2", 9), Event("k3", "d3", 7)])
     cluster.settle(only)
-    service, answers = LookupService("orders", only.desk), []
+    service, answers = LookupService("orders", only.queue), []
     asking = threading.Thread(
         target=lambda: answers.append(
             service.Lookup(pb.LookupRequest(table="orders", keys=["k1", "k2", "k3", "nope", "k1"]), None)
@@ -336,7 +336,7 @@ def test_lookups_are_answered_by_the_loop_with_tier_and_location():
     with pytest.raises(BadLookupError, match="other"):
         service.Lookup(pb.LookupRequest(table="other"), None)
     with pytest.raises(LookupBusyError):
-        only.desk.ask(["k1"], timeout_s=0.01)
+        only.queue.ask(["k1"], timeout_s=0.01)
 
 
 def test_lookups_of_lanes_that_are_not_held_have_no_tier():
@@ -346,7 +346,7 @@ def test_lookups_of_lanes_that_are_not_held_have_no_tier():
     cluster.settle(half, rounds=10)
     keys = [f"k{i}" for i in range(20)]
     answers: list[pb.LookupResponse.Found] = []
-    asking = threading.Thread(target=lambda: answers.extend(half.desk.ask(keys)))
+    asking = threading.Thread(target=lambda: answers.extend(half.queue.ask(keys)))
     asking.start()
     while asking.is_alive():
         half.loop.step()

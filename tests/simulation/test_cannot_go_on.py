@@ -139,7 +139,7 @@ def give_up(rounds: Rounds) -> None:
         path.clock.advance(0.06)
         if rounds.view.halted is not None:
             return
-        if path.desk.wait_for_unreported(0.0) is not None:
+        if path.attempts.wait_for_unreported(0.0) is not None:
             path.fail_open_attempt(rewind=False)
     raise AssertionError(rounds.view)
 

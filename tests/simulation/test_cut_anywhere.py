@@ -24,7 +24,7 @@ def plain(path: CommitPath) -> None:
 def voided(path: CommitPath) -> None:
     """The second epoch's first attempt fails at the writer."""
     path.step_coordinator()
-    if path.desk.wait_for_unreported(0.0) is not None:  # no successor has finished it meanwhile
+    if path.attempts.wait_for_unreported(0.0) is not None:  # no successor has finished it meanwhile
         path.fail_open_attempt(rewind=False)
     path.run_until_idle()
 

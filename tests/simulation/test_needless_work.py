@@ -13,7 +13,7 @@ from tests.simulation.world.checkers.needless_work import NeedlessWork
 from tests.simulation.world.script import parse
 from tests.simulation.world.world import run_script
 from tidemark.commit_coordinator.calls import members
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem
 from tidemark.epoch_protocol import committing
@@ -93,14 +93,16 @@ def test_one_attempt_that_is_given_up_without_a_cause_of_its_own_is_found(
 ) -> None:
     script = parse(f"{SOME_EPOCHS}{BESIDE[beside]}feed up k3 d0 70\nhurry\n{_ROUNDS}")
     assert run_script(script).violations == ()
-    report, last = AttemptDesk.report, run_script(script).epochs
+    report, last = AttemptHandoff.report, run_script(script).epochs
 
-    def last_in_vain(desk: AttemptDesk, epoch: int, attempt: int, instant: str, written: Report) -> bool:
+    def last_in_vain(
+        attempts: AttemptHandoff, epoch: int, attempt: int, instant: str, written: Report
+    ) -> bool:
         if (epoch, attempt) == (last, 1):
-            return desk.fail(epoch, attempt, instant, AttemptProblem("no reason", rewind=False))
-        return report(desk, epoch, attempt, instant, written)
+            return attempts.fail(epoch, attempt, instant, AttemptProblem("no reason", rewind=False))
+        return report(attempts, epoch, attempt, instant, written)
 
-    monkeypatch.setattr(AttemptDesk, "report", last_in_vain)
+    monkeypatch.setattr(AttemptHandoff, "report", last_in_vain)
     found = run_script(script).violations
     assert found == (f"G7: epoch {last} attempt 1 is given up without a cause: no reason",)
 

@@ -187,7 +187,7 @@ class Run:
         self.path.points.arm(self.random.randint(1, 40), acts)
 
     def _writer_fails(self) -> None:
-        if self.path.desk.wait_for_unreported(0.0) is not None:
+        if self.path.attempts.wait_for_unreported(0.0) is not None:
             self.path.fail_open_attempt(rewind=self.random.random() < 0.5)
 
 

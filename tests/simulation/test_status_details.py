@@ -20,10 +20,10 @@ from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.commands.admin import add_run, run_warnings, status_lines
 from tidemark.cli.run.run_metrics import RunMetrics
-from tidemark.commit_coordinator.calls.farewells import TerminalFailures
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import Facts
+from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailures
 from tidemark.commit_coordinator.calls.unreported import unreported
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
 from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
@@ -96,7 +96,7 @@ def test_a_short_transaction_is_no_warning_and_a_long_one_names_its_process() ->
 
 
 def missing(path: CommitPath, writer: str = "w1") -> list[str]:
-    return unreported(path.desk.unreported(), writer, path.storage, path.topics, FACTS)
+    return unreported(path.attempts.unreported(), writer, path.storage, path.topics, FACTS)
 
 
 def test_partitions_that_are_not_written_are_named_one_by_one(path: CommitPath) -> None:
@@ -209,7 +209,7 @@ def taken(
         writer=lambda: "writer-1",
         not_reported=lambda: ["writer writer-1", "t.data[0]: no file yet"],
         open_transaction=lambda: transaction,
-        farewells=lambda: said.current(lambda _: True),
+        terminal_failures=lambda: said.current(lambda _: True),
         lease_ms=3_000,
         unfilled_columns=lambda: unfilled,
     )

@@ -10,7 +10,7 @@ from tests.simulation.commit_path import CommitPath
 from tests.simulation.scripted_epochs import check_end, first_epoch, second_epoch
 from tests.simulation.scripted_tagger import SHARDS, TABLE
 from tidemark.commit.v1 import commit_pb2 as pb
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging
 from tidemark.commit_coordinator.calls.pausing import Pause
 from tidemark.commit_coordinator.calls.service import CommitService, Facts
@@ -54,7 +54,7 @@ def test_an_owners_wish_for_a_rewind_reaches_the_decisions_once(tmp_path: Path) 
         Facts(TABLE, SHARDS, 1, 3_000, 1),
         None,  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        AttemptDesk(),
+        AttemptHandoff(),
         str,
         lambda _: Pause(False, ""),
         lambda: True,

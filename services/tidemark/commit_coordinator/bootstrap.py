@@ -11,14 +11,14 @@ from typing import Final
 from tidemark.commit_coordinator.admin.dead_letter_calls import DeadLetterCalls
 from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
-from tidemark.commit_coordinator.calls.farewells import TerminalFailure, TerminalFailures
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.calls.lookups import KeyLookups
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import pause_of
 from tidemark.commit_coordinator.calls.placement import Placement
 from tidemark.commit_coordinator.calls.service import CommitService
+from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailure, TerminalFailures
 from tidemark.commit_coordinator.calls.unreported import unreported
 from tidemark.commit_coordinator.commit.agreement import check_agreement
 from tidemark.commit_coordinator.commit.context import Context, TableFacts
@@ -29,8 +29,8 @@ from tidemark.commit_coordinator.commit.table_state import load_timelines
 from tidemark.commit_coordinator.commit.timeline_look import has_surprises
 from tidemark.commit_coordinator.commit.trimming import Trimmer
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.coordinator import Coordinator
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.coordinator import CommitListener, Coordinator
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.input.ends import awaited_records, input_ends
@@ -116,21 +116,16 @@ class CoordinatorService:
         self._ports = ports
         self._topics = TopicNames(config.table.name)
         self._admin: Admin = ports.kafka.admin()
-        self._reader = FoldReader(
-            ports.kafka,
-            self._topics.ledger,
-            self._topics.epochs,
-            lambda path, sha256: load_document(ports.storage, path, sha256),
-            ports.clock,
-        )
+        load = partial(load_document, ports.storage)
+        self._reader = FoldReader(ports.kafka, self._topics.ledger, self._topics.epochs, load, ports.clock)
         self._fold = lambda: self._reader.fold
         self._history = EpochHistory()
         self._board = ViewBoard(self._show_health)
-        self._desk = AttemptDesk()
+        self._attempts = AttemptHandoff()
         self._inbox = Inbox()
         self._ready = threading.Event()
         self._verification = PeriodicVerification.of(config, ports.clock)
-        self._farewells = TerminalFailures(ports.clock)
+        self._failures = TerminalFailures(ports.clock)
         self._open_transactions = OpenTransactions(
             ports.kafka, self._admin, self._topics.ledger_partition, ports.clock
         )
@@ -284,17 +279,18 @@ class CoordinatorService:
             facts_of(config, table, self._ledger),
             members,
             placement,
-            self._desk,
+            self._attempts,
             schemas.register,
             lambda stage: pause_of(stage, self._board.current, members.uncommitted_entries(), config.limits),
             self._ready.is_set,
             self._inbox,
             skips,
-            self._farewells.say,
+            self._failures.say,
         )
         security, lanes_count = client_security(config, ports.clock), config.table.index.lanes
         lookups = KeyLookups(config.table.name, members, table.num_shards, lanes_count, security)
-        letters = DeadLetterDesk(ports.kafka, config.table.name, config.input.topics, ports.clock, retention)
+        topics = config.input.topics
+        letters = DeadLetterQueries(ports.kafka, config.table.name, topics, ports.clock, retention)
         sources = AdminSources(
             board=self._board,
             history=self._history,
@@ -333,18 +329,18 @@ class CoordinatorService:
             storage=ports.storage,
             clock=ports.clock,
             kafka=KafkaProbe(lag.document, self._open_transactions.oldest),
-            writer_asked=lambda: self._desk.asked,
+            writer_asked=lambda: self._attempts.asked,
             verification=self._verification,
-            writer=lambda: self._desk.writer,
+            writer=lambda: self._attempts.writer,
             not_reported=lambda: unreported(
-                self._desk.unreported(),
-                self._desk.writer,
+                self._attempts.unreported(),
+                self._attempts.writer,
                 ports.storage,
                 self._topics,
                 facts_of(config, table),
             ),
             open_transaction=self._open_transactions.oldest,
-            farewells=self._gone,
+            terminal_failures=self._gone,
             lease_ms=config.limits.lease_ms,
             stopped_lanes=members.stopped_lanes.current,
             refused=self._security.access.refused.counts,
@@ -354,7 +350,7 @@ class CoordinatorService:
         )
 
     def _gone(self) -> list[TerminalFailure]:
-        return self._farewells.current(lambda stage: bool(self.members.members(stage)))
+        return self._failures.current(lambda stage: bool(self.members.members(stage)))
 
     def _coordinator(
         self, table: OpenedTable, placement: Placement, schemas: SchemaRegistry, term: Term
@@ -387,7 +383,8 @@ class CoordinatorService:
         trimmer = Trimmer(self._admin, roles, topics.ledger_partition, topics.epochs_partition)
         limits = planning_limits(config)
         follow_up = CommitFollowUp(self._history, placement, trimmer, inputs)
-        coordinator = Coordinator(context, limits, self._desk, [follow_up, self._verification, self.metrics])
+        listeners: list[CommitListener] = [follow_up, self._verification, self.metrics]
+        coordinator = Coordinator(context, limits, self._attempts, listeners)
         free_lock(context)
         if state.planned is None and has_surprises(ports.storage, timelines, state):
             coordinator.seen.rewind_due = "commits of other writers before the start"

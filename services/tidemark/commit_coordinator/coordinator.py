@@ -1,8 +1,8 @@
 """The coordinator's loop: read, decide the next action, carry it out; one thread, one action at a time.
 
 Everything it must remember is in the two topics and on the table's timelines; `Observed` is what it has
-seen in this life. gRPC threads hand the writer's reports in through `AttemptDesk` and read the fold through
-`view`.
+seen since it started. gRPC threads hand the writer's reports in through `AttemptHandoff`, and read the fold
+through `view`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
 from tidemark.commit_coordinator.commit.attempt_effects import (
     clean_voided,
     close_empty,
@@ -93,11 +93,15 @@ class Coordinator:
     """Runs one table from a claim to the end of the term."""
 
     def __init__(
-        self, context: Context, limits: Limits, desk: AttemptDesk, listeners: Sequence[CommitListener] = ()
+        self,
+        context: Context,
+        limits: Limits,
+        attempts: AttemptHandoff,
+        listeners: Sequence[CommitListener] = (),
     ) -> None:
         self._context = context
         self._limits = limits
-        self._desk = desk
+        self._attempts = attempts
         self._listeners = listeners
         self._heartbeat_at_ms = 0
         self._said: str | None = None
@@ -179,7 +183,7 @@ class Coordinator:
 
     def stop_for_good(self, error: Exception) -> None:
         """Stored data contradicts itself, or what is needed is not there: nothing is done any more."""
-        self._desk.offer(None)
+        self._attempts.offer(None)
         self.seen.stopped = True
         what_to_do = "repair that, then start the coordinator again"
         self.seen.halted = f"{error}. Nothing is done any more, all input is kept: {what_to_do}"
@@ -196,7 +200,7 @@ class Coordinator:
         state = context.fold().state
         if state.coordinator_term != context.term:
             raise SupersededError("a newer coordinator has claimed this table")
-        self._desk.collect(self.seen)
+        self._attempts.collect(self.seen)
         if self.seen.halted is None:
             self.seen.halted = attempts_exhausted(state, self.seen, self._limits)
         now_ms = context.clock.now_ms()
@@ -259,10 +263,10 @@ class Coordinator:
         self.seen.succeeded()
 
     def _decide(self, action: Decide) -> None:
-        decide(self._context, action, self._desk.report_of(action.planned))
+        decide(self._context, action, self._attempts.report_of(action.planned))
 
     def _finish(self, action: Finish) -> None:
-        self._desk.offer(None)
+        self._attempts.offer(None)
         self._tell_committing(action.planned)
         report = finish(self._context, action)
         took_ms = {**report.timings_ms, **self._context.steps.take()}
@@ -273,7 +277,7 @@ class Coordinator:
 
     def _void_attempt(self, action: VoidAttempt) -> None:
         seen = self.seen
-        self._desk.offer(None)
+        self._attempts.offer(None)
         if action.rewind:
             self._tell_rewinding()
         void_attempt(self._context, action)
@@ -317,7 +321,7 @@ class Coordinator:
         if planned is None or planned.instant is None:
             return
         self.seen.opened = (planned.epoch, planned.attempt)
-        self._desk.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
+        self._attempts.offer(OpenAttemptView(planned, token, tuple(fold.manifest(planned.through))))
 
     def _lost(self, error: AttemptLostError, planned: EpochPlanned | None) -> None:
         """An effect found that the attempt cannot commit, or that a plan has to wait."""

@@ -51,8 +51,8 @@ def assign_work(context: StageContext) -> StageWork:
         context.coordinator, config.table.name, context.process_id, clock, context.ids.random()
     )
     placement = Placement(leases, locations, context.ids)
-    desk = LookupQueue(locations, facts.num_shards, lanes)
-    context.lookups.open(LookupService(config.table.name, desk))
+    queue = LookupQueue(locations, facts.num_shards, lanes)
+    context.lookups.open(LookupService(config.table.name, queue))
     storage = context.storage
     return AssignWork(
         AssignParts(
@@ -78,7 +78,7 @@ def assign_work(context: StageContext) -> StageWork:
                 lanes,
                 EmitLimits(config.limits.batch_bytes, config.limits.message_bytes),
             ),
-            lookups=desk,
+            lookups=queue,
             clock=clock,
             uncommitted_entries_max=config.limits.uncommitted_entries,
             want_rewind=RewindRequester(context.coordinator, config.table.name, context.process_id),

@@ -20,9 +20,9 @@ from tidemark.errors import ErrorKind
 from tidemark.hudi_format.errors import HudiFormatError
 from tidemark.page.answers import error_answer, json_answer, own_pages_only, page_files
 from tidemark.page.cached import Cached
+from tidemark.page.dead_letters import letters_document
 from tidemark.page.group_sizes import group_sizes
 from tidemark.page.key_story import KeyStories
-from tidemark.page.letters import letters_document
 from tidemark.page.overview import EPOCHS_SHOWN, Facts, overview
 from tidemark.page.rates import Rates
 from tidemark.page.sources import Pictures

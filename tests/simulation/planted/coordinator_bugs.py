@@ -8,7 +8,7 @@ from unittest.mock import patch
 from testing.memory_storage import InMemoryStorage
 from tests.simulation.planted.mutant import Ground, planted
 from tidemark.commit_coordinator import coordinator as coordinator_module
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff
 from tidemark.commit_coordinator.commit import (
     attempt_effects,
     commit_effects,
@@ -158,7 +158,7 @@ def report_for_another_attempt_taken(ground: Ground) -> None:
     report comes is taken for the open attempt's.
     """
 
-    def report(self: AttemptDesk, epoch: int, attempt: int, instant: str, found: Report) -> bool:
+    def report(self: AttemptHandoff, epoch: int, attempt: int, instant: str, found: Report) -> bool:
         with self._changed:
             if self._open is None:
                 return False
@@ -166,7 +166,7 @@ def report_for_another_attempt_taken(ground: Ground) -> None:
             self._report = ((planned.epoch, planned.attempt), found)
             return True
 
-    ground.replace(AttemptDesk, "report", report)
+    ground.replace(AttemptHandoff, "report", report)
 
 
 @planted("G1", "G2")

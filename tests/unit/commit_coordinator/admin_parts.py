@@ -13,7 +13,7 @@ from tidemark.commit_coordinator.admin.service import AdminService, AdminSources
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.commit.view import ViewBoard
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.epoch_protocol.input_topics import InputTopic
@@ -37,7 +37,7 @@ def admin_service(table: str = "t", **given: Any) -> AdminService:
         "skip": lambda *_: SkipResult("", 0, 0),
         "lookup": lambda _: [],
         "served": lambda: Served(""),
-        "dead_letters": DeadLetterCalls(DeadLetterDesk(client, table, ["in"], clock)),
+        "dead_letters": DeadLetterCalls(DeadLetterQueries(client, table, ["in"], clock)),
         "verify": VerifyCalls(PeriodicVerification(0, lambda *_: {}, clock), clock),
         "describe": dict,
         "accept_topic": lambda *_: (InputTopic(1, 1), False),

@@ -18,7 +18,7 @@ from tidemark.commit_coordinator.admin.limits import CALL_GROUPS, SERVICE_NAME, 
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox
 from tidemark.commit_coordinator.commit.view import ViewBoard
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.status.history import EpochHistory
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification
 from tidemark.config.model import Address
@@ -54,7 +54,7 @@ class World:
         self.answers: list[dict[str, Any]] = []
         self.go = threading.Semaphore(0)
         self.verification = PeriodicVerification(0, self._verify, SystemClock(), lambda: "reads shard 3")
-        self.desk = DeadLetterDesk(self.client, table, ["in"], clock)
+        self.queries = DeadLetterQueries(self.client, table, ["in"], clock)
         self.refused = RefusedCalls()
         service = admin_service(
             table,
@@ -64,7 +64,7 @@ class World:
             history=self.history,
             targets=self._targets,
             clock=clock,
-            dead_letters=DeadLetterCalls(self.desk),
+            dead_letters=DeadLetterCalls(self.queries),
             verify=VerifyCalls(self.verification, SystemClock()),
         )
         self.server = start_server(

@@ -189,13 +189,13 @@ def test_letters_are_listed_in_pages_from_the_newest_and_counted_whole(world: Wo
 
 def test_page_of_long_letters_ends_below_what_clients_take(world: World) -> None:
     world.refuse(20, detail="d" * 1_000)
-    pages = world.desk.page(LetterFilter(), 10_000)
+    pages = world.queries.page(LetterFilter(), 10_000)
     assert (len(pages.letters), pages.older) == (20, None)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 5_000)
-        page = world.desk.page(LetterFilter(), 10_000)
+        patched.setattr("tidemark.commit_coordinator.dead_letters.queries.PAGE_BYTES_MAX", 5_000)
+        page = world.queries.page(LetterFilter(), 10_000)
         assert (len(page.letters), page.count) == (4, 20)
-        assert all_letters(lambda below: world.desk.page(LetterFilter(), 7, below), 20) == pages
+        assert all_letters(lambda below: world.queries.page(LetterFilter(), 7, below), 20) == pages
 
 
 def test_letter_is_shown_whole_or_cut(world: World) -> None:
@@ -230,11 +230,11 @@ def test_replay_goes_on_page_by_page_and_leaves_out_what_came_after_it_began(wor
 
 
 def test_one_replay_at_a_time(world: World) -> None:
-    world.desk._replaying.acquire()
+    world.queries._replaying.acquire()
     error = refused(world.stub.ReplayDeadLetters, pb.ReplayDeadLettersRequest(table="t"))
     assert (error.status, error.info.reason) == (grpc.StatusCode.ABORTED, "REPLAY_RUNNING")
     assert error.info.retry_after_s == 5.0
-    world.desk._replaying.release()
+    world.queries._replaying.release()
     assert call(world.stub.ReplayDeadLetters, pb.ReplayDeadLettersRequest(table="t")).replayed == 0
 
 

@@ -16,7 +16,7 @@ from tests.unit.tidemark_cli.table_files import write_config
 from tidemark.cli.main import main
 from tidemark.commit_coordinator.bootstrap import CoordinatorService, Ports
 from tidemark.commit_coordinator.commit.view import CoordinatorView
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning, keep_retention, retention_now
 from tidemark.commit_coordinator.failpoints import CoordinatorFailpoint
 from tidemark.commit_coordinator.opening.topics_setup import ensure_topics
@@ -99,8 +99,8 @@ def test_letters_are_named_before_they_are_deleted(config: TableConfigFile) -> N
     assert "3 of 4 offsets of dead letters are deleted next" in expiry_warning(found)[0]
     cluster.admin.delete_records({LETTERS: 2})
     assert retention_now(cluster.client, config, cluster.clock) == LetterRetention(2, 1, 2)
-    desk = DeadLetterDesk(cluster.client, "orders", ["in"], cluster.clock, lambda: found)
-    assert desk.page(LetterFilter(), 10).retention == found
+    queries = DeadLetterQueries(cluster.client, "orders", ["in"], cluster.clock, lambda: found)
+    assert queries.page(LetterFilter(), 10).retention == found
 
 
 def test_letters_that_no_longer_fit_are_named_as_well(config: TableConfigFile) -> None:

@@ -205,7 +205,7 @@ def test_attempts_are_exhausted_per_life_and_per_epoch() -> None:
 def test_a_decision_that_cannot_be_carried_out_is_taken_back_and_no_other_one() -> None:
     state = FoldState(planned=PLANNED, decided=DECIDED)
     assert chosen(state, Observed(taken_back=("d", "rolled back"))) == VoidAttempt(
-        PLANNED, "rolled back", rewind=True, undecides="d"
+        PLANNED, "rolled back", rewind=True, revokes="d"
     )
     # One that was superseded since is finished; so is one whose writer reports a problem too late.
     assert chosen(state, Observed(taken_back=("c", "rolled back"))) == Finish(PLANNED, DECIDED)

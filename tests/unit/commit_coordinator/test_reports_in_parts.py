@@ -1,4 +1,4 @@
-"""A writer's report that one message does not hold, from its client to the coordinator's desk, over gRPC."""
+"""A writer's report that one message does not hold, from its client to the coordinator, over gRPC."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPORT_BYTES_MAX = 12 << 20
 
 
 @dataclass
-class Desk:
+class Attempts:
     reports: list[tuple[int, int, str, Any]] = field(default_factory=list)
 
     def report(self, epoch: int, attempt: int, instant: str, report: Any) -> bool:
@@ -40,14 +40,14 @@ class Desk:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Desk, RpcServer]]:
-    desk, nothing = Desk(), threading.Event()
+def served() -> Iterator[tuple[Attempts, RpcServer]]:
+    attempts, nothing = Attempts(), threading.Event()
     facts = Facts("t", 4, 4, 3_000, 1, report_bytes_max=REPORT_BYTES_MAX)
     other: Any = nothing
-    service = CommitService(facts, other, other, desk, str, other, lambda: True, other, other)  # type: ignore[arg-type]
+    service = CommitService(facts, other, other, attempts, str, other, lambda: True, other, other)  # type: ignore[arg-type]
     add = [(SERVICE_NAME, lambda s: rpc.add_CommitCoordinatorServicer_to_server(service, s))]
     server = start_server(Address("127.0.0.1", 0), add)
-    yield desk, server
+    yield attempts, server
     server.stop(0.1)
 
 
@@ -63,8 +63,8 @@ def client(server: RpcServer) -> GrpcCoordinator:
 
 
 @pytest.mark.parametrize("files", [0, 3, 2_500])
-def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer], files: int) -> None:
-    desk, server = served
+def test_report_of_any_size_arrives_whole_and_once(served: tuple[Attempts, RpcServer], files: int) -> None:
+    attempts, server = served
     index = tuple(RecordIndexFile(shard, 10 * shard, shard, 0) for shard in range(files))
     tickets = tuple(Ticket(f"d/{at}", at, "ab" * 32, f"upload-{at}") for at in range(files))
     written = TaskSucceeded(stats(files, 4_000), index, {"job": 1.5}, tickets=tickets)
@@ -73,7 +73,7 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer
         writer.report_written(EPOCH, written)
     finally:
         writer.close()
-    ((epoch, attempt, instant, report),) = desk.reports
+    ((epoch, attempt, instant, report),) = attempts.reports
     assert (epoch, attempt, instant) == EPOCH
     assert [stat.path for stat in report.data] == [json.loads(stat)["path"] for stat in written.write_stats]
     assert [(file.shard, file.size, file.upserts) for file in report.record_index] == [
@@ -83,8 +83,8 @@ def test_report_of_any_size_arrives_whole_and_once(served: tuple[Desk, RpcServer
     assert report.tickets == tickets
 
 
-def test_report_above_the_limit_is_refused_by_name(served: tuple[Desk, RpcServer]) -> None:
-    desk, server = served
+def test_report_above_the_limit_is_refused_by_name(served: tuple[Attempts, RpcServer]) -> None:
+    attempts, server = served
     writer = client(server)
     try:
         with pytest.raises(RpcError, match="limits.rpc_message_bytes") as failed:
@@ -92,10 +92,10 @@ def test_report_above_the_limit_is_refused_by_name(served: tuple[Desk, RpcServer
     finally:
         writer.close()
     assert failed.value.kind is ErrorKind.INVALID
-    assert desk.reports == []
+    assert attempts.reports == []
 
 
-def test_refused_attempt_is_refused_in_parts_too(served: tuple[Desk, RpcServer]) -> None:
+def test_refused_attempt_is_refused_in_parts_too(served: tuple[Attempts, RpcServer]) -> None:
     _, server = served
     writer = client(server)
     try:
@@ -106,14 +106,14 @@ def test_refused_attempt_is_refused_in_parts_too(served: tuple[Desk, RpcServer])
     assert failed.value.kind is ErrorKind.FENCED
 
 
-def test_parts_of_two_attempts_are_no_report(served: tuple[Desk, RpcServer]) -> None:
-    desk, server = served
+def test_parts_of_two_attempts_are_no_report(served: tuple[Attempts, RpcServer]) -> None:
+    attempts, server = served
     parts = [pb.ReportWrittenRequest(table="t", epoch=epoch, attempt=1) for epoch in (7, 8)]
     with open_channel(server.address) as channel:
         method = rpc.CommitCoordinatorStub(channel).ReportWrittenInParts
         with pytest.raises(RpcError, match="of another attempt"):
             call(method, iter(parts))
-    assert desk.reports == []
+    assert attempts.reports == []
 
 
 def test_each_part_fits_a_request_whatever_its_entries() -> None:
@@ -139,7 +139,7 @@ def test_a_report_is_stored_with_tickets_only_where_it_has_some() -> None:
     assert msgspec.json.decode(stored, type=Report).tickets == (ticket,)
 
 
-def test_grpc_knows_the_call(served: tuple[Desk, RpcServer]) -> None:
+def test_grpc_knows_the_call(served: tuple[Attempts, RpcServer]) -> None:
     """A client that sends no part at all is told what is wrong with that."""
     _, server = served
     with open_channel(server.address) as channel, pytest.raises(RpcError) as failed:

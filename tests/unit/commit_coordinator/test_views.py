@@ -1,4 +1,4 @@
-"""What other threads see of the loop: history, view, flush, and the desk where attempts are reported."""
+"""What other threads see of the loop: history, view, flush, and the attempts where attempts are reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.commit_coordinator.admin_parts import admin_service
 from tests.unit.epoch_protocol.builders import tagged
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.service import AdminService
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
 from tidemark.commit_coordinator.calls.inbox import FlushNow, Inbox, PauseTagging
 from tidemark.commit_coordinator.commit.context import Report
 from tidemark.commit_coordinator.commit.input_positions import InputPositions
@@ -144,50 +144,50 @@ def test_flush_of_what_lies_behind_a_stopped_lane_names_it_at_once() -> None:
 
 
 def test_the_desk_takes_one_report_of_the_open_attempt_and_no_other() -> None:
-    desk, seen = AttemptDesk(), Observed()
+    attempts, seen = AttemptHandoff(), Observed()
     report, again = Report((), (), {"a": 1.0}), Report((), (), {"b": 2.0})
-    assert not desk.report(1, 1, "T11", report)
+    assert not attempts.report(1, 1, "T11", report)
     view = OpenAttemptView(plan(1, 1), "token", ())
-    desk.offer(view)
-    assert desk.wait_for_unreported(0.0) == desk.open_attempt(1, 1) == view
-    assert desk.open_attempt(1, 2) is None
+    attempts.offer(view)
+    assert attempts.wait_for_unreported(0.0) == attempts.open_attempt(1, 1) == view
+    assert attempts.open_attempt(1, 2) is None
     for wrong in [(2, 1, "T11"), (1, 2, "T11"), (1, 1, "T12")]:
-        assert not desk.report(*wrong, report)
-        assert not desk.fail(*wrong, AttemptProblem("x", False))
-    assert desk.report(1, 1, "T11", report)
-    assert desk.report(1, 1, "T11", again)
-    desk.collect(seen)
+        assert not attempts.report(*wrong, report)
+        assert not attempts.fail(*wrong, AttemptProblem("x", False))
+    assert attempts.report(1, 1, "T11", report)
+    assert attempts.report(1, 1, "T11", again)
+    attempts.collect(seen)
     assert seen.reported == (1, 1)
-    assert desk.report_of(view.planned) == report
-    assert desk.wait_for_unreported(0.0) is None
-    assert desk.fail(1, 1, "T11", AttemptProblem("a second run failed", False))
-    desk.collect(seen)
+    assert attempts.report_of(view.planned) == report
+    assert attempts.wait_for_unreported(0.0) is None
+    assert attempts.fail(1, 1, "T11", AttemptProblem("a second run failed", False))
+    attempts.collect(seen)
     assert seen.problem is None, "it was written: another run of the writer cannot undo that"
 
 
 def test_a_failed_attempt_is_a_problem_once_and_a_withdrawn_one_is_not_open() -> None:
-    desk, seen = AttemptDesk(), Observed()
-    desk.offer(OpenAttemptView(plan(1, 1), "token", ()))
+    attempts, seen = AttemptHandoff(), Observed()
+    attempts.offer(OpenAttemptView(plan(1, 1), "token", ()))
     problem = AttemptProblem("disk full", True)
-    assert desk.fail(1, 1, "T11", problem)
-    desk.collect(seen)
+    assert attempts.fail(1, 1, "T11", problem)
+    attempts.collect(seen)
     assert seen.problem == ((1, 1), problem)
     seen.problem = None
-    desk.collect(seen)
+    attempts.collect(seen)
     assert seen.problem is None
-    desk.offer(None)
-    assert not desk.report(1, 1, "T11", Report((), ()))
+    attempts.offer(None)
+    assert not attempts.report(1, 1, "T11", Report((), ()))
 
 
 def test_an_attempt_that_failed_is_not_handed_out_again() -> None:
-    desk = AttemptDesk()
-    desk.offer(OpenAttemptView(plan(1, 1), "token", ()))
-    assert desk.wait_for_unreported(0.0) is not None
-    assert desk.fail(1, 1, "T11", AttemptProblem("disk full", rewind=False))
-    assert desk.wait_for_unreported(0.0) is None
-    assert not desk.report(1, 1, "T11", Report((), ()))
+    attempts = AttemptHandoff()
+    attempts.offer(OpenAttemptView(plan(1, 1), "token", ()))
+    assert attempts.wait_for_unreported(0.0) is not None
+    assert attempts.fail(1, 1, "T11", AttemptProblem("disk full", rewind=False))
+    assert attempts.wait_for_unreported(0.0) is None
+    assert not attempts.report(1, 1, "T11", Report((), ()))
     seen = Observed()
-    desk.collect(seen)
+    attempts.collect(seen)
     assert seen.problem == ((1, 1), AttemptProblem("disk full", rewind=False))
 
 

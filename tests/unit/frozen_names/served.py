@@ -89,7 +89,7 @@ def _tell(service: CoordinatorService, cluster: MemoryCluster, verified: dict[st
         service.members.renew(stage, "assigner-1", [], 0, figures)
     stopped = StoppedLane(Stage.SHUFFLE, "orders-in:0", "orders-in", 0, 7, StopReason.UNREADABLE, "broken", 0)
     service.members.stopped_lanes.stop(stopped)
-    service._farewells.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
+    service._failures.say(Stage.SHUFFLE, "assigner-0", "input was deleted")
     _epoch(service)
     differences = {"key-twice": {"count": 1, "examples": ["k1"]}}
     service._verification._take(Verdict(verified, 1.0, 5))

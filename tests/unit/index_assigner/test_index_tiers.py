@@ -375,13 +375,13 @@ def test_the_lookup_desk_tells_where_a_key_lives_and_which_tier_knew(assigners):
     table = DataTable()
     table.commit_rows({"a": (2, 10)})
     one = assigners(table).open()
-    desk = LookupQueue(one.locations, table.shards, LANES)
+    queue = LookupQueue(one.locations, table.shards, LANES)
     with ThreadPoolExecutor(1) as threads:
 
         def answered(lanes: range) -> list[assigner_pb2.LookupResponse.Found]:
-            asked = threads.submit(desk.ask, ["a", "zz", "a"], 30.0)
+            asked = threads.submit(queue.ask, ["a", "zz", "a"], 30.0)
             while not asked.done():
-                desk.answer(one.index, lanes)
+                queue.answer(one.index, lanes)
             return asked.result()
 
         present, missing = answered(range(LANES))

@@ -17,7 +17,7 @@ from tidemark.commit_coordinator.dead_letters.newest import READ_MAX, SHOWN_MAX,
 from tidemark.commit_coordinator.service_parts import passed_records
 from tidemark.epoch_protocol.dead_letter_headers import HEADER_REASON, HEADER_REPLAYED
 from tidemark.epoch_protocol.entries import Counts
-from tidemark.page.letters import letters_document
+from tidemark.page.dead_letters import letters_document
 from tidemark.page.overview import EPOCHS_SHOWN, overview, steps
 from tidemark.page.plain_values import TEXT_MAX, plain, user_columns
 from tidemark.page.rates import SAMPLES_MAX, Rates

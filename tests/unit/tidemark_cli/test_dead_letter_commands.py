@@ -39,14 +39,14 @@ def ask(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any
 
 
 def letters(world: World) -> list[DeadLetter]:
-    return world.desk.page(LetterFilter(), 100).letters
+    return world.queries.page(LetterFilter(), 100).letters
 
 
 def test_list_has_the_newest_of_all_pages_and_counts_all(
     world: World, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = [each.document() for each in letters(world)]
-    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 300)
+    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.queries.PAGE_BYTES_MAX", 300)
     listed = ask("list", "--limit", "6")
     assert (listed["count"], listed["by_reason"]) == (7, {"missing-key": 2, "not-json": 5})
     assert listed["dead_letters"] == everything[1:]
@@ -64,7 +64,7 @@ def test_show_has_the_whole_record(ask: Any) -> None:
 def test_replay_does_all_pages_and_tells_what_it_left_out(
     world: World, ask: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.desk.PAGE_BYTES_MAX", 300)
+    monkeypatch.setattr("tidemark.commit_coordinator.dead_letters.queries.PAGE_BYTES_MAX", 300)
     tried = ask("replay", "--dry-run")
     assert (tried["replayed"], [each["id"] for each in tried["chosen"]]) == (0, list(range(7)))
     assert ask("replay", "3")["replayed"] == 1

@@ -105,7 +105,7 @@ def _filter(options: argparse.Namespace, ids: frozenset[int] | None = None) -> L
 
 def run_list(options: argparse.Namespace) -> int:
     """The whole topic is read; needs no coordinator."""
-    from tidemark.cli.letters import reach_letters
+    from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)
@@ -147,7 +147,7 @@ def _table(letters: list[DeadLetter], verbose: bool) -> list[str]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Exit code 1 when there is no letter of this id."""
-    from tidemark.cli.letters import reach_letters
+    from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)
@@ -201,7 +201,7 @@ def _base64(content: bytes | None) -> str | None:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Whether assigners run or not: they read the records as any others."""
-    from tidemark.cli.letters import reach_letters
+    from tidemark.cli.dead_letters import reach_letters
     from tidemark.stream_runtime.clock import SystemClock
 
     output = Output(options.json)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidemark.admin.v1 import admin_pb2 as pb
 from tidemark.commit_coordinator.admin.messages import filter_of, letter_message, whole_letter
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.replay import REPLAYS_MAX
 from tidemark.commit_coordinator.refusals import BadRequestError, DeadLetterUnknownError
 from tidemark.ledger_client.dead_letters import PAGE_MAX, LetterFilter
@@ -23,14 +23,14 @@ _log = logging.getLogger("tidemark.admin")
 class DeadLetterCalls:
     """Handlers without their gRPC parts."""
 
-    def __init__(self, desk: DeadLetterDesk) -> None:
-        self._desk = desk
+    def __init__(self, queries: DeadLetterQueries) -> None:
+        self._queries = queries
 
     def list(self, request: pb.ListDeadLettersRequest) -> pb.ListDeadLettersResponse:
-        """One page. Raises BadRequestError, and what `DeadLetterDesk.page` does."""
+        """One page. Raises BadRequestError, and what `DeadLetterQueries.page` does."""
         size = min(request.page_size or _LIST_DEFAULT, PAGE_MAX)
         below = _numbers(request.page_token, 1)
-        page = self._desk.page(_wanted(request.filter), size, below[0] if below else None)
+        page = self._queries.page(_wanted(request.filter), size, below[0] if below else None)
         return pb.ListDeadLettersResponse(
             count=page.count,
             by_reason=page.by_reason,
@@ -43,20 +43,20 @@ class DeadLetterCalls:
 
     def show(self, request: pb.ShowDeadLetterRequest) -> pb.ShowDeadLetterResponse:
         """One letter. Raises DeadLetterUnknownError."""
-        message = self._desk.show(request.id) if request.id >= 0 else None
+        message = self._queries.show(request.id) if request.id >= 0 else None
         if message is None:
             raise DeadLetterUnknownError(request.id)
         return whole_letter(message, request.content_bytes_max)
 
     def replay(self, request: pb.ReplayDeadLettersRequest) -> pb.ReplayDeadLettersResponse:
-        """One page of a replay. Raises BadRequestError, and what `DeadLetterDesk.replay` does."""
+        """One page of a replay. Raises BadRequestError, and what `DeadLetterQueries.replay` does."""
         if request.replays_max > _REPLAYS_LIMIT:
             raise BadRequestError(
                 "replays_max", f"replays_max is {request.replays_max}: at most {_REPLAYS_LIMIT}"
             )
         begun = _numbers(request.page_token, 2)
         replay = partial(
-            self._desk.replay,
+            self._queries.replay,
             _wanted(request.filter),
             min(request.page_size or _REPLAY_DEFAULT, PAGE_MAX),
             dry_run=request.dry_run,

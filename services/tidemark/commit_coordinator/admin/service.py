@@ -24,7 +24,7 @@ from tidemark.commit_coordinator.admin.messages import (
 from tidemark.commit_coordinator.admin.verify_calls import VerifyCalls
 from tidemark.commit_coordinator.calls.inbox import Inbox, PauseTagging, RetryEpoch
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
-from tidemark.commit_coordinator.dead_letters.desk import PAGE_BYTES_MAX
+from tidemark.commit_coordinator.dead_letters.queries import PAGE_BYTES_MAX
 from tidemark.commit_coordinator.refusals import (
     BadRequestError,
     EpochNotGivenUpError,

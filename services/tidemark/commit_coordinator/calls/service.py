@@ -12,7 +12,7 @@ import msgspec
 
 from tidemark.commit.v1 import commit_pb2 as pb
 from tidemark.commit.v1 import commit_pb2_grpc as rpc
-from tidemark.commit_coordinator.calls.attempt_desk import AttemptDesk, OpenAttemptView
+from tidemark.commit_coordinator.calls.attempt_handoff import AttemptHandoff, OpenAttemptView
 from tidemark.commit_coordinator.calls.inbox import Inbox, WantRewind
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.pausing import Pause
@@ -81,7 +81,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         facts: Facts,
         members: Members,
         placement: Placement,
-        desk: AttemptDesk,
+        attempts: AttemptHandoff,
         register_schema: Callable[[str], str],
         pause: Callable[[Stage], Pause],
         ready: Callable[[], bool],
@@ -93,7 +93,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self._facts = facts
         self._members = members
         self._placement = placement
-        self._desk = desk
+        self._attempts = attempts
         self._register_schema = register_schema
         self._pause = pause
         self._ready = ready
@@ -172,8 +172,8 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def NextEpoch(self, request: pb.NextEpochRequest, _: object) -> pb.NextEpochResponse:  # noqa: N802
         self._check_table(request.table)
-        self._desk.came(request.writer_id)
-        view = self._desk.wait_for_unreported(min(request.wait_ms, _WAIT_MS_MAX) / 1000)
+        self._attempts.came(request.writer_id)
+        view = self._attempts.wait_for_unreported(min(request.wait_ms, _WAIT_MS_MAX) / 1000)
         if view is None:
             return pb.NextEpochResponse(available=False)
         planned = view.planned
@@ -183,7 +183,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
 
     def Begin(self, request: pb.BeginRequest, _: object) -> pb.BeginResponse:  # noqa: N802
         self._check_table(request.table)
-        view = self._desk.open_attempt(request.epoch, request.attempt)
+        view = self._attempts.open_attempt(request.epoch, request.attempt)
         if view is None:
             raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
         return begin_response(view, self._facts.num_shards, self._facts.ledger)
@@ -192,7 +192,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
         self, request: pb.ReportWrittenRequest, _: object
     ) -> pb.ReportWrittenResponse:
         self._check_table(request.table)
-        if not self._desk.report(request.epoch, request.attempt, request.instant, _report(request)):
+        if not self._attempts.report(request.epoch, request.attempt, request.instant, _report(request)):
             raise RefusedAttemptError(
                 f"epoch {request.epoch} attempt {request.attempt} ({request.instant}) is not open: not taken"
             )
@@ -208,7 +208,7 @@ class CommitService(rpc.CommitCoordinatorServicer):
     ) -> pb.ReportFailedResponse:
         self._check_table(request.table)
         problem = AttemptProblem(f"writer: {request.reason}", rewind=request.checksum_mismatch)
-        if not self._desk.fail(request.epoch, request.attempt, request.instant, problem):
+        if not self._attempts.fail(request.epoch, request.attempt, request.instant, problem):
             raise RefusedAttemptError(f"epoch {request.epoch} attempt {request.attempt} is not open")
         return pb.ReportFailedResponse()
 

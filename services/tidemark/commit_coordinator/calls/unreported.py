@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidemark.commit_coordinator.calls.attempt_desk import OpenAttemptView
+from tidemark.commit_coordinator.calls.attempt_handoff import OpenAttemptView
 from tidemark.commit_coordinator.calls.service import Facts
 from tidemark.epoch_protocol.entries import Topic
 from tidemark.hudi_format.commit.markers import announced_files

@@ -130,7 +130,7 @@ def void_attempt(context: Context, action: VoidAttempt) -> None:
     """Says that the attempt will never commit; with a rewind in the same transaction where tags fell too."""
     planned = action.planned
     voided = AttemptVoided(
-        context.term, planned.epoch, planned.attempt, action.reason, undecides=action.undecides
+        context.term, planned.epoch, planned.attempt, action.reason, undecides=action.revokes
     )
     rewound = _rewound(context, action.reason, planned.instant) if action.rewind else []
     context.log.append(voided, *rewound)

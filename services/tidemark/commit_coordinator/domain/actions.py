@@ -72,13 +72,13 @@ class Finish:
 class VoidAttempt:
     """Append `AttemptVoided`, and `Rewound` in the same transaction when the tags do not hold either.
 
-    ``undecides``: the data completion time of the decision that is taken back with it, "" for none.
+    ``revokes``: the data completion time of the decision that is taken back with it, "" for none.
     """
 
     planned: EpochPlanned
     reason: str
     rewind: bool
-    undecides: str = ""
+    revokes: str = ""
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ def _on_planned(planned: EpochPlanned, decided: CommitDecided | None, seen: Obse
 def _void(planned: EpochPlanned, decided: CommitDecided | None, seen: Observed) -> VoidAttempt:
     if decided is not None:
         assert seen.taken_back is not None
-        return VoidAttempt(planned, seen.taken_back[1], rewind=True, undecides=decided.data_completion)
+        return VoidAttempt(planned, seen.taken_back[1], rewind=True, revokes=decided.data_completion)
     assert seen.problem is not None
     problem = seen.problem[1]
     return VoidAttempt(planned, problem.reason, problem.rewind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from tidemark.commit_coordinator.dead_letters.desk import DeadLetterDesk
+from tidemark.commit_coordinator.dead_letters.queries import DeadLetterQueries
 from tidemark.commit_coordinator.dead_letters.retention import retention_now
 from tidemark.config import TableConfigFile
 from tidemark.ledger_client.dead_letters import (
@@ -23,22 +23,22 @@ REPLAY_PAGE: Final = 1_000
 
 
 class KafkaLetters:
-    """What `cli.letters.Letters` asks, answered by reading the topic."""
+    """What `cli.dead_letters.Letters` asks, answered by reading the topic."""
 
     def __init__(self, client: KafkaClient, config: TableConfigFile, clock: Clock) -> None:
         retention = partial(retention_now, client, config, clock)
-        self._desk = DeadLetterDesk(client, config.table.name, config.input.topics, clock, retention)
+        self._queries = DeadLetterQueries(client, config.table.name, config.input.topics, clock, retention)
 
     def newest(self, wanted: LetterFilter, limit: int) -> LetterPage:
-        return all_letters(lambda below: self._desk.page(wanted, min(limit, PAGE_MAX), below), limit)
+        return all_letters(lambda below: self._queries.page(wanted, min(limit, PAGE_MAX), below), limit)
 
     def show(self, letter_id: int) -> WholeLetter | None:
-        message = self._desk.show(letter_id)
+        message = self._queries.show(letter_id)
         return None if message is None else WholeLetter.of(message)
 
     def replay(self, wanted: LetterFilter, *, dry_run: bool, again: bool, replays_max: int) -> Replayed:
         ask = partial(
-            self._desk.replay, wanted, REPLAY_PAGE, dry_run=dry_run, again=again, replays_max=replays_max
+            self._queries.replay, wanted, REPLAY_PAGE, dry_run=dry_run, again=again, replays_max=replays_max
         )
         whole, page = Replayed(), ask()
         while True:

@@ -98,8 +98,8 @@ def _end_what_is_open(context: Context) -> Recovered:
             finish(context, Finish(planned, decided))
             finished = planned.epoch
         except AttemptLostError as error:
-            undecides = decided.data_completion
-            void_attempt(context, VoidAttempt(planned, error.reason, rewind=True, undecides=undecides))
+            revokes = decided.data_completion
+            void_attempt(context, VoidAttempt(planned, error.reason, rewind=True, revokes=revokes))
     elif planned is not None:
         void_attempt(context, VoidAttempt(planned, _REASON, rewind=False))
     voided = tuple(context.fold().state.voided)

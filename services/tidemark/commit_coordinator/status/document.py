@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from tidemark.commit_coordinator.calls.farewells import TerminalFailure
 from tidemark.commit_coordinator.calls.members import Members
 from tidemark.commit_coordinator.calls.placement import Placement
+from tidemark.commit_coordinator.calls.terminal_failures import TerminalFailure
 from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
@@ -71,7 +71,7 @@ class StatusSource:
     writer: Callable[[], str]
     not_reported: Callable[[], list[str]]
     open_transaction: Callable[[], OpenTransaction | None]
-    farewells: Callable[[], list[TerminalFailure]]
+    terminal_failures: Callable[[], list[TerminalFailure]]
     lease_ms: int
     stopped_lanes: Callable[[], Sequence[StoppedLane]] = tuple
     letters: Callable[[], LetterRetention | None] = lambda: None
@@ -87,7 +87,7 @@ class StatusSource:
         newest = self.history.newest(1)
         facts = self.kafka.ask(view, kafka_s)
         blocker, letters = self._blocker(facts.open_transaction), self.letters()
-        services, left, stopped = self._table_services(), self.farewells(), self.stopped_lanes()
+        services, left, stopped = self._table_services(), self.terminal_failures(), self.stopped_lanes()
         dropped = self._dropped()
         missing = [MissingPart(part, facts.missing) for part in _OF_KAFKA if facts.missing]
         missing += [MissingPart("table_services", each.text) for each in services.warnings]

@@ -110,11 +110,11 @@ class LookupQueue:
 
 
 class LookupService(rpc.IndexAssignerServicer):
-    """The gRPC handlers: they check the request and ask the desk."""
+    """The gRPC handlers: they check the request and ask the queue."""
 
-    def __init__(self, table: str, desk: LookupQueue) -> None:
+    def __init__(self, table: str, queue: LookupQueue) -> None:
         self._table = table
-        self._desk = desk
+        self._queue = queue
 
     def Lookup(self, request: pb.LookupRequest, _: object) -> pb.LookupResponse:  # noqa: N802 - gRPC's name
         """Looks up the request's keys. Raises BadLookupError, LookupBusyError."""
@@ -122,4 +122,4 @@ class LookupService(rpc.IndexAssignerServicer):
             raise BadLookupError(f"this assigner serves table {self._table!r}, not {request.table!r}")
         if len(request.keys) > _KEYS_MAX:
             raise BadLookupError(f"{len(request.keys)} keys at once; ask for at most {_KEYS_MAX}")
-        return pb.LookupResponse(found=self._desk.ask(list(request.keys)))
+        return pb.LookupResponse(found=self._queue.ask(list(request.keys)))

@@ -43,7 +43,7 @@ class ReplayPage:
     end: int
 
 
-class DeadLetterDesk:
+class DeadLetterQueries:
     """Thread-safe; one replay at a time."""
 
     def __init__(

@@ -22,7 +22,7 @@ class OpenAttemptView:
     manifest: tuple[CountedTagged, ...]
 
 
-class AttemptDesk:
+class AttemptHandoff:
     """Where the loop and the writer's calls meet: the open attempt on one side, its report on the other."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Where the command line gets dead letters: from the table's coordinator, or from Kafka while none answers.
 
-Both are the same code (`commit_coordinator.dead_letters.desk`); the coordinator runs it beside its own work,
-for clients that cannot reach Kafka.
+Both are the same code (`commit_coordinator.dead_letters.queries`). The coordinator runs it beside its own
+work, for clients that cannot reach Kafka.
 """
 
 from __future__ import annotations
