@@ -25,9 +25,9 @@ from tests.unit.index_assigner.assign_rig import (
     keyed_rows,
 )
 from tests.unit.index_assigner.dict_index import DictIndex, Known
+from tests.unit.index_assigner.domain.test_tagging_model import Event as ModelEvent
+from tests.unit.index_assigner.domain.test_tagging_model import replay
 from tests.unit.index_assigner.shuffle_world import HandShuffler
-from tests.unit.index_assigner.test_tagging_model import Event as ModelEvent
-from tests.unit.index_assigner.test_tagging_model import replay
 from tests.unit.index_assigner.writer_model import WriterModel
 from tidemark.epoch_protocol.batches import encode_batch
 from tidemark.epoch_protocol.entries import (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.stream_runtime.rpc.test_rpc_connections import answered
 from tests.unit.stream_runtime.rpc_world import LOOPBACK, PREFACE, READER, SERVICE, World, until
 from tests.unit.stream_runtime.strangers import strangers, trusting_anybody
-from tests.unit.stream_runtime.test_rpc_connections import answered
 from tidemark.stream_runtime import http_server
 from tidemark.stream_runtime.http_messages import text_answer
 from tidemark.stream_runtime.http_server import HttpServer, start_http_server

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.schema_registry import RegistryServer
 from tests.unit.index_assigner.avro_world import framed, record_schema
-from tests.unit.index_assigner.test_decode_protobuf import Field, descriptor_set, field
+from tests.unit.record_formats.test_decode_protobuf import Field, descriptor_set, field
 from tidemark.config import InputFormat
 from tidemark.stream_runtime.kafka.ports import Message
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.index_assigner.test_decode_protobuf import Field, descriptor_set, field, order_file
+from tests.unit.record_formats.test_decode_protobuf import Field, descriptor_set, field, order_file
 from tidemark.cli.main import main
 from tidemark.init.protobuf_sample import message_columns, message_rows
 from tidemark.record_formats.protobuf_message import message_class

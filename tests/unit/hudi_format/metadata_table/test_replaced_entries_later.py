@@ -7,8 +7,15 @@ import itertools
 import pytest
 
 from testing.terms import begin_term
+from tests.unit.hudi_format.metadata_table.test_replaced_entries import (
+    archive,
+    check,
+    hidden,
+    look,
+    replace,
+    take_back,
+)
 from tests.unit.hudi_format.metadata_tables import IndexedTable, write_archive
-from tests.unit.hudi_format.test_replaced_entries import archive, check, hidden, look, replace, take_back
 from tidemark.hudi_format.errors import FencedOutError, UnsupportedTableError
 from tidemark.hudi_format.file_group.names import parse_data_file
 from tidemark.hudi_format.metadata_table.checked_index import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tests.unit.index_assigner.input.test_sharded_input_source import keys_for, produce, source
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, rules
-from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
 from tidemark.index_assigner.input.positions import earliest
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer

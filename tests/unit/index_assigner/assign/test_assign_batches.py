@@ -22,8 +22,8 @@ from tests.unit.index_assigner.assign_rig import (
     keyed_rows,
 )
 from tests.unit.index_assigner.dict_index import DictIndex, Known
-from tests.unit.index_assigner.test_tagging_model import Event as ModelEvent
-from tests.unit.index_assigner.test_tagging_model import replay
+from tests.unit.index_assigner.domain.test_tagging_model import Event as ModelEvent
+from tests.unit.index_assigner.domain.test_tagging_model import replay
 from tests.unit.index_assigner.writer_model import WriterModel
 from tidemark.epoch_protocol.batches import (
     DATA_COLUMNS,

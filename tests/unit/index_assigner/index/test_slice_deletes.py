@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from testing.clock import ManualClock
 from testing.memory_storage import InMemoryStorage
-from tests.unit.hudi_format.metadata_tables import file_id
-from tests.unit.hudi_format.test_slice_reader import (
+from tests.unit.hudi_format.file_group.test_slice_reader import (
     EVENT,
     ORDERING,
     SCHEMA,
@@ -23,6 +22,7 @@ from tests.unit.hudi_format.test_slice_reader import (
     slices,
     stored_slice,
 )
+from tests.unit.hudi_format.metadata_tables import file_id
 from tests.unit.index_assigner.index_world import ORDERING as AT
 from tests.unit.index_assigner.index_world import SCHEMA as ROWS
 from tests.unit.index_assigner.index_world import TTL_MS, DataTable

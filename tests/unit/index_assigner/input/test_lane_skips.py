@@ -47,7 +47,7 @@ def test_a_lane_whose_batch_has_no_end_in_sight_holds_up_no_other() -> None:
 def test_a_process_ends_while_a_batchs_end_is_looked_for() -> None:
     script = """
         import threading
-        from tests.unit.index_assigner.test_lane_skips import LaneSkips, SkipOrder, stopped
+        from tests.unit.index_assigner.input.test_lane_skips import LaneSkips, SkipOrder, stopped
         skips = LaneSkips(stopped("in:0"), *2 * [lambda *_: threading.Event().wait()])
         skips.follow([SkipOrder("a", "in:0", 7)])
         """

@@ -15,7 +15,7 @@ from tests.hostile_avro import long as avro_long
 from tests.unit.index_assigner.avro_world import framed, record_schema
 from tests.unit.index_assigner.largest_records import FORMATS, RECORD_BYTES, Content, keyer
 from tests.unit.index_assigner.shuffle_world import order, rules
-from tests.unit.index_assigner.test_memory_counts import (
+from tests.unit.record_formats.test_memory_counts import (
     PROTOBUF_TABLE,
     AvroTable,
     array,

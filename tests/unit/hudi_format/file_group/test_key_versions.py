@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testing.memory_storage import InMemoryStorage
-from tests.unit.hudi_format.test_slice_reader import (
+from tests.unit.hudi_format.file_group.test_slice_reader import (
     COMMIT,
     EVENT,
     ORDERING,

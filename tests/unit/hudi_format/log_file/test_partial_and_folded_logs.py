@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testing.memory_storage import InMemoryStorage
-from tests.unit.hudi_format.test_slice_reader import deletes_of, instant
+from tests.unit.hudi_format.file_group.test_slice_reader import deletes_of, instant
 from tidemark.hudi_format.errors import UnsupportedTableError
 from tidemark.hudi_format.file_group.base_file import attach_meta_columns, write_base_file
 from tidemark.hudi_format.file_group.delete_records import delete_block_contents

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.unit.index_assigner.input.test_sharded_input_source import keys_for, produce, source
 from tests.unit.index_assigner.largest_records import (
     FORMATS,
     GENERATOR,
@@ -18,7 +19,6 @@ from tests.unit.index_assigner.largest_records import (
     keyer,
 )
 from tests.unit.index_assigner.shuffle_world import LANES, PLENTY, World, order, rules
-from tests.unit.index_assigner.test_sharded_input_source import keys_for, produce, source
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.input.positions import earliest

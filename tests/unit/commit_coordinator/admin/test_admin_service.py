@@ -26,7 +26,7 @@ from tidemark.ledger_client.fold_reader import Applied
 from tidemark.record_formats.refusals import DeadLetterReason
 from tidemark.stream_runtime.rpc.channel import call
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture

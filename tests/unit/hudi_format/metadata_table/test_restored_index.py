@@ -130,7 +130,7 @@ def test_a_restore_that_cannot_be_read_is_named() -> None:
         check_index_is_of_the_rows(storage, data, Timeline((completed(BOOTSTRAP, at(45)),)))
 
 
-GOLDEN = Path(__file__).parents[2] / "golden/operations/restored.zip"
+GOLDEN = Path(__file__).parents[3] / "golden/operations/restored.zip"
 
 
 def test_what_sparks_restores_took_back_is_read() -> None:
