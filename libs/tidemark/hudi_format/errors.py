@@ -45,6 +45,9 @@ class FileMissingError(HudiFormatError):
 class FencedOutError(HudiFormatError):
     """This attempt or term is over: nothing of it may be published any more."""
 
+    # Published in answers: the class was called StagingGoneError, and programs compare with that name.
+    error_reason = "STAGING_GONE"
+
     kind = ErrorKind.FENCED
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 import tidemark.commit_coordinator
+import tidemark.config
 import tidemark.hudi_format
+import tidemark.ledger_client
 import tidemark.stream_runtime
 from tidemark.commit_coordinator.domain.actions import Action
 from tidemark.epoch_protocol.stopped_lanes import StopReason
@@ -18,7 +20,13 @@ from tidemark.stream_runtime.rpc.errors import reason_of
 from tidemark.table_status.warnings import WarningKind
 from tidemark.table_verification.findings import Kind
 
-_ANSWERED_FROM: Final = (tidemark.commit_coordinator, tidemark.stream_runtime, tidemark.hudi_format)
+_ANSWERED_FROM: Final = (
+    tidemark.commit_coordinator,
+    tidemark.config,
+    tidemark.hudi_format,
+    tidemark.ledger_client,
+    tidemark.stream_runtime,
+)
 """Packages whose errors the coordinator's calls answer with. An error without a reason of its own is told by
 the name of its class, so renaming the class would rename it.
 """

@@ -206,7 +206,7 @@ class DecodeParts:
 
 
 def repeated_deletes(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
-    """Null values right behind the delete of their key, with its ordering value: they say the same again."""
+    """Position of each null value right behind the delete of its key -> that same delete's ordering value."""
     repeated = {}
     for position in empty.tolist():
         if position - 1 in known:

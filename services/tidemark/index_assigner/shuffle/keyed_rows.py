@@ -387,16 +387,5 @@ def _without_ordering(field: OrderingField) -> str:
     return f"ordering field {field.name} is null or missing"
 
 
-def _repeated(messages: Sequence[Message], empty: Int64Array, known: dict[int, int]) -> dict[int, int]:
-    """Position of each null value right behind the delete of its key -> that same delete's ordering value."""
-    repeated = {}
-    for position in empty.tolist():
-        if position - 1 in known:
-            before, this = messages[position - 1], messages[position]
-            if before.topic_partition == this.topic_partition and before.key == this.key:
-                repeated[position] = known[position - 1]
-    return repeated
-
-
 def _no_shards(count: int) -> pa.Array:
     return pa.array(np.zeros(count, np.int32))
