@@ -29,6 +29,7 @@ from tidemark.epoch_protocol.batches import (
     encode_batch,
     with_user_columns,
 )
+from tidemark.epoch_protocol.messages import EncodedBatch, produced_ranges
 from tidemark.hudi_format.commit.create_table import create_table
 from tidemark.hudi_format.metadata_table import MetadataTableSnapshot, bootstrap_metadata_table
 from tidemark.hudi_format.model import InstantGenerator
@@ -37,7 +38,7 @@ from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.hudi_format.storage.locate import open_storage
 from tidemark.hudi_format.table_config import MergeMode, TableDefinition, TableType
-from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedOutput, outgoing, produced_ranges
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, outgoing
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
 from tidemark.index_assigner.assign.placement import InsertLease, Placement, Want
 from tidemark.index_assigner.assign.tagger import BatchTagger
@@ -205,7 +206,7 @@ class Stage:
         rates.stage_s += time.process_time() - encoded_at
         rates.records += len(batch)
 
-    def _messages(self, encoded: list[EncodedOutput]) -> None:
+    def _messages(self, encoded: list[EncodedBatch]) -> None:
         outgoing(encoded, NAMES, "nonce", SCHEMA.fingerprint)
         produced_ranges(encoded, range(len(encoded)))
         self.bytes_out += sum(len(each.value) for each in encoded)

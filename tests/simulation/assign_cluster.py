@@ -45,6 +45,7 @@ from tidemark.epoch_protocol.entries import (
     encode_entry,
 )
 from tidemark.epoch_protocol.fold import Verdict
+from tidemark.epoch_protocol.messages import EncodedBatch
 from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, topic_name
 from tidemark.index_assigner.assign.lane_opening import LaneOpener
 from tidemark.index_assigner.assign.lookups import LookupQueue
@@ -54,7 +55,6 @@ from tidemark.index_assigner.assign.work import AssignParts, AssignWork
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Locations
 from tidemark.index_assigner.failpoints import AssignerFailpoint
 from tidemark.index_assigner.shuffle.keyed_topic_source import KeyedTopicSource
-from tidemark.index_assigner.shuffle.shuffle_batch import EncodedBatch
 from tidemark.index_assigner.slots.pace import TransactionLimits
 from tidemark.index_assigner.slots.slot import SlotLoop, SlotParts
 from tidemark.ledger_client.fold_reader import FoldReader
@@ -181,7 +181,7 @@ class AssignCluster:
         by_lane = [[e for e in events if e.lane == lane] for lane in range(LANES)]
         self._shuffler.shuffle(
             [
-                EncodedBatch(lane, encode_batch(keyed_rows(mine)).to_pybytes(), len(mine))
+                EncodedBatch(Topic.KEYED, lane, encode_batch(keyed_rows(mine)).to_pybytes(), len(mine))
                 for lane, mine in enumerate(by_lane)
                 if mine
             ]

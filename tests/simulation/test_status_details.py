@@ -30,9 +30,9 @@ from tidemark.commit_coordinator.commit.view import ViewBoard, take_view
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import Observed
 from tidemark.commit_coordinator.input.lag import InputLag
-from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource, blocked_readers
 from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction, OpenTransactions
 from tidemark.commit_coordinator.status.table_services import table_services
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification

@@ -63,9 +63,9 @@ from tidemark.commit_coordinator.service_parts import (
     planning_limits,
     stopped_by_topic,
 )
-from tidemark.commit_coordinator.status.asked_kafka import KafkaProbe
 from tidemark.commit_coordinator.status.document import StatusSource
 from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.status.kafka_probe import KafkaProbe
 from tidemark.commit_coordinator.status.metrics import CoordinatorMetrics
 from tidemark.commit_coordinator.status.open_transactions import OpenTransactions
 from tidemark.commit_coordinator.status.sampled_figures import SampledFigures

@@ -21,16 +21,15 @@ from tidemark.epoch_protocol.entries import (
     TransactionBegun,
     encode_entry,
 )
+from tidemark.epoch_protocol.messages import EncodedBatch, produced_ranges
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.ordering import OrderingField
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
 from tidemark.index_assigner.shuffle.shuffle_batch import (
-    EncodedBatch,
     encode_lanes,
     keyed_messages,
-    produced_ranges,
 )
 from tidemark.index_assigner.shuffle.stage import ShuffleWork
 from tidemark.index_assigner.slots.stage_work import Budget, PreparedTransaction

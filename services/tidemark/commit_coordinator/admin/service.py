@@ -31,8 +31,8 @@ from tidemark.commit_coordinator.refusals import (
     EpochUnknownError,
     WrongTableError,
 )
-from tidemark.commit_coordinator.status.asked_kafka import ASK_S
 from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
+from tidemark.commit_coordinator.status.kafka_probe import ASK_S
 from tidemark.epoch_protocol.input_topics import InputTopic
 from tidemark.epoch_protocol.stopped_lanes import SkipResult, StoppedLane
 from tidemark.ledger_client.served_by import Served

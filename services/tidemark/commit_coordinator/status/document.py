@@ -15,8 +15,8 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard
 from tidemark.commit_coordinator.dead_letters.retention import expiry_warning
 from tidemark.commit_coordinator.input.stopped_lanes import stopped_states, stopped_warnings
 from tidemark.commit_coordinator.input.watch import InputWatch
-from tidemark.commit_coordinator.status.asked_kafka import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.history import EpochHistory
+from tidemark.commit_coordinator.status.kafka_probe import ASK_S, KafkaProbe
 from tidemark.commit_coordinator.status.open_transactions import OpenTransaction
 from tidemark.commit_coordinator.status.table_services import table_services
 from tidemark.commit_coordinator.verification.rounds import PeriodicVerification

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,17 @@ from tidemark.epoch_protocol.batches import (
     KEY,
     SHARD,
     TOMBSTONE_COLUMNS,
-    BatchHeader,
     DataOp,
-    chained_checksum,
-    encode_batch,
     with_user_columns,
 )
-from tidemark.epoch_protocol.entries import Consumed, Produced, Topic, TransactionTagged
+from tidemark.epoch_protocol.entries import Consumed, Topic, TransactionTagged
+from tidemark.epoch_protocol.messages import (
+    EncodedBatch,
+    by_partition,
+    message_values,
+    numbered,
+    produced_ranges,
+)
 from tidemark.hudi_format.schema import TableSchema
 from tidemark.index_assigner.assign.tagger import OutRows, TaggedBatch
 from tidemark.index_assigner.domain.locations import NO_LOCATION, Int32Array, Locations
@@ -40,15 +44,6 @@ from tidemark.stream_runtime.kafka.ports import TopicPartition
 # Room for Kafka's own fields and our headers. Less than the shuffle stage reserves, because a row that fits
 # into a keyed message must fit into a data message, which has a file id more.
 _MESSAGE_OVERHEAD_BYTES: Final = 512
-
-
-class EncodedOutput(NamedTuple):
-    """The value of one message, its topic and partition, and its number of rows."""
-
-    topic: Topic
-    partition: int
-    value: bytes
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -69,14 +64,14 @@ class Emitter:
         self._lanes = lanes
         self._limits = limits
 
-    def encode(self, tagged: TaggedBatch) -> list[EncodedOutput]:
+    def encode(self, tagged: TaggedBatch) -> list[EncodedBatch]:
         """Makes the data messages, then index, then tombstones, each partition by partition.
 
         Raises SetupError for a row that fits into no message; the shuffle stage refuses such records before.
         """
         rows = tagged.batch.rows
         shards = rows.column(SHARD).to_numpy()
-        out: list[EncodedOutput] = []
+        out: list[EncodedBatch] = []
         data = tagged.data
         by_group = self._locations.topic_partitions_of(data.location)
         out += self._topic(Topic.DATA, data, by_group, lambda o: self._data(rows, o))
@@ -95,42 +90,25 @@ class Emitter:
 
     def _topic(
         self, topic: Topic, rows: OutRows, partitions: Int32Array, build: Callable[[OutRows], pa.RecordBatch]
-    ) -> list[EncodedOutput]:
-        if not len(rows):
-            return []
-        # A stable sort makes each partition's rows one range and keeps their order: partitions [2, 0, 2]
-        # are taken in the order [1, 0, 2]; the ranges start at 0 (partition 0) and 1 (partition 2).
-        order = np.argsort(partitions, kind="stable")
-        by_partition = partitions[order]
-        starts = np.flatnonzero(np.diff(by_partition, prepend=-1))
-        ends = np.append(starts[1:], len(order))
+    ) -> list[EncodedBatch]:
         out = []
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-            batch = build(_taken(rows, order[start:end]))
-            for part, value in self._messages(batch):
-                out.append(EncodedOutput(topic, int(by_partition[start]), value, part))
+        order, ranges = by_partition(partitions)
+        for partition, start, end in ranges:
+            for count, value in self._messages(build(_taken(rows, order[start:end]))):
+                out.append(EncodedBatch(topic, partition, value, count))
         return out
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
         """Yields (number of rows, value) of each message."""
-        rows_each = max(batch.num_rows * self._limits.batch_bytes // max(batch.nbytes, 1), 1)
-        for first in range(0, batch.num_rows, rows_each):
-            yield from self._split(batch.slice(first, rows_each))
 
-    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
-        """Encodes the batch as one message, or as halves while that is too large."""
-        value = encode_batch(batch)
-        if value.size <= self._limits.message_bytes - _MESSAGE_OVERHEAD_BYTES:
-            yield batch.num_rows, value.to_pybytes()
-        elif batch.num_rows == 1:
+        def refuse(position: int, size: int) -> None:
             raise SetupError(
-                f"key {batch.column(KEY)[0].as_py()!r}: its row takes {value.size} bytes, but "
+                f"key {batch.column(KEY)[position].as_py()!r}: its row takes {size} bytes, but "
                 f"limits.message_bytes is {self._limits.message_bytes}: raise it"
             )
-        else:
-            half = batch.num_rows // 2
-            yield from self._split(batch.slice(0, half))
-            yield from self._split(batch.slice(half))
+
+        limit = self._limits.message_bytes - _MESSAGE_OVERHEAD_BYTES
+        return message_values(batch, self._limits.batch_bytes, limit, refuse)
 
     def _data(self, rows: pa.RecordBatch, out: OutRows) -> pa.RecordBatch:
         positions = pa.array(out.row)
@@ -210,46 +188,20 @@ def topic_name(names: TopicNames, topic: Topic) -> str:
 
 
 def outgoing(
-    batches: Sequence[EncodedOutput], names: TopicNames, nonce: str, schema_id: str
+    batches: Sequence[EncodedBatch], names: TopicNames, nonce: str, schema_id: str
 ) -> list[OutgoingMessage]:
     """The batches with their headers, numbered per topic-partition from 0."""
-    sequences: dict[tuple[Topic, int], int] = {}
     messages = []
-    for batch in batches:
-        place = (batch.topic, batch.partition)
-        sequence = sequences.get(place, 0)
-        sequences[place] = sequence + 1
-        header = BatchHeader(nonce, sequence, batch.rows, schema_id)
+    for batch, header in zip(batches, numbered(batches, nonce, schema_id), strict=True):
         target = TopicPartition(topic_name(names, batch.topic), batch.partition)
         messages.append(OutgoingMessage(target, batch.value, None, header.encode()))
     return messages
 
 
-def produced_ranges(batches: Sequence[EncodedOutput], offsets: Sequence[int]) -> list[Produced]:
-    """The ranges that the ledger entry names, one per topic-partition, from the batches'
-    delivered offsets.
-    """
-    by_place: dict[tuple[Topic, int], list[tuple[EncodedOutput, int]]] = {}
-    for batch, offset in zip(batches, offsets, strict=True):
-        by_place.setdefault((batch.topic, batch.partition), []).append((batch, offset))
-    return [
-        Produced(
-            topic=topic,
-            partition=partition,
-            first=parts[0][1],
-            last=parts[-1][1],
-            batches=len(parts),
-            records=sum(batch.rows for batch, _ in parts),
-            checksum=chained_checksum(batch.value for batch, _ in parts),
-        )
-        for (topic, partition), parts in by_place.items()
-    ]
-
-
 def tagged_entry(
     nonce: str,
     consumed: list[Consumed],
-    batches: Sequence[EncodedOutput],
+    batches: Sequence[EncodedBatch],
     offsets: Sequence[int],
     tagged: TaggedBatch,
     facts: ClaimFacts,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.epoch_protocol.batches import encode_batch
+from tidemark.epoch_protocol.messages import with_own_dictionaries
 from tidemark.record_formats.decoded_memory import TOGETHER_MAX, memory_max, parts_within
 from tidemark.record_formats.decoder import Int64Array, RecordDecoder, merged_positions
 from tidemark.record_formats.refusals import Refusal
@@ -121,18 +122,6 @@ def large_rows(rows: pa.RecordBatch, most: int) -> dict[int, int]:
 
 def _longest(texts: pa.Array) -> int:
     return pc.max(pc.binary_length(texts)).as_py() or 0
-
-
-def with_own_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with dictionaries of their own values only.
-
-    A slice of a batch keeps the dictionaries of the whole batch, with the partition paths of other rows.
-    """
-    columns = [
-        column.dictionary_decode().dictionary_encode() if pa.types.is_dictionary(column.type) else column
-        for column in rows.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
 
 
 def of_taken(dropped: Mapping[str, Int64Array], refused: Sequence[Refusal]) -> dict[str, Int64Array]:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from tidemark.epoch_protocol.entries import BatchShuffled, Consumed, Skipped, Stage
 from tidemark.epoch_protocol.input_topics import EmptyRange
 from tidemark.epoch_protocol.lanes import parse_shuffle_lane, split_lane
+from tidemark.epoch_protocol.messages import produced_ranges
 from tidemark.epoch_protocol.stopped_lanes import SkipOrder, SkipResult, StoppedLane
 from tidemark.index_assigner.input.careful_lanes import CarefulLanes
 from tidemark.index_assigner.input.deleted_input import DeletedInput, LedgerRead, always_read
@@ -28,7 +29,7 @@ from tidemark.index_assigner.shuffle.dead_letters import by_reason, dead_letters
 from tidemark.index_assigner.shuffle.dropped_fields import DroppedFields, FieldCounts, field_counts
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer
-from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages
 from tidemark.index_assigner.slots.stage_work import Budget, ClaimFacts, Gathered, PreparedTransaction
 from tidemark.ledger_client.fold_reader import Applied
 from tidemark.ledger_client.topics import TopicNames

@@ -18,8 +18,8 @@ from tidemark.commit_coordinator.commit.view import CoordinatorView, ViewBoard, 
 from tidemark.commit_coordinator.domain.actions import Wait
 from tidemark.commit_coordinator.domain.next_action import AttemptProblem, Observed
 from tidemark.commit_coordinator.refusals import LaneStoppedError
-from tidemark.commit_coordinator.status.asked_kafka import KafkaFacts, KafkaProbe
 from tidemark.commit_coordinator.status.history import EPOCHS_MAX, EpochHistory
+from tidemark.commit_coordinator.status.kafka_probe import KafkaFacts, KafkaProbe
 from tidemark.epoch_protocol.entries import (
     AttemptVoided,
     CommitDecided,

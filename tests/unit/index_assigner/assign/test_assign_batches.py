@@ -35,7 +35,8 @@ from tidemark.epoch_protocol.batches import (
     with_user_columns,
 )
 from tidemark.epoch_protocol.entries import Counts, Topic
-from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, EncodedOutput, outgoing, produced_ranges
+from tidemark.epoch_protocol.messages import EncodedBatch, produced_ranges
+from tidemark.index_assigner.assign.emit import EmitLimits, Emitter, outgoing
 from tidemark.index_assigner.assign.keyed_batch import keyed_batch
 from tidemark.index_assigner.assign.placement import InsertLease, NoPlaceError, Placement
 from tidemark.index_assigner.assign.tagger import BatchTagger
@@ -80,7 +81,7 @@ class Rig:
                 dead = []
         return found
 
-    def run(self, events: Sequence[Event], letters: int = 0) -> list[EncodedOutput]:
+    def run(self, events: Sequence[Event], letters: int = 0) -> list[EncodedBatch]:
         tagged = self.tagger.tag(keyed_batch(self.slices(events, letters), SCHEMA, self.locations))
         batches = self.emitter.encode(tagged)
         for lane, changes in tagged.staged.items():

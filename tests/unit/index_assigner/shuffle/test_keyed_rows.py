@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.unit.index_assigner.shuffle_world import LANES, RECORD_BYTES_MAX, SHARDS, order, rules
 from tidemark.epoch_protocol.batches import BatchHeader, KeyedOp, decode_batch
+from tidemark.epoch_protocol.messages import produced_ranges
 from tidemark.hudi_format.keys import KeyGenerator
 from tidemark.hudi_format.record_index_hash import record_index_shard
 from tidemark.hudi_format.schema import TableSchema
@@ -22,7 +23,7 @@ from tidemark.hudi_format.storage.local import LocalStorage
 from tidemark.index_assigner.shuffle.dead_letters import dead_letters
 from tidemark.index_assigner.shuffle.keyed_parts import KeyedRows
 from tidemark.index_assigner.shuffle.keyed_rows import RecordKeyer, RecordRules
-from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages, produced_ranges
+from tidemark.index_assigner.shuffle.shuffle_batch import encode_lanes, keyed_messages
 from tidemark.record_formats.errors import InputWaitsError
 from tidemark.record_formats.refusals import DeadLetterReason, Refusal
 from tidemark.stream_runtime.kafka.ports import Message
@@ -154,8 +155,8 @@ def test_lanes_keep_the_order_of_arrival_and_split_under_the_limits():
     for batch in encoded.batches:
         rows = decode_batch(batch.value)
         assert rows.num_rows == batch.rows
-        assert set(np.asarray(rows.column("_tm_shard")) % LANES) == {batch.lane}
-        seen[batch.lane] += rows.column("_tm_ordering").to_pylist()
+        assert set(np.asarray(rows.column("_tm_shard")) % LANES) == {batch.partition}
+        seen[batch.partition] += rows.column("_tm_ordering").to_pylist()
     assert all(lane == sorted(lane) for lane in seen.values())
     assert sorted(seen[0] + seen[1]) == list(range(1_000))
 
@@ -180,7 +181,7 @@ def test_messages_are_numbered_per_lane_and_the_entry_says_what_is_in_them():
         assert {(h.nonce, h.schema_id) for h in headers} == {("nonce", "schema")}
     produced = produced_ranges(batches, range(10, 10 + len(batches)))
     assert sum(p.records for p in produced) == 500
-    assert {p.partition: p.batches for p in produced} == dict(Counter(b.lane for b in batches))
+    assert {p.partition: p.batches for p in produced} == dict(Counter(b.partition for b in batches))
 
 
 def test_a_dead_letter_says_why_and_where_and_carries_the_record():

@@ -38,7 +38,7 @@ class Rig:
         self.second.claim()
 
     def lane_batches(self, lane: int, *groups: list[str]):
-        return [b for keys in groups for b in self.world.encode(keys) if b.lane == lane]
+        return [b for keys in groups for b in self.world.encode(keys) if b.partition == lane]
 
     def poll(self, budget: Budget = PLENTY) -> list[KeyedSlice]:
         self.folds.poll(0.0)
