@@ -37,7 +37,7 @@ ENCODERS = {
     "tidemark.hudi_format.metadata_table.record_schema": {
         "RECORD_TYPE_ALL_PARTITIONS", "RECORD_TYPE_FILES", "metadata_record_schema",
     },
-    "tidemark.hudi_format.model": {"RecordLocation", "instant_from_ms", "instant_to_ms"},
+    "tidemark.hudi_format.model": {"RecordLocation", "ShardId", "instant_from_ms", "instant_to_ms"},
     "tidemark.hudi_format.ordering": {"OrderingField"},
     "tidemark.hudi_format.publication.unfenced": {"Unfenced"},
     "tidemark.hudi_format.record_index_hash": {"record_index_shard"},
