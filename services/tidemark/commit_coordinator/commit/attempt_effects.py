@@ -64,8 +64,8 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     if not action.has_rows:
         # Epochs without rows check for other writers' commits as well: dropping a delete of an unknown key
         # already depends on the table. If another engine has just inserted that key, the delete must be kept.
-        looked = _refuse_outdated(context, load_timelines(context.storage))
-        context.log.append(*looked, _planned(context, action, None, "0", ""))
+        newly_seen = _refuse_outdated(context, load_timelines(context.storage))
+        context.log.append(*newly_seen, _planned(context, action, None, "0", ""))
         return ""
     if awaited is not None:
         # Before the lock is taken, because the clustering needs the lock to complete.
@@ -76,13 +76,13 @@ def plan_epoch(context: Context, action: Plan, awaited: AwaitedPlan | None = Non
     try:
         timelines = load_timelines(context.storage)
         check_still_servable(context.storage, context.table.accepted_properties)
-        looked = _refuse_outdated(context, timelines)
+        newly_seen = _refuse_outdated(context, timelines)
         context.instants.observe([*timelines.times(), *context.rollbacks.named(timelines)])
         schema = context.table.schema(_schema_ids(context, action), timelines.data)
         planned = _planned(context, action, context.instants.next(), timelines.latest_completion(), schema)
         context.hit("before_epoch_planned")
         with context.steps.step("plan_append"):
-            context.log.append(*looked, planned)
+            context.log.append(*newly_seen, planned)
         context.hit("after_epoch_planned")
         with context.steps.step("plan_open"):
             token = open_planned(context, OpenAttempt(planned))
