@@ -146,7 +146,8 @@ def test_a_skip_that_nobody_answers_says_what_became_of_the_owner(then: list[str
         return None if name is None else Member(name, 0, "at", 0)
 
     skips = InputSkips(lambda: [BROKEN], ViewBoard(), SeededIds(1), SystemClock(), holder)
-    with pytest.raises(DeadlineExceededError, match=rf"in\[1\] has not moved past offset 7 in time: {said}.*safe"):
+    text = rf"in\[1\] has not moved past offset 7 in time: {said}.*safe"
+    with pytest.raises(DeadlineExceededError, match=text):
         skips.skip(TopicPartition("in", 1), 7, 0.3)
 
 
