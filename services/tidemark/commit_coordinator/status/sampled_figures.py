@@ -140,7 +140,7 @@ class SampledFigures:
     def _table(self) -> TableFigures:
         timelines = load_timelines(self._storage)
         snapshot = MetadataTableSnapshot.load(self._storage)
-        # File ids of the record index contain the shard's number, so sorted slices are in the shards' order.
+        # File ids of the record index have the shard's number in four digits: sorted, they are in its order.
         slices = sorted(snapshot.slices[RECORD_INDEX_PARTITION], key=lambda slice_: slice_.file_id)
         counts = {str(shard): len(slice_.log_files) for shard, slice_ in enumerate(slices)}
         most = sorted(counts, key=lambda shard: -counts[shard])[:_SHARDS_MAX]

@@ -1,5 +1,4 @@
-"""Compaction, cleaning and archival, for `tidemark status`. Another engine runs them; the timelines show it.
-"""
+"""Compaction, cleaning and archival for `tidemark status`, from the timelines: another engine runs them."""
 
 from __future__ import annotations
 
