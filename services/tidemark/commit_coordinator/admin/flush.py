@@ -118,6 +118,6 @@ def _missing(view: CoordinatorView, targets: Mapping[str, int]) -> str:
     lane, distance = max(behind.items(), key=lambda lag: lag[1])
     why = view.halted or view.trouble or view.pause_reason or view.waiting_for or view.doing
     return (
-        f"not everything is committed in time: {len(behind)} input partitions are behind, {lane} the most, "
-        f"by {distance} offsets ({why})"
+        f"not everything is committed in time: {len(behind)} input partitions are behind, most {lane} by "
+        f"{distance} offsets ({why})"
     )

@@ -218,14 +218,14 @@ class DecisionsLog:
             return self._wait_for_successor(wanted) | self._look_again(wanted)
         except KafkaError:
             return self._look_again(wanted)
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         deadline_ms = self._clock.now_ms() + _READ_BACK_MS
-        while len(found) < len(wanted):
+        while len(verdicts) < len(wanted):
             if self._clock.now_ms() > deadline_ms:
                 # The client said committed, but that was the end of an earlier transaction of this producer.
-                return found | self._look_again(wanted)
-            found |= self._verdicts(wanted, self._reader.poll(0.05))
-        return found
+                return verdicts | self._look_again(wanted)
+            verdicts |= self._verdicts(wanted, self._reader.poll(0.05))
+        return verdicts
 
     def _wait_for_successor(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
         """Waits a few seconds for a successor's claim, after our producer was fenced.
@@ -234,12 +234,12 @@ class DecisionsLog:
         SupersededError if its claim comes. Safety does not rest on this: after that claim the fold ignores
         us.
         """
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         deadline_ms = self._clock.now_ms() + _SUCCESSOR_CLAIMS_MS
         while self._clock.now_ms() <= deadline_ms:
-            found |= self._verdicts(wanted, self._reader.poll(0.05))
+            verdicts |= self._verdicts(wanted, self._reader.poll(0.05))
             self._refuse_successor()
-        return found
+        return verdicts
 
     def _look_again(self, wanted: Mapping[bytes, Decision]) -> dict[bytes, Verdict]:
         """Ends the open transaction with a new producer; the verdicts of the entries in the topic."""
@@ -248,13 +248,13 @@ class DecisionsLog:
 
     def _verdicts(self, wanted: Mapping[bytes, Decision], fresh: Sequence[Applied]) -> dict[bytes, Verdict]:
         """The fold's verdicts on those of the ``wanted`` entries that were just applied."""
-        found: dict[bytes, Verdict] = {}
+        verdicts: dict[bytes, Verdict] = {}
         kinds = {type(entry) for entry in wanted.values()}
         for applied in fresh:
             self._observe(applied)
             if type(applied.entry) in kinds and (value := encode_entry(applied.entry)) in wanted:
-                found[value] = applied.verdict
-        return found
+                verdicts[value] = applied.verdict
+        return verdicts
 
 
 def _check(entries: Sequence[Decision], verdicts: Sequence[Verdict]) -> None:

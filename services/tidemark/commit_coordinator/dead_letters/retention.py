@@ -80,11 +80,12 @@ def keep_retention(config: TableConfigFile, admin: Admin) -> None:
         _log.warning("set %s on topic %s yourself: Tidemark is not allowed to (%s)", text, topic, error)
 
 
-def expiry_warning(found: LetterRetention | None) -> list[str]:
+def expiry_warning(letters: LetterRetention | None) -> list[str]:
     """The warning about expiring letters, for `tidemark status`. None: nothing is known yet."""
-    if found is None or not found.expiring:
+    if letters is None or not letters.expiring:
         return []
     return [
-        f"{found.expiring} of {found.kept} offsets of dead letters are deleted next: replay what is wanted "
-        "(`tidemark dead-letter replay`), or raise limits.dead_letter_retention or limits.dead_letter_bytes"
+        f"{letters.expiring} of {letters.kept} offsets of dead letters are deleted next: replay what is "
+        "wanted (`tidemark dead-letter replay`), or raise limits.dead_letter_retention or "
+        "limits.dead_letter_bytes"
     ]

@@ -269,8 +269,9 @@ def stop_text(name: str, reason: StopReason) -> str:
     """Why the topic's lanes are not read, and what an operator can do."""
     if reason is StopReason.TOPIC_MISSING:
         return (
-            f"topic {name} does not exist any more: its lanes are not read. Tidemark never creates it again: "
-            f"create it, then run `tidemark input accept-topic {name}`; or take it out of input.topics"
+            f"topic {name} does not exist any more: its lanes are not read. Tidemark does not create it "
+            f"again by itself: create it, then run `tidemark input accept-topic {name}`; or take it out of "
+            "input.topics"
         )
     return (
         f"topic {name} is not the one that was read so far (its topic id in Kafka changed): it was deleted "

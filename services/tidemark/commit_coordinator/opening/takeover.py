@@ -50,9 +50,9 @@ def take_over(
     return opened
 
 
-def _foreign_term_text(term: int, found: AlreadyExistsError) -> str:
+def _foreign_term_text(term: int, error: AlreadyExistsError) -> str:
     return (
-        f"{found}, and term {term} has only just begun in these topics: "
+        f"{error}, and term {term} has only just begun in these topics: "
         "a coordinator of another ledger began that term. Do kafka.bootstrap.servers and table.path belong "
         "together? If the topics were lost or replaced: `tidemark table adopt --new-ledger` ends the old "
         "ledger's terms and starts a new one from the table's timeline"
